@@ -1,0 +1,191 @@
+"""The view of one node that a channel rule gets, and the words in which it declares."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import (
+    Axis,
+    Block,
+    Count,
+    Declaration,
+    EqualBlocks,
+    Link,
+    Positions,
+    Role,
+    Use,
+)
+from onnxfold.graph.shape_inference import Shape
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView, captured_names
+
+
+class CannotDeclareError(Exception):
+    """Raised by a rule to leave the whole node alone; the text is the reason shown to the user."""
+
+
+class NodeContext:
+    """One node, its shapes and constants, and the declarations made about it.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    node : NodeProto
+        The node.
+    live : set of Axis
+        Axes of earlier tensors that carry channels some weight produced.
+    """
+
+    def __init__(self, view: GraphView, node: NodeProto, live: set[Axis]) -> None:
+        self.view = view
+        self.node = node
+        self.key = node.output[0]
+        self.declarations: list[Declaration] = []
+        self._live = live
+        self._mentioned: set[tuple[str, int]] = set()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def input(self, index: int) -> str:
+        """Return the name of an input, '' if absent."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def output(self, index: int = 0) -> str:
+        """Return the name of an output, '' if absent."""
+        return self.node.output[index] if index < len(self.node.output) else ""
+
+    def is_weight(self, tensor: str) -> bool:
+        """Whether `tensor` is an initializer."""
+        return self.view.is_weight(tensor)
+
+    def shape(self, tensor: str) -> Shape:
+        """Return the dimensions of a tensor of known rank."""
+        shape = self.view.shape(tensor)
+        if shape is None:
+            raise CannotDeclareError(f"the shape of '{tensor}' is unknown; give it with --input-shapes")
+        return shape
+
+    def rank(self, tensor: str) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape(tensor))
+
+    def width(self, axis: Axis) -> int | None:
+        """Return the number of positions on an axis, None if unknown."""
+        size = self.shape(axis.tensor)[axis.axis]
+        return None if size is None else size * axis.blocks
+
+    def constant(self, index: int) -> Array | None:
+        """Return the values of a constant input, None if it is absent or computed at run time."""
+        name = self.input(index)
+        return self.view.weight(name) if name and self.is_weight(name) else None
+
+    def constant_ints(self, index: int, what: str) -> list[int]:
+        """Return a constant integer input.
+
+        Raises
+        ------
+        CannotDeclareError
+            If it is computed at run time.
+        """
+        values = self.constant(index)
+        if values is None:
+            raise CannotDeclareError(f"its {what} is computed at run time, so it cannot follow a new channel count")
+        return [int(v) for v in np.asarray(values).reshape(-1)]
+
+    def is_live(self, axis: Axis) -> bool:
+        """Whether the axis carries channels that a weight produced."""
+        return axis in self._live
+
+    # -- declaring -----------------------------------------------------------------------------
+
+    def axis(self, tensor: str, axis: int, blocks: int = 1) -> Axis:
+        """Return an :class:`Axis`; negative numbers count from the end."""
+        rank = self.rank(tensor)
+        return Axis(tensor, axis % rank if rank else 0, blocks)
+
+    def link(
+        self, a: Axis, b: Axis, a_positions: Sequence[int] | Positions | None = None,
+        b_positions: Sequence[int] | Positions | None = None,
+    ) -> None:
+        """Declare that positions of `a` and `b` are the same channels, one to one unless told."""
+        self._mention(a)
+        self._mention(b)
+        if a in self._live:
+            self._live.add(b)
+        width_a, width_b = self.width(a), self.width(b)
+        if width_a is None or width_b is None:
+            for axis in (a, b):  # an unknown width has no positions to follow
+                if self.width(axis) is not None:
+                    self.block(axis, "the other side has an unknown width; give it with --input-shapes")
+            return
+        a_index = np.arange(width_a) if a_positions is None else np.asarray(a_positions, np.int64)
+        b_index = np.arange(width_b) if b_positions is None else np.asarray(b_positions, np.int64)
+        if len(a_index) != len(b_index):
+            raise CannotDeclareError(f"'{a.tensor}' has {len(a_index)} channels where '{b.tensor}' has {len(b_index)}")
+        self.declarations.append(Link(a, b, a_index, b_index))
+
+    def use(self, weight: Axis, role: Role, channels: Axis) -> None:
+        """Declare that a weight axis holds one entry per position of `channels`."""
+        if role is Role.PRODUCER:
+            self._live.add(channels)
+        self.declarations.append(Use(weight, role, self.key))
+        self.link(weight, channels)
+
+    def block(self, axis: Axis, reason: str) -> None:
+        """Declare that the axis must keep its width."""
+        self._mention(axis)
+        self.declarations.append(Block(axis, reason, self.key))
+
+    def equal_blocks(self, axis: Axis, blocks: int) -> None:
+        """Declare that `blocks` parts of the axis must stay equally long."""
+        self.declarations.append(EqualBlocks(axis, blocks, self.key))
+
+    def count(
+        self, axis: Axis, *, attribute: str = "", input_index: int = -1, element: int | None = None,
+        start: int = 0, stop: int | None = None,
+    ) -> None:
+        """Declare that an attribute or constant input holds the number of positions ``start:stop`` of `axis`."""
+        width = self.width(axis)
+        if width is not None:
+            end = width if stop is None else stop
+            self.declarations.append(Count(self.key, axis, start, end, element, attribute, input_index))
+
+    def link_all(self, a: str, b: str, *, but: Iterable[int] = ()) -> None:
+        """Link every axis of two tensors of equal rank, except some."""
+        rank = self.rank(a)
+        if rank != self.rank(b):
+            raise CannotDeclareError(f"'{a}' and '{b}' have different ranks")
+        skipped = {axis % rank for axis in but}
+        for axis in range(rank):
+            if axis not in skipped:
+                self.link(Axis(a, axis), Axis(b, axis))
+
+    def link_broadcast(self, operand: str, result: str, role: Role = Role.PARAMETER) -> None:
+        """Link the axes of an operand to those of a broadcast result, aligned at the right.
+
+        Axes of size 1 stretch and stay as they are. A constant operand becomes a per-channel `role`.
+        """
+        shape, out = self.shape(operand), self.shape(result)
+        for i in range(1, len(shape) + 1):
+            a, b = Axis(operand, len(shape) - i), Axis(result, len(out) - i)
+            if shape[-i] == 1:
+                self._mention(a)
+                if out[-i] == 1:
+                    self._mention(b)
+            elif self.is_weight(operand):
+                self.use(a, role, b)
+            else:
+                self.link(a, b)
+
+    def refuse_rest(self, reason: str) -> None:
+        """Block every axis of the node's tensors that no declaration mentioned."""
+        for tensor in dict.fromkeys([*self.node.input, *captured_names(self.node), *self.node.output]):
+            shape = self.view.shape(tensor) if tensor else None
+            for axis in range(len(shape or ())):
+                if (tensor, axis) not in self._mentioned:
+                    self.declarations.append(Block(Axis(tensor, axis), reason, self.key))
+
+    def _mention(self, axis: Axis) -> None:
+        self._mentioned.add((axis.tensor, axis.axis))

@@ -1,0 +1,104 @@
+"""What a channel rule may say about a node.
+
+A rule never edits. It states how positions along the axes of the node's tensors belong together
+(:class:`Link`), which weight axes produce or consume channels (:class:`Use`), which axes must keep
+their width (:class:`Block`), and which attributes or shape inputs count channels (:class:`Count`).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, order=True)
+class Axis:
+    """One axis of one tensor.
+
+    Parameters
+    ----------
+    tensor : str
+        Tensor name.
+    axis : int
+        Non-negative axis number.
+    blocks : int
+        Above 1 for a weight whose axis 0 holds `blocks` groups (grouped Conv): position
+        ``j * shape[axis] + t`` is entry `t` of `axis` inside the j-th group of axis 0.
+    """
+
+    tensor: str
+    axis: int
+    blocks: int = 1
+
+
+class Role(Enum):
+    """How a weight takes part in a channel, hence how it is merged."""
+
+    PRODUCER = "producer"  #: rows that compute the channel: encoded (mean)
+    CONSUMER = "consumer"  #: columns that read the channel: decoded (sum)
+    BIAS = "bias"  #: added to the channel: encoded
+    PARAMETER = "parameter"  #: any other per-channel constant: encoded
+    SCALE = "scale"  #: BatchNormalization's gamma
+    SHIFT = "shift"  #: BatchNormalization's beta
+    MEAN = "mean"  #: BatchNormalization's running mean
+    VARIANCE = "variance"  #: BatchNormalization's running variance
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """Position ``a_positions[i]`` of axis `a` is the same channel as ``b_positions[i]`` of axis `b`."""
+
+    a: Axis
+    b: Axis
+    a_positions: Positions
+    b_positions: Positions
+
+
+@dataclass(frozen=True)
+class Use:
+    """A weight axis holds one entry per channel."""
+
+    axis: Axis
+    role: Role
+    node: str  #: first output of the node, which names it uniquely
+
+
+@dataclass(frozen=True)
+class Block:
+    """The axis must keep its width."""
+
+    axis: Axis
+    reason: str
+    node: str
+
+
+@dataclass(frozen=True)
+class EqualBlocks:
+    """`blocks` equal parts of the axis must stay equally long (grouped convolution)."""
+
+    axis: Axis
+    blocks: int
+    node: str
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number in the node that counts positions ``start:stop`` of an axis.
+
+    `attribute` names an attribute, else `input_index` a constant input; `element` is the index in the
+    list or tensor (None for a scalar attribute).
+    """
+
+    node: str
+    axis: Axis
+    start: int
+    stop: int
+    element: int | None = None
+    attribute: str = ""
+    input_index: int = -1
+
+
+Declaration = Link | Use | Block | EqualBlocks | Count

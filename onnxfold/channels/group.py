@@ -1,0 +1,94 @@
+"""Fold groups: what the channel analysis finds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Axis, Count, Positions, Role, Use
+from onnxfold.report import Refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A weight axis that belongs to a group.
+
+    Parameters
+    ----------
+    axis : Axis
+        The weight axis.
+    positions : ndarray of shape (n_units, r)
+        Where each unit lies on the axis; r > 1 after a Flatten or with a depthwise multiplier.
+    uses : tuple of Use
+        The nodes that use the weight this way.
+    """
+
+    axis: Axis
+    positions: Positions
+    uses: tuple[Use, ...]
+
+    @property
+    def role(self) -> Role:
+        """The role that all uses share."""
+        return self.uses[0].role
+
+
+@dataclass(frozen=True, eq=False)
+class FoldGroup:
+    """Channels that may be merged with each other, and every place where they occur.
+
+    Parameters
+    ----------
+    name : str
+        Name of the first producing node.
+    size : int
+        Number of units (channels) n.
+    members : tuple of Member
+        Weight axes, in the order of the graph.
+    tensors : mapping of Axis to ndarray of shape (n_units, r)
+        Positions on the axes of activations.
+    blocks : ndarray of shape (n_units,), optional
+        Units in different blocks must not be merged, and blocks stay equally wide.
+    nodes : tuple of str
+        Names of the nodes whose weights belong to the group.
+    """
+
+    name: str
+    size: int
+    members: tuple[Member, ...]
+    tensors: Mapping[Axis, Positions]
+    blocks: npt.NDArray[np.int64] | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks; widths are multiples of it."""
+        return 1 if self.blocks is None else int(self.blocks.max()) + 1
+
+    def positions(self, axis: Axis) -> Positions | None:
+        """Return the positions on a weight's or an activation's axis, None if the group is not there."""
+        if axis in self.tensors:
+            return self.tensors[axis]
+        return next((m.positions for m in self.members if m.axis == axis), None)
+
+    def with_role(self, role: Role) -> list[Member]:
+        """Return the members of one role."""
+        return [m for m in self.members if m.role is role]
+
+    def matches(self, glob: str) -> bool:
+        """Whether the group's name or one of its producing nodes matches a glob or equals it literally."""
+        return any(name == glob or fnmatchcase(name, glob) for name in (self.name, *self.nodes))
+
+    def __repr__(self) -> str:
+        return f"FoldGroup({self.name!r}, size={self.size}, weights={len(self.members)})"
+
+
+@dataclass(frozen=True)
+class ChannelAnalysis:
+    """The groups of a model, what stands in the way elsewhere, and the numbers that count channels."""
+
+    groups: list[FoldGroup]
+    refusals: list[Refusal]
+    counts: list[Count] = field(default_factory=list)

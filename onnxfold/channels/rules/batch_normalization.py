@@ -1,0 +1,21 @@
+"""BatchNormalization in inference mode: an affine map per channel."""
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
+
+
+@channel_rule("BatchNormalization")
+def batch_normalization(node: NodeContext) -> None:
+    """Inputs X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
+    if attr_int(node.node, "training_mode", 0) or any(node.node.output[1:]):
+        raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
+    x, y = node.input(0), node.output()
+    for index, role in enumerate(ROLES, start=1):
+        if not node.is_weight(node.input(index)):
+            raise CannotDeclareError(f"its {role.value} is computed at run time")
+        node.use(node.axis(node.input(index), 0), role, node.axis(y, 1 if node.rank(y) > 1 else 0))
+    node.link_all(x, y)

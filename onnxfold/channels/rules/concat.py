@@ -1,0 +1,22 @@
+"""Concat."""
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+
+@channel_rule("Concat")
+def concat(node: NodeContext) -> None:
+    """Inputs lie one behind the other on one axis, side by side on the others."""
+    y = node.output()
+    axis = attr_int(node.node, "axis", 1) % node.rank(y)
+    offset = 0
+    for x in node.node.input:
+        node.link_all(x, y, but=[axis])
+        width = node.width(node.axis(x, axis))
+        if width is None:
+            raise CannotDeclareError(f"the width of '{x}' on the joined axis is unknown; give it with --input-shapes")
+        node.link(node.axis(x, axis), node.axis(y, axis), None, np.arange(offset, offset + width))
+        offset += width

@@ -1,0 +1,27 @@
+"""Gemm: Y = alpha * A' @ B' + beta * C, with either operand constant."""
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+
+@channel_rule("Gemm", mixes="a matrix product sums over this axis")
+def gemm(node: NodeContext) -> None:
+    """A' is (M, K), B' is (K, N): the constant one consumes K and produces its other axis."""
+    a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
+    m, k_a = (1, 0) if attr_int(node.node, "transA", 0) else (0, 1)
+    k_b, n = (1, 0) if attr_int(node.node, "transB", 0) else (0, 1)
+    rows_out, columns_out = node.axis(y, 0), node.axis(y, 1)
+    if node.is_weight(b):
+        node.use(node.axis(b, k_b), Role.CONSUMER, node.axis(a, k_a))
+        node.use(node.axis(b, n), Role.PRODUCER, columns_out)
+        node.link(node.axis(a, m), rows_out)
+    elif node.is_weight(a):
+        node.use(node.axis(a, k_a), Role.CONSUMER, node.axis(b, k_b))
+        node.use(node.axis(a, m), Role.PRODUCER, rows_out)
+        node.link(node.axis(b, n), columns_out)
+    else:
+        raise CannotDeclareError("it multiplies two activations: a merged channel would be counted once, not twice")
+    if c:
+        node.link_broadcast(c, y, Role.BIAS)

@@ -1,0 +1,42 @@
+"""Reductions: the axes that are not reduced pass through."""
+
+import numpy as np
+
+from onnxfold.channels.context import NodeContext
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int, attribute
+
+_MIXES = "it reduces over this axis, where a merged channel would count only once"
+
+
+@channel_rule(
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", mixes=_MIXES,
+)  # fmt: skip
+def reduce(node: NodeContext) -> None:
+    """Axes are an attribute, later an input; none means all of them (or none of them, with noop_with_empty_axes)."""
+    rank = node.rank(node.input(0))
+    if node.input(1):
+        axes = node.constant_ints(1, "list of axes")
+    else:
+        axes = [int(a) for a in np.atleast_1d(np.asarray(attribute(node.node, "axes", []), np.int64))]
+    if not axes and not attr_int(node.node, "noop_with_empty_axes", 0):
+        axes = list(range(rank))
+    link_unreduced(node, {a % rank for a in axes}, keepdims=bool(attr_int(node.node, "keepdims", 1)))
+
+
+@channel_rule("ArgMax", "ArgMin", mixes="its result is a position on this axis")
+def arg_extremum(node: NodeContext) -> None:
+    """One axis is reduced to an index."""
+    rank = node.rank(node.input(0))
+    axis = attr_int(node.node, "axis", 0) % rank
+    link_unreduced(node, {axis}, keepdims=bool(attr_int(node.node, "keepdims", 1)))
+
+
+def link_unreduced(node: NodeContext, reduced: set[int], *, keepdims: bool) -> None:
+    """Link every axis that is not reduced to its place in the result."""
+    x, y = node.input(0), node.output()
+    kept = [axis for axis in range(node.rank(x)) if keepdims or axis not in reduced]
+    for place, axis in enumerate(kept):
+        if axis not in reduced:
+            node.link(node.axis(x, axis), node.axis(y, place))

@@ -1,0 +1,85 @@
+"""Reshape and Flatten: channels become blocks of positions, or blocks become channels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.shape_inference import Shape
+
+_MIXES = "the reshape cuts this axis into parts that are not whole channels"
+
+
+@channel_rule("Flatten", mixes=_MIXES)
+def flatten(node: NodeContext) -> None:
+    """NCHW: position c*H*W + i of the result belongs to channel c; NHWC: position i*C + c."""
+    link_reshape(node, node.input(0), node.output())
+
+
+@channel_rule("Reshape", mixes=_MIXES)
+def reshape(node: NodeContext) -> None:
+    """As Flatten; the numbers in the target shape that stand for channels follow them."""
+    target = node.constant_ints(1, "target shape")
+    for axis in link_reshape(node, node.input(0), node.output()):
+        if target[axis] > 0:
+            node.count(Axis(node.output(), axis), input_index=1, element=axis)
+
+
+def link_reshape(node: NodeContext, x: str, y: str) -> list[int]:
+    """Link the axes that a row-major reshape carries over; return the linked axes of the result."""
+    linked = []
+    for ins, outs in _blocks(node.shape(x), node.shape(y)):
+        if len(ins) == 1 and len(outs) == 1:
+            node.link(Axis(x, ins[0]), Axis(y, outs[0]))
+            linked.append(outs[0])
+        elif len(outs) == 1:
+            live = [a for a in ins if node.is_live(Axis(x, a))]
+            if len(live) == 1:
+                _link_part(node, x, ins, live[0], Axis(y, outs[0]))
+                linked.append(outs[0])
+        elif len(ins) == 1 and node.is_live(Axis(x, ins[0])):
+            # The outermost part: channels in front of their H*W block, heads in front of their width.
+            _link_part(node, y, outs, outs[0], Axis(x, ins[0]))
+            linked.append(outs[0])
+    return linked
+
+
+def _link_part(node: NodeContext, tensor: str, axes: list[int], axis: int, flat: Axis) -> None:
+    """Link `axis`, one of the row-major `axes` of `tensor`, to the flat axis that holds all of them."""
+    sizes = [node.shape(tensor)[a] or 0 for a in axes]
+    index = np.indices(sizes)[axes.index(axis)].reshape(-1)
+    source = Axis(tensor, axis)
+    if node.is_live(flat):
+        node.link(flat, source, np.arange(len(index)), index)
+    else:
+        node.link(source, flat, index, np.arange(len(index)))
+
+
+def _blocks(x: Shape, y: Shape) -> Iterator[tuple[list[int], list[int]]]:
+    """Split two shapes of equal size into the shortest runs of axes with equal products; axes of size 1 drop out.
+
+    Unknown dimensions pair up when both sides have one at the same place, else nothing behind them
+    can be told.
+    """
+    ins = [i for i, d in enumerate(x) if d != 1]
+    outs = [i for i, d in enumerate(y) if d != 1]
+    while ins and outs:
+        if x[ins[0]] is None or y[outs[0]] is None:
+            if x[ins[0]] is not y[outs[0]]:
+                break
+            yield [ins.pop(0)], [outs.pop(0)]
+            continue
+        run_in, run_out = [ins.pop(0)], [outs.pop(0)]
+        product_in, product_out = x[run_in[0]] or 0, y[run_out[0]] or 0
+        while product_in != product_out:
+            source, axes, shape = (ins, run_in, x) if product_in < product_out else (outs, run_out, y)
+            if not source or shape[source[0]] is None:
+                raise CannotDeclareError("the shapes before and after it cannot be matched; give --input-shapes")
+            axes.append(source.pop(0))
+            if axes is run_in:
+                product_in *= shape[axes[-1]] or 0
+            else:
+                product_out *= shape[axes[-1]] or 0
+        yield run_in, run_out

@@ -1,0 +1,34 @@
+"""Shape and Size: they read widths, not values."""
+
+from onnxfold.channels.context import NodeContext
+from onnxfold.channels.declarations import Axis
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import GraphView, attr_int
+
+
+@channel_rule("Shape", mixes="its width is read as a number that the model computes with")
+def shape(node: NodeContext) -> None:
+    """Only the dimensions that somebody looks at must stay."""
+    x, y = node.input(0), node.output()
+    rank = node.rank(x)
+    start = attr_int(node.node, "start", 0)
+    first = max(0, start + rank if start < 0 else start)
+    for axis in set(range(rank)) - {first + i for i in _looked_at(node.view, y, rank)}:
+        node.link(Axis(x, axis), Axis(x, axis))
+
+
+def _looked_at(view: GraphView, tensor: str, rank: int) -> set[int]:
+    everything = set(range(rank))
+    if tensor in view.output_names:
+        return everything
+    seen: set[int] = set()
+    for consumer in view.consumers(tensor):
+        if consumer.op_type != "Gather" or consumer.input[0] != tensor or not view.is_weight(consumer.input[1]):
+            return everything
+        seen |= {int(i) % rank for i in view.weight(consumer.input[1]).reshape(-1)}
+    return seen
+
+
+@channel_rule("Size", mixes="its width is read as a number that the model computes with")
+def size(node: NodeContext) -> None:
+    """Every dimension counts."""

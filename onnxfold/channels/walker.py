@@ -1,0 +1,342 @@
+"""From declarations to fold groups: one walk over the graph, one union of positions.
+
+Every position of every tensor axis is an element. Links unite elements into *units*: the channels that
+must be treated together. Two units may be merged with each other when they occur on the same axes,
+equally often, and every link carries their occurrences over in the same order; such units form a
+:class:`FoldGroup`. Concat, Split, Slice or Pad need no case of their own: units that pass through
+different branches occur on different axes, hence are different groups.
+
+Why a fold is then nothing but a selection of positions: with a representative unit per cluster, each
+axis keeps the positions of the representatives in their old order, and links map kept positions to
+kept positions. Only the weights' *values* differ from a selection, by the encode and decode matrices.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from onnxfold.channels import rules  # noqa: F401  (registers the rules)
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Link, Positions, Role, Use
+from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
+from onnxfold.channels.registry import find_rule
+from onnxfold.graph.view import GraphView, captured_names, subgraphs
+from onnxfold.report import Refusal
+
+_WEIGHT_ROLES = (Role.PRODUCER, Role.CONSUMER)
+
+
+def find_groups(view: GraphView) -> ChannelAnalysis:
+    """Find the fold groups of a normalised graph.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph; it is only read.
+
+    Returns
+    -------
+    ChannelAnalysis
+        Groups in the order of their first producer, refusals with the largest weights first.
+    """
+    declarations = declare(view)
+    elements = _Elements(view, declarations)
+    groups, extra_blocks = _build_groups(view, elements, declarations)
+    refusals = _refusals(view, elements, declarations, groups, extra_blocks)
+    return ChannelAnalysis(groups, refusals, [d for d in declarations if isinstance(d, Count)])
+
+
+def declare(view: GraphView) -> list[Declaration]:
+    """Collect what the rules say about every node, and keep the model's interface fixed."""
+    live: set[Axis] = set()
+    declarations: list[Declaration] = []
+    for node in view.nodes:
+        declarations += _declare_node(view, NodeContext(view, node, live))
+    for kind, names in (("input", view.input_names), ("output", view.output_names)):
+        for name in names:
+            reason = f"it is the model's {kind} '{name}', whose shape must stay"
+            declarations += [Block(Axis(name, i), reason, name) for i in range(len(view.shape(name) or ()))]
+    return declarations
+
+
+def _declare_node(view: GraphView, context: NodeContext) -> list[Declaration]:
+    node = context.node
+    rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
+    if rule is None:
+        body = any(True for _ in subgraphs(node))
+        reason = "it is read inside a subgraph" if body else "no channel rule says how this operator treats the axis"
+        context.refuse_rest(reason)
+        return context.declarations
+    try:
+        rule.declare(context)
+    except CannotDeclareError as reason_given:
+        context.declarations.clear()
+        context._mentioned.clear()
+        context.refuse_rest(str(reason_given))
+        return context.declarations
+    context.refuse_rest(rule.mixes)
+    return context.declarations
+
+
+@dataclass(frozen=True)
+class _Blocked:
+    node: str
+    reason: str
+
+
+class _Elements:
+    """Numbers every position of every axis and unites linked ones."""
+
+    def __init__(self, view: GraphView, declarations: Iterable[Declaration]) -> None:
+        self.axes: list[Axis] = []
+        self.offset: dict[Axis, int] = {}
+        self.widths: list[int] = []
+        total = 0
+        links = [d for d in declarations if isinstance(d, Link)]
+        for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
+            size = (view.shape(axis.tensor) or ())[axis.axis]
+            if size:
+                self.offset[axis] = total
+                self.axes.append(axis)
+                self.widths.append(size * axis.blocks)
+                total += size * axis.blocks
+        links = [d for d in links if d.a in self.offset and d.b in self.offset]
+        self.links = links
+        self.edge_a = _joined([d.a_positions + self.offset[d.a] for d in links])
+        self.edge_b = _joined([d.b_positions + self.offset[d.b] for d in links])
+        self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
+        edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
+        self.unit_count, self.unit = connected_components(edges, directed=False)
+        self.axis_of = np.repeat(np.arange(len(self.axes)), self.widths)
+
+    def units_on(self, axis: Axis) -> npt.NDArray[np.int64]:
+        """Return the unit at each position of an axis."""
+        start = self.offset[axis]
+        return self.unit[start : start + self.widths[self.axis_of[start]]]  # type: ignore[no-any-return]
+
+
+def _axes_of(declaration: Declaration) -> list[Axis]:
+    return [declaration.a, declaration.b] if isinstance(declaration, Link) else [declaration.axis]
+
+
+def _joined(arrays: list[Positions]) -> Positions:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+
+
+def _block_units(elements: _Elements, declarations: Iterable[Declaration]) -> dict[int, _Blocked]:
+    """Map each unit that must stay to the first reason why."""
+    blocked: dict[int, _Blocked] = {}
+    done: set[Axis] = set()
+    for d in declarations:
+        if isinstance(d, Block) and d.axis in elements.offset and d.axis not in done:
+            done.add(d.axis)
+            for unit in np.unique(elements.units_on(d.axis)).tolist():
+                blocked.setdefault(unit, _Blocked(d.node, d.reason))
+    _block_conflicts(elements, declarations, blocked)
+    return blocked
+
+
+def _block_conflicts(
+    elements: _Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]
+) -> None:
+    """A weight axis that different nodes use in different roles, or cut differently, must stay."""
+    uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
+    for d in declarations:
+        if isinstance(d, Use):
+            uses[d.axis.tensor, d.axis.axis].append(d)
+    for (tensor, _), found in uses.items():
+        if len({u.role for u in found}) > 1 or len({u.axis for u in found}) > 1:
+            reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
+            for axis in {u.axis for u in found} & set(elements.offset):
+                for unit in np.unique(elements.units_on(axis)).tolist():
+                    blocked.setdefault(unit, _Blocked(found[-1].node, reason))
+
+
+def _build_groups(
+    view: GraphView, elements: _Elements, declarations: list[Declaration]
+) -> tuple[list[FoldGroup], dict[int, _Blocked]]:
+    blocked = _block_units(elements, declarations)
+    uses: dict[Axis, list[Use]] = defaultdict(list)
+    for d in declarations:
+        if isinstance(d, Use) and d.axis in elements.offset:
+            uses[d.axis].append(d)
+    produced = np.zeros(elements.unit_count, bool)
+    for axis, found in uses.items():
+        if found[0].role is Role.PRODUCER:
+            produced[elements.units_on(axis)] = True
+    foldable = produced
+    foldable[np.fromiter(blocked, np.int64, len(blocked))] = False
+
+    occurrences = _Occurrences(elements, foldable)
+    by_signature: dict[bytes, list[int]] = defaultdict(list)
+    for unit, signature in occurrences.signatures():
+        by_signature[signature].append(unit)
+
+    equal = [d for d in declarations if isinstance(d, EqualBlocks) and d.axis in elements.offset]
+    groups = []
+    for units in by_signature.values():
+        group = _make_group(view, occurrences, units, uses)
+        blocks, problem = _blocks_of(group, elements, equal)
+        if problem:
+            blocked.update(dict.fromkeys(units, problem))
+        elif group.size > 1:
+            groups.append(_with_blocks(group, blocks))
+    order = {node.output[0]: i for i, node in enumerate(view.nodes)}
+    groups.sort(key=lambda g: min(order[u.node] for m in g.with_role(Role.PRODUCER) for u in m.uses))
+    return _unique_names(groups), blocked
+
+
+class _Occurrences:
+    """The elements of foldable units, sorted by unit, axis and position."""
+
+    def __init__(self, elements: _Elements, foldable: npt.NDArray[np.bool_]) -> None:
+        self.elements = elements
+        members = np.flatnonzero(foldable[elements.unit]) if elements.unit_count else np.zeros(0, np.int64)
+        order = np.lexsort((members, elements.unit[members]))
+        self.element = members[order]
+        self.unit = elements.unit[self.element]
+        self.axis = elements.axis_of[self.element]
+        self.starts = np.flatnonzero(np.diff(self.unit, prepend=-1))
+        self.ends = np.append(self.starts[1:], len(self.unit))
+        self.index = {int(self.unit[s]): (int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)}
+        # Occurrence number of an element among its unit's elements on the same axis.
+        new = np.diff(self.unit, prepend=-1).astype(bool) | np.diff(self.axis, prepend=-1).astype(bool)
+        first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)) if len(new) else np.zeros(0, np.int64)
+        self.rank = np.full(len(elements.unit), -1, np.int64)
+        self.rank[self.element] = np.arange(len(new)) - first
+
+    def signatures(self) -> Iterable[tuple[int, bytes]]:
+        """Yield (unit, signature); units with equal signatures may be merged with each other."""
+        e = self.elements
+        rank_a, rank_b = self.rank[e.edge_a], self.rank[e.edge_b]
+        # Order matters only for units that occur more than once on some axis.
+        repeated = np.zeros(e.unit_count, bool)
+        repeated[e.unit[np.flatnonzero(self.rank > 0)]] = True
+        chosen = np.flatnonzero(repeated[e.unit[e.edge_a]])
+        edges: dict[int, bytes] = {}
+        if len(chosen):
+            rows = np.stack([e.unit[e.edge_a[chosen]], e.edge_link[chosen], rank_a[chosen], rank_b[chosen]], axis=1)
+            rows = rows[np.lexsort(rows.T[::-1])]
+            starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+            for s, t in zip(starts, np.append(starts[1:], len(rows)), strict=True):
+                edges[int(rows[s, 0])] = np.ascontiguousarray(rows[s:t, 1:]).tobytes()
+        for unit, (start, end) in self.index.items():
+            yield unit, self.axis[start:end].tobytes() + b"|" + edges.get(unit, b"")
+
+    def positions(self, units: list[int]) -> dict[Axis, Positions]:
+        """Return (n_units, r) positions per axis for units of one signature."""
+        spans = [self.index[u] for u in units]
+        table = np.stack([self.element[s:e] for s, e in spans])
+        axes = self.axis[spans[0][0] : spans[0][1]]
+        found = {}
+        for number in dict.fromkeys(axes.tolist()):
+            axis = self.elements.axes[number]
+            found[axis] = table[:, axes == number] - self.elements.offset[axis]
+        return found
+
+
+def _make_group(
+    view: GraphView, occurrences: _Occurrences, units: list[int], uses: dict[Axis, list[Use]]
+) -> FoldGroup:
+    positions = occurrences.positions(units)
+    first = next(axis for axis in positions if axis in uses and uses[axis][0].role is Role.PRODUCER)
+    order = np.argsort(positions[first][:, 0], kind="stable")
+    positions = {axis: where[order] for axis, where in positions.items()}
+    members = tuple(Member(axis, where, tuple(uses[axis])) for axis, where in positions.items() if axis in uses)
+    names = []
+    for member in members:
+        if member.role is Role.PRODUCER:
+            names += [node_name(view, use.node) for use in member.uses]
+    tensors = {axis: where for axis, where in positions.items() if not view.is_weight(axis.tensor)}
+    nodes = tuple(dict.fromkeys(names))
+    return FoldGroup(nodes[0], len(units), members, tensors, None, nodes)
+
+
+def _blocks_of(
+    group: FoldGroup, elements: _Elements, constraints: list[EqualBlocks]
+) -> tuple[npt.NDArray[np.int64] | None, _Blocked | None]:
+    """Return the block of every unit under all constraints, or why they cannot be met."""
+    columns = []
+    for constraint in constraints:
+        where = group.positions(constraint.axis)
+        if where is None:
+            continue
+        width = len(elements.units_on(constraint.axis))
+        block = where // (width // constraint.blocks)
+        if len(set(np.bincount(block.reshape(-1), minlength=constraint.blocks).tolist())) > 1:
+            return None, _Blocked(
+                constraint.node,
+                f"the {constraint.blocks} groups of the grouped convolution must stay equally wide, "
+                "but these channels do not spread evenly over them",
+            )
+        columns.append(block)
+    if not columns:
+        return None, None
+    _, blocks = np.unique(np.concatenate(columns, axis=1), axis=0, return_inverse=True)
+    blocks = blocks.reshape(-1)
+    if len(set(np.bincount(blocks).tolist())) > 1:
+        return None, _Blocked(group.name, "grouped convolutions cut these channels into unequal parts")
+    return (blocks if blocks.max() else None), None
+
+
+def _with_blocks(group: FoldGroup, blocks: npt.NDArray[np.int64] | None) -> FoldGroup:
+    return FoldGroup(group.name, group.size, group.members, group.tensors, blocks, group.nodes)
+
+
+def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
+    seen: dict[str, int] = {}
+    named = []
+    for g in groups:
+        seen[g.name] = seen.get(g.name, 0) + 1
+        name = g.name if seen[g.name] == 1 else f"{g.name}#{seen[g.name]}"
+        named.append(FoldGroup(name, g.size, g.members, g.tensors, g.blocks, g.nodes))
+    return named
+
+
+def _refusals(
+    view: GraphView, elements: _Elements, declarations: list[Declaration],
+    groups: list[FoldGroup], blocked: dict[int, _Blocked],
+) -> list[Refusal]:
+    """Name every weight axis of a linear operator of which some channel is in no group."""
+    grouped: dict[Axis, int] = defaultdict(int)
+    for group in groups:
+        for member in group.members:
+            grouped[member.axis] += member.positions.size
+    found: dict[Axis, Refusal] = {}
+    for d in declarations:
+        if not isinstance(d, Use) or d.role not in _WEIGHT_ROLES or d.axis not in elements.offset or d.axis in found:
+            continue
+        units = elements.units_on(d.axis)
+        free = len(units) - grouped[d.axis]
+        if free == 0 or len(units) == 1:
+            continue
+        why = next((blocked[u] for u in units.tolist() if u in blocked), _Blocked(d.node, "only one channel of its kind"))
+        op_type = _node(view, why.node)
+        size = view.weight_size(d.axis.tensor)
+        found[d.axis] = Refusal(
+            node=node_name(view, d.node),
+            op_type=_node(view, d.node),
+            axis=f"{'outputs' if d.role is Role.PRODUCER else 'inputs'} of weight '{d.axis.tensor}' (axis {d.axis.axis})",
+            reason=f"{op_type + ' ' if op_type else ''}'{node_name(view, why.node)}': {why.reason}",
+            weights=round(size * free / len(units)),
+        )
+    return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def node_name(view: GraphView, output: str) -> str:
+    """Return a node's name, or its first output where it has none."""
+    node = view.producer(output)
+    return (node.name or output) if node is not None else output
+
+
+def _node(view: GraphView, output: str) -> str:
+    node = view.producer(output)
+    return node.op_type if node is not None else ""
+
+
+__all__ = ["captured_names", "declare", "find_groups", "node_name"]

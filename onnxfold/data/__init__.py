@@ -1,0 +1,1 @@
+"""Bundled models and test images for the demo."""

@@ -1,0 +1,66 @@
+"""What can go wrong, as types.
+
+Every message is one line that says what is wrong, where, and what to do. A *refusal* (a channel that
+was left alone for a reason) is not an error: it is data, see :class:`onnxfold.report.Refusal`.
+"""
+
+
+class OnnxFoldError(Exception):
+    """Base of all errors raised on purpose; the command line prints it as one line."""
+
+    #: Exit code of the command line: 1 = the request could not be met, 2 = the request makes no sense.
+    exit_code = 1
+
+
+class ConfigError(OnnxFoldError, ValueError):
+    """An option has a value that makes no sense."""
+
+    exit_code = 2
+
+
+class ModelLoadError(OnnxFoldError):
+    """The input is missing, unreadable or not a valid ONNX model."""
+
+    exit_code = 2
+
+
+class ModelSaveError(OnnxFoldError):
+    """The output cannot be written."""
+
+    exit_code = 2
+
+
+class UnsupportedModelError(OnnxFoldError):
+    """The model is valid ONNX but onnxfold cannot work on it as a whole."""
+
+
+class NothingToFoldError(OnnxFoldError):
+    """No channel could be folded, or none was asked for."""
+
+
+class BudgetError(OnnxFoldError):
+    """The requested size cannot be reached."""
+
+
+class PassError(OnnxFoldError):
+    """A pass broke one of its own guarantees.
+
+    Parameters
+    ----------
+    pass_name : str
+        Name of the pass.
+    message : str
+        What happened.
+    node : str, optional
+        The node at which it happened.
+    """
+
+    def __init__(self, pass_name: str, message: str, node: str = "") -> None:
+        self.pass_name = pass_name
+        self.node = node
+        where = f" at node '{node}'" if node else ""
+        super().__init__(f"pass {pass_name}{where}: {message}")
+
+
+class VerificationError(OnnxFoldError):
+    """The folded model does not load, does not run, or changed its interface."""

@@ -1,0 +1,57 @@
+"""Evaluation of the part of a graph that does not depend on its inputs."""
+
+import contextlib
+import io
+import logging
+from collections.abc import Sequence
+
+import onnx
+import onnx_graphsurgeon as gs
+from onnx import NodeProto, helper
+
+from onnxfold.graph.tensors import Array, to_proto
+from onnxfold.graph.view import GraphView
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:
+    """Compute the outputs of nodes whose inputs are all weights, or outputs of earlier ones of them.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph the nodes come from; not changed.
+    nodes : sequence of NodeProto
+        In topological order.
+    limit_bytes : int
+        Results larger than this are left out.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Values by tensor name; what onnx-graphsurgeon cannot evaluate is missing.
+
+    Notes
+    -----
+    Only these nodes pass through onnx-graphsurgeon, in a graph of their own: it drops what it does not
+    model (metadata, functions, unknown attributes) and would do so for the whole network.
+    """
+    made = {o for n in nodes for o in n.output if o}
+    inputs = dict.fromkeys(i for n in nodes for i in n.input if i and i not in made)
+    graph = helper.make_graph(
+        list(nodes),
+        "constants",
+        [],
+        [helper.make_empty_tensor_value_info(o) for o in made],
+        [to_proto(name, view.weight(name)) for name in inputs],
+    )
+    model = helper.make_model(graph, opset_imports=list(view.model.opset_import), ir_version=view.model.ir_version)
+    model = onnx.shape_inference.infer_shapes(model)
+    surgeon = gs.import_onnx(model)
+    with contextlib.redirect_stdout(io.StringIO()) as chatter:
+        surgeon.fold_constants(size_threshold=limit_bytes, error_ok=True)
+    if chatter.getvalue():
+        _LOGGER.debug("onnx-graphsurgeon: %s", chatter.getvalue().strip())
+    tensors = surgeon.tensors()
+    return {name: tensors[name].values for name in made if isinstance(tensors.get(name), gs.Constant)}

@@ -1,0 +1,142 @@
+"""From a path or a ModelProto to a :class:`~onnxfold.graph.view.GraphView`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from onnxfold.errors import ConfigError, ModelLoadError, UnsupportedModelError
+from onnxfold.graph.tensors import LazyTensor
+from onnxfold.graph.view import GraphView, require_main_graph
+
+#: The oldest operator set whose operators mean what they mean today (Reshape with a shape input,
+#: BatchNormalization without is_test, numpy broadcasting).
+MIN_OPSET = 7
+
+ModelLike = str | Path | ModelProto
+
+
+def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
+    """Open a model for reading and editing without copying its weights.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        Left untouched.
+    input_shapes : mapping, optional
+        Dimensions to assume for inputs that have symbolic ones.
+
+    Raises
+    ------
+    ModelLoadError
+        If the file is missing, unreadable, no ONNX, or broken.
+    UnsupportedModelError
+        If the operator set is too old.
+    ConfigError
+        If `input_shapes` names no input or has the wrong rank.
+    """
+    proto, base_dir, where = _read(model)
+    _check(proto, where)
+    view = _to_view(proto, base_dir, where)
+    require_main_graph(view.model)
+    if input_shapes:
+        view.input_shapes = _checked_shapes(view, input_shapes)
+    return view
+
+
+def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
+    if isinstance(model, ModelProto):
+        return model, None, "the given ModelProto"
+    path = Path(model)
+    if not path.exists():
+        raise ModelLoadError(f"'{path}' does not exist: check the path of the input model")
+    if path.is_dir():
+        raise ModelLoadError(f"'{path}' is a folder: give the path of an .onnx file")
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except DecodeError:
+        raise ModelLoadError(f"'{path}' is not an ONNX model, or it is truncated: export it again") from None
+    except OSError as error:
+        raise ModelLoadError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # onnx.load raises what its serializer raises
+        raise ModelLoadError(f"'{path}' is not an ONNX model: {_first_line(error)}") from None
+    return proto, path.resolve().parent, f"'{path}'"
+
+
+def _check(proto: ModelProto, where: str) -> None:
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelLoadError(f"{where} is not an ONNX model: it has no graph or no operator set")
+    version = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=None)
+    if version is not None and version < MIN_OPSET:
+        raise UnsupportedModelError(
+            f"{where} uses opset {version}, onnxfold needs {MIN_OPSET} or newer: "
+            f"convert it with onnx.version_converter.convert_version(model, 17)"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    if version is not None and version > newest:
+        raise UnsupportedModelError(
+            f"{where} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
+        )
+
+
+def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
+    skeleton = ModelProto()
+    for field, _ in proto.ListFields():
+        if field.name != "graph":
+            _copy_field(proto, skeleton, field.name)
+    for field, _ in proto.graph.ListFields():
+        if field.name != "initializer":
+            _copy_field(proto.graph, skeleton.graph, field.name)
+    weights = {}
+    for tensor in proto.graph.initializer:
+        weight = LazyTensor(tensor, base_dir)
+        if not weight.is_external and not _payload_fits(weight):
+            raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not hold what its shape says")
+        weights[tensor.name] = weight
+    return GraphView(skeleton, dict(weights))
+
+
+def _copy_field(source: object, target: object, name: str) -> None:
+    value = getattr(source, name)
+    if isinstance(value, str | int | float | bool | bytes):
+        setattr(target, name, value)
+    elif hasattr(value, "CopyFrom"):
+        getattr(target, name).CopyFrom(value)
+    else:
+        getattr(target, name).extend(value)
+
+
+def _payload_fits(weight: LazyTensor) -> bool:
+    proto = weight.proto
+    if any(d < 0 for d in proto.dims):
+        return False
+    if not proto.HasField("raw_data"):
+        return True  # typed fields are few and small; numpy_helper checks them on access
+    try:
+        itemsize = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type).itemsize
+    except KeyError:
+        return False
+    packed = proto.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
+    expected = (weight.size + 1) // 2 if packed else weight.size * itemsize
+    return len(proto.raw_data) == expected or itemsize == 1  # 1: packed sub-byte types newer than this list
+
+
+def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    checked = {}
+    for name, shape in shapes.items():
+        if name not in view.input_names:
+            raise ConfigError(f"input_shapes: '{name}' is no input of the model; inputs: {', '.join(view.input_names)}")
+        known = view.shape(name)
+        if known is not None and len(known) != len(shape):
+            raise ConfigError(f"input_shapes: input '{name}' has {len(known)} dimensions, {len(shape)} were given")
+        for have, want in zip(known or (), shape, strict=False):
+            if have is not None and have != want:
+                raise ConfigError(f"input_shapes: input '{name}' has the fixed shape {known}, not {tuple(shape)}")
+        checked[name] = tuple(int(d) for d in shape)
+    return checked
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,83 @@
+"""Shape inference that never looks at big weights, so its cost does not depend on the model's size."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import ModelProto, TensorProto
+
+from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
+
+Shape = tuple[int | None, ...]
+
+#: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
+_SMALL = 4096
+
+
+def infer_types(
+    model: ModelProto,
+    weights: Mapping[str, LazyTensor | Array],
+    input_shapes: Mapping[str, Sequence[int]],
+) -> dict[str, tuple[int, Shape]]:
+    """Return element type and dimensions of every tensor that ONNX's shape inference can tell.
+
+    Parameters
+    ----------
+    model : ModelProto
+        Model without initializers.
+    weights : mapping
+        The initializers.
+    input_shapes : mapping of str to sequence of int
+        Dimensions to assume for graph inputs.
+
+    Returns
+    -------
+    dict of str to (int, tuple)
+        ``TensorProto`` element type and shape; a dimension is None where it is symbolic or unknown.
+    """
+    work = ModelProto()
+    work.CopyFrom(model)
+    # Stored value_info may be stale (it describes the network before an edit) or simply wrong.
+    del work.graph.value_info[:]
+    for output in work.graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    for name, value in weights.items():
+        work.graph.initializer.append(_light(name, value))
+    for info in work.graph.input:
+        if info.name in input_shapes:
+            _set_shape(info, input_shapes[info.name])
+    try:
+        inferred = onnx.shape_inference.infer_shapes(work, data_prop=True)
+    except Exception:  # the C++ code raises many types; without data propagation it is more forgiving
+        try:
+            inferred = onnx.shape_inference.infer_shapes(work)
+        except Exception:
+            inferred = work
+    infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
+    return {info.name: _read(info) for info in infos if _has_shape(info)}
+
+
+def _light(name: str, value: LazyTensor | Array) -> TensorProto:
+    elem_type = value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
+    if value.size <= _SMALL and elem_type in (TensorProto.INT64, TensorProto.INT32):
+        return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
+    if value.size <= 16:  # scales of Resize, scalars
+        return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
+    return stub(name, tuple(value.shape), elem_type)
+
+
+def _has_shape(info: onnx.ValueInfoProto) -> bool:
+    return bool(info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape"))
+
+
+def _read(info: onnx.ValueInfoProto) -> tuple[int, Shape]:
+    tensor = info.type.tensor_type
+    dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
+    return int(tensor.elem_type), dims
+
+
+def _set_shape(info: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
+    dims = info.type.tensor_type.shape.dim
+    del dims[:]
+    for d in shape:
+        dims.add(dim_value=int(d))

@@ -1,0 +1,116 @@
+"""Weights that are read when they are needed.
+
+A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external data file; nothing is
+copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxfold.errors import ModelLoadError
+
+Array = npt.NDArray[Any]
+
+FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A weight as it lies in the model file.
+
+    Parameters
+    ----------
+    proto : TensorProto
+        The tensor; its payload may be elsewhere.
+    base_dir : Path, optional
+        Folder that external data locations are relative to.
+    """
+
+    proto: TensorProto
+    base_dir: Path | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Dimensions."""
+        return tuple(self.proto.dims)
+
+    @property
+    def elem_type(self) -> int:
+        """ONNX element type (``TensorProto.FLOAT`` ...)."""
+        return int(self.proto.data_type)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the payload lies in another file."""
+        return bool(self.proto.data_location == TensorProto.EXTERNAL)
+
+    def load(self) -> Array:
+        """Return the values; external data is mapped, not read.
+
+        Raises
+        ------
+        ModelLoadError
+            If the external file is missing, too short, or outside the model's folder.
+        """
+        if not self.is_external:
+            return numpy_helper.to_array(self.proto)
+        entries = {e.key: e.value for e in self.proto.external_data}
+        path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
+        offset = int(entries.get("offset", "0"))
+        if path.stat().st_size < offset + self.size * dtype.itemsize:
+            raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
+        if self.size == 0:
+            return np.zeros(self.shape, dtype)
+        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=self.shape)
+
+
+def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
+    """Resolve an external data location inside the model's folder.
+
+    Raises
+    ------
+    ModelLoadError
+        If the file does not exist or the location points outside the folder.
+    """
+    if base_dir is None:
+        raise ModelLoadError(f"tensor '{tensor}' has external data but the model came without a path: pass the path")
+    path = (base_dir / location).resolve()
+    if not location or not path.is_relative_to(base_dir.resolve()):
+        raise ModelLoadError(f"tensor '{tensor}': external data location '{location}' is outside the model's folder")
+    if not path.is_file():
+        raise ModelLoadError(f"tensor '{tensor}': external data file '{path}' does not exist; put it beside the model")
+    return path
+
+
+def is_float(elem_type: int) -> bool:
+    """Whether an ONNX element type is one of the float types that weights have."""
+    return elem_type in FLOAT_TYPES
+
+
+def to_proto(name: str, values: Array) -> TensorProto:
+    """Return `values` as a ``TensorProto`` called `name`."""
+    return numpy_helper.from_array(np.ascontiguousarray(values), name)
+
+
+def elem_type_of(values: Array) -> int:
+    """Return the ONNX element type of an array."""
+    return int(helper.np_dtype_to_tensor_dtype(values.dtype))
+
+
+def stub(name: str, shape: tuple[int, ...], elem_type: int) -> onnx.TensorProto:
+    """Return a tensor without payload, enough for shape inference."""
+    proto = TensorProto(name=name, dims=shape, data_type=elem_type, data_location=TensorProto.EXTERNAL)
+    proto.external_data.add(key="location", value="stub")
+    return proto

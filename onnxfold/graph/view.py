@@ -1,0 +1,239 @@
+"""An editable view of one model: nodes, names, shapes, and lazily read weights."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.shape_inference import Shape, infer_types
+from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+class GraphView:
+    """The main graph of a model, with weights as an overlay over lazy tensors.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model without initializers; owned by the view and edited in place.
+    weights : dict of str to LazyTensor or ndarray
+        Initializers by name. An ndarray is an edited weight.
+
+    Notes
+    -----
+    The ModelProto a user hands in is never edited: :func:`onnxfold.graph.load.load` copies everything
+    but the weights.
+    """
+
+    def __init__(self, model: ModelProto, weights: dict[str, LazyTensor | Array]) -> None:
+        self.model = model
+        self.weights = weights
+        self.input_shapes: dict[str, tuple[int, ...]] = {}
+        self._types: dict[str, tuple[int, Shape]] | None = None
+        self._producers: dict[str, NodeProto] | None = None
+        self._consumers: dict[str, list[NodeProto]] | None = None
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> GraphProto:
+        """The main graph."""
+        return self.model.graph
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        """Nodes of the main graph in file order (topological in a valid model)."""
+        return list(self.model.graph.node)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Graph inputs that are not weights."""
+        return [i.name for i in self.graph.input if i.name not in self.weights]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Graph outputs."""
+        return [o.name for o in self.graph.output]
+
+    def opset(self, domain: str = "") -> int:
+        """Return the imported version of a domain, 0 if it is not imported."""
+        aliases = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
+        return max((o.version for o in self.model.opset_import if o.domain in aliases), default=0)
+
+    def producer(self, tensor: str) -> NodeProto | None:
+        """Return the node that writes `tensor`, None for inputs and weights."""
+        if self._producers is None:
+            self._producers = {o: n for n in self.graph.node for o in n.output if o}
+        return self._producers.get(tensor)
+
+    def consumers(self, tensor: str) -> list[NodeProto]:
+        """Return the nodes that read `tensor`, also from inside their subgraphs; once per node."""
+        if self._consumers is None:
+            self._consumers = {}
+            for node in self.graph.node:
+                for name in dict.fromkeys([*node.input, *captured_names(node)]):
+                    if name:
+                        self._consumers.setdefault(name, []).append(node)
+        return self._consumers.get(tensor, [])
+
+    def replace_nodes(self, nodes: Iterable[NodeProto]) -> None:
+        """Put `nodes`, in topological order, in place of all nodes."""
+        fresh = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del self.graph.node[:]
+        self.graph.node.extend(fresh)
+        self.touch()
+
+    def touch(self) -> None:
+        """Forget everything derived from the nodes; call after editing them."""
+        self._types = self._producers = self._consumers = None
+
+    # -- weights -------------------------------------------------------------------------------
+
+    def is_weight(self, tensor: str) -> bool:
+        """Whether `tensor` is an initializer."""
+        return tensor in self.weights
+
+    def weight(self, name: str) -> Array:
+        """Return an initializer's values."""
+        value = self.weights[name]
+        return value.load() if isinstance(value, LazyTensor) else value
+
+    def set_weight(self, name: str, values: Array) -> None:
+        """Replace an initializer, keeping its element type, or add one."""
+        if name in self.weights:
+            dtype = self.weight(name).dtype
+            values = values.astype(dtype, copy=False)
+        self.weights[name] = np.asarray(values)
+        self._types = None
+
+    def add_weight(self, stem: str, values: Array) -> str:
+        """Add an initializer under a fresh name that begins with `stem`; return the name."""
+        name = self.fresh_name(stem)
+        self.weights[name] = values
+        self._types = None
+        return name
+
+    def weight_size(self, name: str) -> int:
+        """Return the number of elements of an initializer without reading it."""
+        return int(np.prod(self.weights[name].shape, dtype=np.int64))
+
+    def float_weight_names(self) -> list[str]:
+        """Names of the float initializers."""
+        return [n for n in self.weights if is_float(self.weight_type(n))]
+
+    def weight_type(self, name: str) -> int:
+        """Return the ONNX element type of an initializer without reading it."""
+        value = self.weights[name]
+        return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
+
+    def fresh_name(self, stem: str) -> str:
+        """Return a tensor name that is not in use."""
+        taken = self._all_names()
+        name, i = stem, 0
+        while name in taken:
+            i += 1
+            name = f"{stem}_{i}"
+        return name
+
+    def _all_names(self) -> set[str]:
+        names = set(self.weights) | {i.name for i in self.graph.input}
+        for node in self.graph.node:
+            names.update(node.output)
+            names.update(captured_names(node))
+        return names
+
+    # -- types ---------------------------------------------------------------------------------
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Return the dimensions (None = not known as a number), None if the rank is unknown."""
+        if tensor in self.weights:
+            return tuple(self.weights[tensor].shape)
+        found = self._inferred().get(tensor)
+        return found[1] if found else None
+
+    def elem_type(self, tensor: str) -> int:
+        """Return the ONNX element type, 0 if unknown."""
+        if tensor in self.weights:
+            return self.weight_type(tensor)
+        return self._inferred().get(tensor, (0, ()))[0]
+
+    def _inferred(self) -> dict[str, tuple[int, Shape]]:
+        if self._types is None:
+            self._types = infer_types(self.model, self.weights, self.input_shapes)
+        return self._types
+
+    def copy(self) -> "GraphView":
+        """Return an independent view; weights are shared until edited."""
+        model = ModelProto()
+        model.CopyFrom(self.model)
+        view = GraphView(model, dict(self.weights))
+        view.input_shapes = dict(self.input_shapes)
+        view._types = self._types
+        return view
+
+
+def attribute(node: NodeProto, name: str, default: object = None) -> object:
+    """Return an attribute's value, `default` where the node does not have it."""
+    for attr in node.attribute:
+        if attr.name == name:
+            return onnx.helper.get_attribute_value(attr)
+    return default
+
+
+def attr_int(node: NodeProto, name: str, default: int) -> int:
+    """Return an integer attribute."""
+    value = attribute(node, name, default)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def attr_ints(node: NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
+    """Return an integer list attribute."""
+    value = attribute(node, name)
+    return [int(v) for v in (default if value is None else value)]  # type: ignore[attr-defined]
+
+
+def attr_float(node: NodeProto, name: str, default: float) -> float:
+    """Return a float attribute."""
+    value = attribute(node, name, default)
+    return float(value)  # type: ignore[arg-type]
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs held in a node's attributes (bodies of If, Loop, Scan)."""
+    for attr in node.attribute:
+        if attr.type == AttributeProto.GRAPH:
+            yield attr.g
+        elif attr.type == AttributeProto.GRAPHS:
+            yield from attr.graphs
+
+
+def captured_names(node: NodeProto) -> list[str]:
+    """Return the outer tensors that a node's subgraphs read, in order, each once."""
+    names: dict[str, None] = {}
+    for graph in subgraphs(node):
+        local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+        for inner in graph.node:
+            for name in [*inner.input, *captured_names(inner)]:
+                if name and name not in local:
+                    names[name] = None
+            local.update(inner.output)
+        for out in graph.output:
+            if out.name not in local:
+                names[out.name] = None
+    return list(names)
+
+
+def require_main_graph(model: ModelProto) -> None:
+    """Refuse models that hold no computation.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there is no node or no output.
+    """
+    if not model.graph.node or not model.graph.output:
+        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")

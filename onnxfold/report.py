@@ -1,0 +1,139 @@
+"""What a run tells: sizes before and after, groups, refusals, fidelity."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A weight axis that was left alone, and why.
+
+    Parameters
+    ----------
+    node, op_type : str
+        The node that owns the weight.
+    axis : str
+        Which of its axes.
+    reason : str
+        What stands in the way, and where.
+    weights : int
+        Number of weights that stay because of it.
+    """
+
+    node: str
+    op_type: str
+    axis: str
+    reason: str
+    weights: int = 0
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What one pass did."""
+
+    name: str
+    modified: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """One fold group before and after."""
+
+    name: str
+    width: int
+    folded_width: int
+    nodes: tuple[str, ...]
+    duplicates: int
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What a model costs.
+
+    `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
+    shape is unknown); `size_bytes` the weights and the graph.
+    """
+
+    parameters: int
+    macs: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How close one output of the folded model stays to the original.
+
+    Parameters
+    ----------
+    output : str
+        Name of the output.
+    relative_error : float
+        ||folded - original|| / ||original||, over all elements.
+    top1_agreement : float, optional
+        Fraction of samples with the same largest entry, for outputs of shape (N, classes).
+    """
+
+    output: str
+    relative_error: float
+    top1_agreement: float | None = None
+
+
+@dataclass(frozen=True)
+class FidelityReport:
+    """Comparison of two models on the same inputs; accuracies in [0, 1] where labels were given."""
+
+    outputs: list[Fidelity]
+    samples: int
+    inputs: str
+    accuracy_a: float | None = None
+    accuracy_b: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass
+class FoldReport:
+    """Everything one fold did, in order.
+
+    Sparsity is the fraction of the input file's float weights that the output file no longer has.
+    """
+
+    method: str
+    allocation: str
+    requested: str
+    before: ModelSize
+    after: ModelSize
+    groups: list[GroupRecord]
+    refusals: list[Refusal]
+    passes: list[PassRecord] = field(default_factory=list)
+    fidelity: FidelityReport | None = None
+    notes: list[str] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    version: str = ""
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of the weights removed."""
+        return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"sparsity": self.sparsity, **asdict(self)}
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str) + "\n"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}, {self.allocation} allocation, {self.requested}",
+            f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
+            f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
+            f"{len(self.refusals)} weight axes left alone",
+        ]
+        return "\n".join(lines + self.notes)

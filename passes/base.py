@@ -1,0 +1,77 @@
+"""Passes: values that change a :class:`~onnxfold.graph.view.GraphView` and say what they did."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from onnxfold.graph.view import GraphView
+from onnxfold.report import PassRecord
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """Outcome of a pass.
+
+    Parameters
+    ----------
+    modified : bool
+        Whether the graph or a weight changed. Running the pass again must then give False.
+    notes : tuple of str
+        What a user should know.
+    records : tuple of PassRecord
+        Outcomes of inner passes.
+    """
+
+    modified: bool
+    notes: tuple[str, ...] = ()
+    records: tuple[PassRecord, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """One transformation; subclasses are frozen dataclasses whose fields are its inputs."""
+
+    @property
+    def name(self) -> str:
+        """The pass's name in reports."""
+        return type(self).__name__
+
+    def requires(self, view: GraphView) -> None:
+        """Raise :class:`~onnxfold.errors.PassError` if the pass cannot run on this graph."""
+
+    @abstractmethod
+    def run(self, view: GraphView) -> PassResult:
+        """Change the graph."""
+
+    def ensures(self, view: GraphView) -> None:
+        """Raise :class:`~onnxfold.errors.PassError` if the pass did not do what it promises."""
+
+    def __call__(self, view: GraphView) -> PassResult:
+        """Check, run, check."""
+        self.requires(view)
+        result = self.run(view)
+        self.ensures(view)
+        return result
+
+
+@dataclass(frozen=True)
+class Pipeline(Pass):
+    """Passes one after the other; a pass itself."""
+
+    passes: tuple[Pass, ...]
+    progress: Callable[[str], None] | None = field(default=None, compare=False)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Run every pass and keep a record of each."""
+        records: list[PassRecord] = []
+        notes: list[str] = []
+        for step in self.passes:
+            if self.progress:
+                self.progress(step.name)
+            start = time.perf_counter()
+            result = step(view)
+            records += result.records
+            records.append(PassRecord(step.name, result.modified, time.perf_counter() - start))
+            notes += result.notes
+        return PassResult(any(r.modified for r in records), tuple(notes), tuple(records))

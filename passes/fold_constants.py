@@ -1,0 +1,79 @@
+"""Evaluate what does not depend on the inputs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, defs
+
+from onnxfold.graph.constant_folding import evaluate
+from onnxfold.graph.view import GraphView, attr_int, subgraphs
+from onnxfold.passes.base import Pass, PassResult
+
+_RANDOM = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"})
+_MAX_SWEEPS = 8
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Replace nodes by their values where these do not depend on the model's inputs.
+
+    Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
+    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Nothing that would grow beyond `limit_bytes` is
+    materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
+    stay, they are what a quantised model is about. BatchNormalization is never touched.
+    """
+
+    limit_bytes: int = 1 << 20
+
+    def run(self, view: GraphView) -> PassResult:
+        """Sweep until nothing changes: values can make further shapes known."""
+        modified = False
+        for _ in range(_MAX_SWEEPS):
+            values = {n.output[0]: v for n in view.nodes if (v := _known_shape(view, n)) is not None}
+            foldable = _constant_nodes(view, set(values))
+            if not values and not foldable:
+                break
+            view.weights.update(values)
+            largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
+            if foldable:
+                values |= evaluate(view, foldable, max(self.limit_bytes, largest))
+            outputs = set(view.output_names)
+            done = {n.output[0] for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)}
+            done &= set(values)
+            if not done:
+                break
+            view.weights.update({k: np.asarray(v) for k, v in values.items() if k not in outputs})
+            view.replace_nodes(n for n in view.nodes if n.output[0] not in done)
+            modified = True
+        return PassResult(modified=modified)
+
+
+def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:
+    constant = set(known)
+    found = []
+    for node in view.nodes:
+        if node.output[0] in known or not _is_pure(node):
+            continue
+        if all(not i or i in constant or view.is_weight(i) for i in node.input):
+            found.append(node)
+            constant.update(node.output)
+    return found
+
+
+def _is_pure(node: NodeProto) -> bool:
+    if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs(node)):
+        return False
+    return node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Constant") and defs.has(node.op_type)
+
+
+def _known_shape(view: GraphView, node: NodeProto) -> np.ndarray | None:  # type: ignore[type-arg]
+    if node.op_type != "Shape" or node.domain not in ("", "ai.onnx"):
+        return None
+    shape = view.shape(node.input[0])
+    if shape is None:
+        return None
+    start, end = attr_int(node, "start", 0), attr_int(node, "end", len(shape))
+    part = shape[start:end]
+    if any(d is None for d in part) or view.input_shapes:
+        return None  # dimensions given for the analysis must not be written into the model
+    return np.array(part, np.int64)

@@ -1,0 +1,61 @@
+"""Give every node its own copy of the small constants that it shares with others."""
+
+from dataclasses import dataclass
+
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class UnshareInitializers(Pass):
+    """Copy vectors (one axis longer than 1) that several inputs read.
+
+    Optimisers deduplicate equal biases and BatchNormalization parameters; sharing would couple the channels of layers that
+    have nothing to do with each other. Copies that stay equal are shared again by :class:`ShareInitializers`.
+    Matrices and filters stay shared: there the sharing is the model's own (siamese branches, tied
+    weights), and its channels really are the same.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Copy for every reader but the first."""
+        seen: set[str] = set()
+        modified = False
+        for node in view.graph.node:
+            for i, name in enumerate(node.input):
+                if not view.is_weight(name) or sum(d > 1 for d in view.weights[name].shape) != 1:
+                    continue
+                if name in seen:
+                    copy = view.fresh_name(f"{name}_copy")
+                    view.weights[copy] = view.weights[name]
+                    node.input[i] = copy
+                    modified = True
+                seen.add(name)
+        if modified:
+            view.touch()
+        return PassResult(modified=modified)
+
+
+@dataclass(frozen=True)
+class ShareInitializers(Pass):
+    """Merge small initializers that are equal in type, shape and value."""
+
+    limit_elements: int = 1 << 16
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rename readers to the first of equal initializers."""
+        first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+        renamed: dict[str, str] = {}
+        read = {name for node in view.graph.node for name in node.input}
+        for name, value in view.weights.items():
+            if name in read and 1 < value.size <= self.limit_elements:
+                values = view.weight(name)
+                key = (view.weight_type(name), tuple(values.shape), values.tobytes())
+                if first.setdefault(key, name) != name:
+                    renamed[name] = first[key]
+        for node in view.graph.node:
+            for i, name in enumerate(node.input):
+                if name in renamed:
+                    node.input[i] = renamed[name]
+        if renamed:
+            view.touch()
+        return PassResult(modified=bool(renamed))
