@@ -5,10 +5,10 @@ The test split plays no part in training: the number of epochs is fixed, and it 
 """
 
 import argparse
-import io
 import json
 import platform
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -210,20 +210,21 @@ def export_onnx(model: LeNet5) -> bytes:
     RuntimeError
         If the exporter fused a batch normalisation.
     """
-    buffer = io.BytesIO()
-    torch.onnx.export(
-        model.eval(),
-        (torch.zeros(1, 1, 32, 32),),
-        buffer,
-        dynamo=False,
-        do_constant_folding=False,
-        training=torch.onnx.TrainingMode.EVAL,
-        opset_version=OPSET,
-        input_names=["image"],
-        output_names=["logits"],
-        dynamic_axes={"image": {0: "N"}, "logits": {0: "N"}},
-    )
-    serialized = buffer.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            model.eval(),
+            (torch.zeros(1, 1, 32, 32),),
+            path,
+            dynamo=False,
+            do_constant_folding=False,
+            training=torch.onnx.TrainingMode.EVAL,
+            opset_version=OPSET,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_axes={"image": {0: "N"}, "logits": {0: "N"}},
+        )
+        serialized = path.read_bytes()
     exported = onnx.load_from_string(serialized)
     onnx.checker.check_model(exported, full_check=True)
     expected = sum(isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for m in model.modules())
@@ -233,18 +234,22 @@ def export_onnx(model: LeNet5) -> bytes:
     return serialized
 
 
+def evaluation_batches(images: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield the images in order, in batches that bound the memory of the activations."""
+    for start in range(0, len(images), EVAL_BATCH_SIZE):
+        yield images[start : start + EVAL_BATCH_SIZE]
+
+
 def torch_logits(model: LeNet5, images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return the logits that torch computes, shape (n, 10)."""
     with torch.inference_mode():
-        batches = torch.from_numpy(images).split(EVAL_BATCH_SIZE)
-        return np.asarray(torch.cat([model(batch) for batch in batches]).numpy(), dtype=np.float32)
+        return np.concatenate([model(torch.from_numpy(batch)).numpy() for batch in evaluation_batches(images)])
 
 
 def onnxruntime_logits(serialized: bytes, images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return the logits that onnxruntime computes, shape (n, 10)."""
     session = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
-    batches = (images[start : start + EVAL_BATCH_SIZE] for start in range(0, len(images), EVAL_BATCH_SIZE))
-    return np.concatenate([session.run(["logits"], {"image": batch})[0] for batch in batches])
+    return np.concatenate([session.run(["logits"], {"image": batch})[0] for batch in evaluation_batches(images)])
 
 
 def accuracy(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8]) -> float:

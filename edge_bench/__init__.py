@@ -1,1 +1,1 @@
-"""Edge benchmarks."""
+"""Benchmarks of folded models on edge devices."""

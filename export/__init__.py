@@ -1,1 +1,1 @@
-"""Exporters."""
+"""Exporters of folded models to the formats of edge runtimes."""

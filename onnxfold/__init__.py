@@ -1,1 +1,31 @@
-"""onnxfold."""
+"""Make trained ONNX models structurally smaller, without data and without training.
+
+Examples
+--------
+>>> import onnxfold
+>>> result = onnxfold.fold("model.onnx", sparsity=0.5)  # doctest: +SKIP
+>>> result.save("folded.onnx")  # doctest: +SKIP
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from onnxfold._version import __version__
+
+if TYPE_CHECKING:
+    from onnxfold.api import FoldResult, compare, fold, inspect
+    from onnxfold.config import FoldConfig
+
+__all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the API on first use: `onnxfold --version` needs neither onnx nor scikit-learn."""
+    if name in ("FoldResult", "compare", "fold", "inspect"):
+        from onnxfold import api
+
+        return getattr(api, name)
+    if name == "FoldConfig":
+        from onnxfold.config import FoldConfig
+
+        return FoldConfig
+    raise AttributeError(f"module 'onnxfold' has no attribute {name!r}")

@@ -1,1 +1,1 @@
-"""Passes."""
+"""Passes: one per file; a method is a composition of them."""

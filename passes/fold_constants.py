@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, defs
+from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.constant_folding import evaluate
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, attr_int, subgraphs
 from onnxfold.passes.base import Pass, PassResult
 
@@ -18,7 +19,8 @@ class FoldConstants(Pass):
     """Replace nodes by their values where these do not depend on the model's inputs.
 
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
-    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Nothing that would grow beyond `limit_bytes` is
+    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: CastLike of an initializer, of which
+    only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
     materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
     stay, they are what a quantised model is about. BatchNormalization is never touched.
     """
@@ -29,7 +31,7 @@ class FoldConstants(Pass):
         """Sweep until nothing changes: values can make further shapes known."""
         modified = False
         for _ in range(_MAX_SWEEPS):
-            values = {n.output[0]: v for n in view.nodes if (v := _known_shape(view, n)) is not None}
+            values = {n.output[0]: v for n in view.nodes if (v := _known(view, n)) is not None}
             foldable = _constant_nodes(view, set(values))
             if not values and not foldable:
                 break
@@ -66,14 +68,20 @@ def _is_pure(node: NodeProto) -> bool:
     return node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Constant") and defs.has(node.op_type)
 
 
-def _known_shape(view: GraphView, node: NodeProto) -> np.ndarray | None:  # type: ignore[type-arg]
-    if node.op_type != "Shape" or node.domain not in ("", "ai.onnx"):
+def _known(view: GraphView, node: NodeProto) -> Array | None:
+    if node.domain not in ("", "ai.onnx"):
         return None
+    if node.op_type == "CastLike" and view.is_weight(node.input[0]):
+        elem_type = view.elem_type(node.input[1])
+        return view.weight(node.input[0]).astype(helper.tensor_dtype_to_np_dtype(elem_type)) if elem_type else None
+    return _known_shape(view, node) if node.op_type == "Shape" else None
+
+
+def _known_shape(view: GraphView, node: NodeProto) -> Array | None:
     shape = view.shape(node.input[0])
     if shape is None:
         return None
-    start, end = attr_int(node, "start", 0), attr_int(node, "end", len(shape))
-    part = shape[start:end]
-    if any(d is None for d in part) or view.input_shapes:
+    part = shape[attr_int(node, "start", 0) : attr_int(node, "end", len(shape))]
+    if any(d is None for d in part) or (view.input_shapes and not view.is_weight(node.input[0])):
         return None  # dimensions given for the analysis must not be written into the model
     return np.array(part, np.int64)

@@ -1,6 +1,7 @@
 """Bring exported graphs into the form that channels can be followed through."""
 
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.drop_zero_bias import DropZeroBias
 from onnxfold.passes.eliminate_identity import EliminateIdentity
 from onnxfold.passes.fold_constants import FoldConstants
 from onnxfold.passes.freeze_reshapes import FreezeReshapes
@@ -17,6 +18,7 @@ NORMALIZE = Pipeline(
         EliminateIdentity(),
         FoldConstants(),
         FreezeReshapes(),
+        DropZeroBias(),
         RemoveUnused(),
         UnshareInitializers(),
     )

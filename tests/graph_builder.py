@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,9 +47,7 @@ class GraphBuilder:
         self.initializers.append(numpy_helper.from_array(value, name))
         return name
 
-    def node(
-        self, op: str, inputs: Sequence[str], shape: Sequence[int], name: str | None = None, **attrs: object
-    ) -> str:
+    def node(self, op: str, inputs: Sequence[str], shape: Sequence[int], name: str | None = None, **attrs: Any) -> str:
         """Add any one-output node; ``shape`` is that of the output without the batch axis."""
         name = name or self._fresh(op.lower())
         out = f"{name}_out"
@@ -56,7 +55,7 @@ class GraphBuilder:
         self.shapes[out] = tuple(shape)
         return out
 
-    def unary(self, op: str, x: str, **attrs: object) -> str:
+    def unary(self, op: str, x: str, **attrs: Any) -> str:
         return self.node(op, [x], self.shapes[x], **attrs)
 
     def relu(self, x: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -234,9 +233,3 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     options.log_severity_level = 3
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [np.asarray(y) for y in session.run(None, dict(feeds))]
-
-
-def max_relative_error(actual: Array, expected: Array) -> float:
-    """Largest absolute difference over the largest absolute expected value."""
-    scale = float(np.abs(expected).max())
-    return float(np.abs(actual - expected).max()) / (scale or math.ulp(1.0))

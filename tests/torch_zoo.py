@@ -86,7 +86,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         skip = x if self.shortcut is None else self.shortcut(x)
         out: Tensor = self.branch(x) + skip
-        return out if self.act is None else self.act(out)  # type: ignore[no-any-return]
+        return out if self.act is None else self.act(out)
 
 
 def _basic(inputs: int, width: int, stride: int) -> list[nn.Module]:

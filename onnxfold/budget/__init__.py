@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a model costs, and how widths are chosen to meet a budget."""

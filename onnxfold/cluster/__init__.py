@@ -1,1 +1,1 @@
-"""TODO."""
+"""Partitions of channels: features, exact duplicates, clusterings."""

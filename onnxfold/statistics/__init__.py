@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where activation statistics and model inputs come from."""

@@ -1,0 +1,289 @@
+"""The way the data takes, from a model to a folded one."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from onnxfold._version import __version__
+from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths
+from onnxfold.budget.macs import count_macs
+from onnxfold.budget.weights import WeightCost, count_parameters
+from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.channels.share import WeightShare, weight_share
+from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.partition import Labels
+from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.config import FoldConfig
+from onnxfold.errors import NothingToFoldError
+from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.save import save, to_model, weight_bytes
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, Pipeline
+from onnxfold.passes.fold_channels import FoldChannels
+from onnxfold.passes.methods import Method, find_method
+from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
+from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
+from onnxfold.passes.repair_approximate import RepairApproximate
+from onnxfold.passes.verify import verify
+from onnxfold.report import FidelityReport, FoldReport, GroupRecord, ModelSize, PassRecord
+from onnxfold.statistics.fidelity import accuracy, fidelity
+from onnxfold.statistics.noise import checked_inputs, noise_inputs
+
+Progress = Callable[[str], None]
+
+_PROVENANCE = "onnxfold"
+_COMPARE_SAMPLES = 64
+
+
+class FoldResult:
+    """A folded model and what was done to it.
+
+    Attributes
+    ----------
+    report : FoldReport
+        Sizes, groups, refusals, fidelity.
+    """
+
+    def __init__(self, view: GraphView, report: FoldReport, *, external_data: bool = False) -> None:
+        self._view = view
+        self._external_data = external_data
+        self.report = report
+
+    @property
+    def model(self) -> ModelProto:
+        """The folded model; raises UnsupportedModelError above 2 GB."""
+        return to_model(self._view)
+
+    def save(self, path: str | Path, *, save_as_external_data: bool | None = None) -> Path:
+        """Write the folded model; `path` appears complete or not at all.
+
+        Raises
+        ------
+        ModelSaveError
+            If it cannot be written.
+        """
+        external = self._external_data if save_as_external_data is None else save_as_external_data
+        target = Path(path)
+        save(self._view, target, external_data=external)
+        return target
+
+
+def fold(
+    model: ModelLike, sparsity: float | None = None, *, progress: Progress | None = None, **options: Any
+) -> FoldResult:
+    """Make a model structurally smaller without data and without training.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The trained model; left untouched.
+    sparsity : float, optional
+        Fraction of the weights to remove, in (0, 1); 0.5 if neither this nor `channel_ratio` is given.
+    progress : callable, optional
+        Called with a line of text as the work goes on.
+    **options
+        The other fields of :class:`~onnxfold.config.FoldConfig`: `channel_ratio`, `ratios`, `method`, `allocation`,
+        `round_to`, `keep`, `input_shapes`, `seed`, `verify`, `save_as_external_data`.
+
+    Returns
+    -------
+    FoldResult
+        With ``.model``, ``.report`` and ``.save(path)``.
+
+    Raises
+    ------
+    ConfigError
+        If an option makes no sense.
+    ModelLoadError, UnsupportedModelError
+        If the model cannot be read or worked on.
+    NothingToFoldError
+        If no channel can be folded.
+    BudgetError
+        If the sparsity cannot be reached.
+    VerificationError
+        If the result does not load or run; nothing is written then.
+    """
+    start = time.perf_counter()
+    config = FoldConfig(sparsity=sparsity, **options)
+    method = find_method(config.method)
+    tell = progress or (lambda text: None)
+
+    tell("load")
+    view = load(model, config.input_shapes)
+    before = _size(view)
+    records = list(NORMALIZE(view).records)
+    tell("find fold groups")
+    analysis = find_groups(view)
+    widths = _choose_widths(view, analysis, config, before.parameters)
+    duplicates = find_duplicates(view, analysis.groups, seed=config.seed)
+    if method.normalize_rows:
+        NormalizeBatchNorm(_shrinking(analysis.groups, widths))(view)
+    original = view.copy()
+    plan = plan_folds(view, analysis.groups, widths, duplicates, seed=config.seed, progress=tell)
+    records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
+    after = _size(view)
+
+    report = _report(config, before, after, analysis, widths, duplicates, records)
+    _write_provenance(view, report)
+    if config.verify:
+        tell("verify in onnxruntime")
+        result = verify(model, view, seed=config.seed)
+        report.fidelity = result.fidelity
+        report.notes += result.notes
+    report.seconds = time.perf_counter() - start
+    return FoldResult(view, report, external_data=config.save_as_external_data)
+
+
+def _passes(method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis) -> tuple[Pass, ...]:
+    merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts)),)
+    repair: tuple[Pass, ...] = (RepairApproximate(original, plan),) if method.repair == "approximate" else ()
+    return merge + repair + CLEAN_UP.passes
+
+
+def _choose_widths(view: GraphView, analysis: ChannelAnalysis, config: FoldConfig, before: int) -> list[int]:
+    groups = analysis.groups
+    if not groups:
+        raise NothingToFoldError(_nothing(analysis))
+    fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
+    if config.channel_ratio is not None:
+        widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
+    else:
+        cost = WeightCost(view, groups)
+        widths = solve_uniform(groups, cost, before, config.sparsity or 0.0, fixed, config.round_to)
+    unchanged = all(w == g.size for w, g in zip(widths, groups, strict=True))
+    if unchanged and config.channel_ratio != 0.0:
+        raise NothingToFoldError(
+            f"nothing to fold: with this request every one of the {len(groups)} fold groups keeps its width; ask for more"
+        )
+    return widths
+
+
+def _nothing(analysis: ChannelAnalysis) -> str:
+    if not analysis.refusals:
+        return "nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels"
+    worst = analysis.refusals[0]
+    return (
+        f"nothing to fold: no channel of this model can be merged; the largest weight that stays is '{worst.node}' "
+        f"({worst.axis}), because of {worst.reason}"
+    )
+
+
+def _shrinking(groups: list[FoldGroup], widths: list[int]) -> tuple[FoldGroup, ...]:
+    return tuple(g for g, w in zip(groups, widths, strict=True) if w < g.size)
+
+
+def _size(view: GraphView) -> ModelSize:
+    return ModelSize(count_parameters(view), count_macs(view), weight_bytes(view) + view.model.ByteSize())
+
+
+def _report(
+    config: FoldConfig, before: ModelSize, after: ModelSize, analysis: ChannelAnalysis, widths: list[int],
+    duplicates: list[Labels], records: list[PassRecord],
+) -> FoldReport:
+    groups = [
+        GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
+        for g, w, d in zip(analysis.groups, widths, duplicates, strict=True)
+    ]
+    asked = (
+        f"sparsity {config.sparsity:g}" if config.sparsity is not None else f"channel ratio {config.channel_ratio:g}"
+    )
+    report = FoldReport(
+        method=config.method,
+        allocation=config.allocation,
+        requested=asked,
+        before=before,
+        after=after,
+        groups=groups,
+        refusals=analysis.refusals,
+        passes=records,
+        config=config.to_dict(),
+        version=__version__,
+    )
+    if config.sparsity is not None and abs(report.sparsity - config.sparsity) > TOLERANCE:
+        report.notes.append(
+            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the widths of {len(groups)} groups are "
+            "whole numbers, and no common channel ratio comes closer"
+        )
+    return report
+
+
+def _write_provenance(view: GraphView, report: FoldReport) -> None:
+    entry = {"version": __version__, "config": report.config, "sparsity": round(report.sparsity, 6)}
+    for prop in view.model.metadata_props:
+        if prop.key == _PROVENANCE:
+            entry["previous"] = prop.value
+            prop.value = json.dumps(entry, sort_keys=True)
+            return
+    view.model.metadata_props.add(key=_PROVENANCE, value=json.dumps(entry, sort_keys=True))
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What :func:`inspect` found, with the shares and refusals that the command line prints."""
+
+    groups: list[FoldGroup]
+    refusals: list[Any]
+    share: WeightShare
+    group_weights: dict[str, int]
+    parameters: int
+
+
+def inspect(model: ModelLike, *, input_shapes: dict[str, tuple[int, ...]] | None = None) -> list[FoldGroup]:
+    """Return the fold groups of a model.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        Left untouched.
+    input_shapes : dict, optional
+        Dimensions to assume for symbolic inputs.
+    """
+    return inspect_model(model, input_shapes=input_shapes).groups
+
+
+def inspect_model(model: ModelLike, *, input_shapes: dict[str, tuple[int, ...]] | None = None) -> Inspection:
+    """Return fold groups, refusals with reasons, and the share of the weights in groups."""
+    view = load(model, input_shapes)
+    parameters = count_parameters(view)
+    NORMALIZE(view)
+    analysis = find_groups(view)
+    share, per_group = weight_share(view, analysis.groups)
+    return Inspection(analysis.groups, analysis.refusals, share, per_group, parameters)
+
+
+def compare(
+    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None = None, labels: Array | None = None, *, seed: int = 0
+) -> FidelityReport:
+    """Measure how close model `b` is to model `a` on the same inputs.
+
+    Parameters
+    ----------
+    a, b : path or ModelProto
+        Reference and candidate, with the same inputs.
+    inputs : dict of str to ndarray, optional
+        Arrays named after the inputs, samples along axis 0; noise if not given.
+    labels : ndarray of int, shape (samples,), optional
+        Then the report also has both accuracies.
+    seed : int
+        Seed of the noise.
+    """
+    first, second = Session(a), Session(b)
+    if inputs is None:
+        feeds, kind = noise_inputs(first.inputs, samples=_COMPARE_SAMPLES, seed=seed), "noise"
+        reference, outputs = first.run(feeds), second.run(feeds)
+    else:
+        feeds, kind = checked_inputs(first.inputs, inputs), "given data"
+        reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
+    report = fidelity(first.output_names, reference, outputs, inputs=kind)
+    if labels is None:
+        return report
+    return FidelityReport(
+        report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels)
+    )

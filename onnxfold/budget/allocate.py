@@ -1,0 +1,113 @@
+"""From a request to one width per group."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from onnxfold.channels.group import FoldGroup
+from onnxfold.errors import BudgetError, ConfigError
+
+#: Largest distance between the sparsity asked for and the one reached that goes without a word.
+TOLERANCE = 0.01
+_BISECTIONS = 48
+
+
+def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
+    """Return the width of a group that loses the fraction `ratio` of its channels.
+
+    Widths are at least one per block, multiples of the number of blocks, and multiples of `round_to`
+    where the group has that many channels.
+    """
+    if ratio <= 0.0:
+        return group.size
+    step = group.block_count
+    if round_to > 1 and group.size >= round_to and round_to % step == 0:
+        step = round_to
+    width = round((1.0 - ratio) * group.size / step) * step
+    return min(max(width, step), group.size)
+
+
+def fixed_widths(
+    groups: Sequence[FoldGroup], ratios: Mapping[str, float], keep: Sequence[str], round_to: int
+) -> dict[int, int]:
+    """Return the widths that the user fixed, by group index.
+
+    Raises
+    ------
+    ConfigError
+        If a glob matches no group.
+    """
+    fixed: dict[int, int] = {}
+    for glob, ratio in {**ratios, **dict.fromkeys(keep, 0.0)}.items():
+        found = [i for i, group in enumerate(groups) if group.matches(glob)]
+        if not found and glob not in keep:
+            raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
+        fixed.update({i: width_for(groups[i], ratio, round_to) for i in found})
+    return fixed
+
+
+def uniform_widths(
+    groups: Sequence[FoldGroup], ratio: float, fixed: Mapping[int, int], round_to: int = 1
+) -> list[int]:
+    """Return the same channel ratio for every group that is not fixed."""
+    return [fixed.get(i, width_for(group, ratio, round_to)) for i, group in enumerate(groups)]
+
+
+def solve_uniform(
+    groups: Sequence[FoldGroup], cost: Callable[[Sequence[int]], int], before: int, sparsity: float,
+    fixed: Mapping[int, int], round_to: int = 1,
+) -> list[int]:
+    """Return widths of one common channel ratio that remove a fraction of the weights.
+
+    The ratio is found by bisection. Rounding makes the count jump where many groups change width at the same
+    ratio; at that ratio groups are taken one by one.
+
+    Parameters
+    ----------
+    groups : sequence of FoldGroup
+        All groups.
+    cost : callable
+        Weights left as a function of the widths.
+    before : int
+        Weights of the input model.
+    sparsity : float
+        Fraction to remove.
+    fixed : mapping of int to int
+        Widths that must not change, by group index.
+    round_to : int
+        See :func:`width_for`.
+
+    Raises
+    ------
+    BudgetError
+        If even a single channel per group leaves too much.
+    """
+    target = before * (1.0 - sparsity)
+    low, high = 0.0, 1.0
+    smallest = cost(uniform_widths(groups, high, fixed, round_to))
+    if smallest > before * (1.0 - sparsity + TOLERANCE):
+        raise BudgetError(
+            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups of this model "
+            "allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
+        )
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if cost(uniform_widths(groups, middle, fixed, round_to)) > target:
+            low = middle
+        else:
+            high = middle
+    wide, narrow = (uniform_widths(groups, r, fixed, round_to) for r in (low, high))
+    return _closest_between(wide, narrow, cost, target)
+
+
+def _closest_between(
+    wide: list[int], narrow: list[int], cost: Callable[[Sequence[int]], int], target: float
+) -> list[int]:
+    best, best_distance = narrow, abs(cost(narrow) - target)
+    current = list(wide)
+    order = sorted((i for i in range(len(wide)) if wide[i] != narrow[i]), key=lambda i: -wide[i])
+    for i in [None, *order]:
+        if i is not None:
+            current[i] = narrow[i]
+        distance = abs(cost(current) - target)
+        if distance < best_distance:
+            best, best_distance = list(current), distance
+    return best

@@ -1,0 +1,144 @@
+r"""Channels that compute exactly the same, found for all groups at once.
+
+Two channels are exact duplicates when their producer rows, biases and normalisation parameters are
+equal *after* the columns of duplicate input channels have been added up; what their consumers do with
+them does not matter. This is the coarsest such equivalence ("exact lumping" of the network), found by
+refinement: start with every group as one class and split classes whose members differ until nothing
+splits. Each round compares one random projection per channel, with equal random numbers for columns
+of one class, so a round costs one pass over the weights.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.cluster.partition import Labels, renumber
+from onnxfold.graph.axes import to_front
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+#: Rounding of the stored weights, in units of their machine epsilon, that still counts as equal.
+_EPSILONS = 32.0
+_MAX_ROUNDS = 64
+_PROJECTIONS = 2
+
+Vector = npt.NDArray[np.float64]
+
+
+def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) -> list[Labels]:
+    """Return, per group, the class of exact duplicates of each unit.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    groups : list of FoldGroup
+        All groups that may be folded; channels outside of them count as different.
+    seed : int
+        Seed of the projections.
+
+    Returns
+    -------
+    list of ndarray of shape (n_units,)
+        Labels numbered by first member; ``arange(n)`` where there are no duplicates.
+    """
+    labels = [np.zeros(g.size, np.int64) if g.blocks is None else renumber(g.blocks)[0] for g in groups]
+    for round_number in range(_MAX_ROUNDS):
+        projected = _project(view, groups, labels, np.random.default_rng([seed, round_number]))
+        refined = [_split(old, *new) for old, new in zip(labels, projected, strict=True)]
+        stable = all(a.max() == b.max() for a, b in zip(labels, refined, strict=True))
+        labels = refined
+        if stable:
+            break
+    else:
+        return [np.arange(g.size) for g in groups]
+    return labels
+
+
+def _project(
+    view: GraphView, groups: list[FoldGroup], labels: list[Labels], random: np.random.Generator
+) -> list[tuple[Vector, Vector]]:
+    """Return per group projections of shape (n, columns) and the rounding that each may have."""
+    where: dict[str, list[tuple[int, Member]]] = defaultdict(list)
+    for g, group in enumerate(groups):
+        for member in group.members:
+            where[member.axis.tensor].append((g, member))
+    draws = [random.standard_normal((label.max() + 1, 64)) for label in labels]
+    columns: list[list[Vector]] = [[] for _ in groups]
+    scales: list[list[Vector]] = [[] for _ in groups]
+    for tensor, found in where.items():
+        values = np.asarray(view.weight(tensor), np.float64)
+        tolerance = _EPSILONS * float(np.finfo(_stored(view.weight(tensor))).eps)
+        for g, member in found:
+            if member.role is Role.CONSUMER:
+                continue
+            others = [(h, m) for h, m in found if m.axis != member.axis]
+            for _ in range(_PROJECTIONS):
+                rows, norms = _contract(values, member, _other_axes(values, member, others, labels, draws, random))
+                slots = random.standard_normal(member.positions.shape[1])
+                columns[g].append(rows[member.positions] @ slots)
+                scales[g].append(tolerance * np.linalg.norm(norms[member.positions] * slots, axis=1))
+    return [(np.stack(c, axis=1), np.stack(s, axis=1)) for c, s in zip(columns, scales, strict=True)]
+
+
+def _other_axes(
+    values: Array, member: Member, others: list[tuple[int, Member]], labels: list[Labels],
+    draws: list[Vector], random: np.random.Generator,
+) -> dict[int, tuple[int, Vector]]:
+    """Return axis -> (blocks, random vector along it), equal on columns of one class."""
+    vectors = {}
+    for axis in range(values.ndim):
+        if axis == member.axis.axis:
+            continue
+        blocks = next((m.axis.blocks for _, m in others if m.axis.axis == axis), 1)
+        vector = random.standard_normal(values.shape[axis] * blocks)
+        for h, m in others:
+            if m.axis.axis == axis:
+                slots = draws[h][:, np.arange(m.positions.shape[1]) % draws[h].shape[1]]
+                spread = random.standard_normal(m.positions.shape[1])
+                vector[m.positions] = slots[labels[h]] * spread
+        vectors[axis] = (blocks, vector)
+    return vectors
+
+
+def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vector]]) -> tuple[Vector, Vector]:
+    """Contract all axes but the member's with their vectors; return that and the norm of each entry's rows."""
+    front = to_front(values, member.axis.axis, member.axis.blocks)
+    norms = np.linalg.norm(front.reshape(len(front), -1), axis=1)
+    for axis, (blocks, vector) in vectors.items():
+        if blocks > 1:  # each block of axis 0 has columns of its own
+            per_entry = np.repeat(vector.reshape(blocks, -1), values.shape[0] // blocks, axis=0)
+            shape = [1] * values.ndim
+            shape[0], shape[axis] = values.shape[0], values.shape[axis]
+            values = values * per_entry.reshape(shape)
+            vectors[axis] = (1, np.ones(values.shape[axis]))
+    if member.axis.blocks > 1:  # axis 0 is split between the member's blocks
+        values = values * vectors[0][1].reshape(-1, *[1] * (values.ndim - 1))
+        vectors[0] = (1, np.ones(values.shape[0] // member.axis.blocks))
+    front = to_front(values, member.axis.axis, member.axis.blocks)
+    for axis in sorted(vectors, reverse=True):
+        # Axes behind the member's keep their number; those before it moved back by one.
+        front = np.tensordot(front, vectors[axis][1], axes=([axis if axis > member.axis.axis else axis + 1], [0]))
+    return front, norms
+
+
+def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
+    """Split classes whose members' projections differ by more than rounding."""
+    labels = old
+    for column in range(projected.shape[1]):
+        order = np.lexsort((projected[:, column], labels))
+        value, bound, group = projected[order, column], tolerance[order, column], labels[order]
+        gap = np.diff(value) > np.maximum(bound[1:], bound[:-1])
+        cut = np.concatenate([[False], gap | (np.diff(group) > 0)])
+        fresh = np.empty(len(labels), np.int64)
+        fresh[order] = np.cumsum(cut)
+        labels = fresh
+    return renumber(labels)[0]
+
+
+def _stored(values: Array) -> np.dtype[np.floating]:
+    kind = values.dtype
+    return np.dtype(np.float32) if kind.kind != "f" else kind

@@ -1,0 +1,47 @@
+"""The vectors that channels are compared by.
+
+A unit's feature vector is the concatenation the paper clusters, [W_l | Sigma_s | Sigma_n | W_{l+1}^T],
+over all producers, BatchNormalizations and consumers of the group. On a graph whose
+BatchNormalizations have been normalised (see :mod:`onnxfold.passes.normalize_batch_norm`), W_l is
+already Sigma_n W_l and Sigma_n is constant, which is Fold-AR's matrix.
+
+References
+----------
+"Forget the Data and Fine-tuning! Just Fold the Network to Compress", arXiv 2502.10216, section 3.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.graph.axes import take_rows
+from onnxfold.graph.view import GraphView, attr_float
+
+Rows = npt.NDArray[np.float32]
+
+#: onnx's default epsilon of BatchNormalization.
+BN_EPSILON = 1e-5
+
+
+def features(view: GraphView, group: FoldGroup) -> Iterator[tuple[Role, Rows]]:
+    """Yield the feature blocks of a group's units, each of shape (n_units, d)."""
+    for member in group.members:
+        if member.role in (Role.PRODUCER, Role.CONSUMER, Role.SCALE):
+            yield member.role, member_rows(view, member)
+        elif member.role is Role.VARIANCE:
+            yield member.role, 1.0 / np.sqrt(member_rows(view, member) + epsilon(view, member))
+
+
+def member_rows(view: GraphView, member: Member) -> Rows:
+    """Return what a weight holds for each unit, shape (n_units, d)."""
+    rows = take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
+    return rows.reshape(len(rows), -1)
+
+
+def epsilon(view: GraphView, member: Member) -> float:
+    """Return the epsilon of the BatchNormalization that a member belongs to."""
+    node = view.producer(member.uses[0].node)
+    return BN_EPSILON if node is None else attr_float(node, "epsilon", BN_EPSILON)

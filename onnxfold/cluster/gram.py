@@ -1,0 +1,43 @@
+"""Exact reduction of long feature vectors to as many dimensions as there are points."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+Points = npt.NDArray[np.float64]
+
+
+def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
+    r"""Return n points in n dimensions with the distances of n points in d >> n dimensions.
+
+    With the features X (n x d) centred, X X^T = Q L Q^T; the rows of Q sqrt(L) have the same pairwise distances and weighted
+    means as the rows of X, so k-means on them gives the same clusters. X is never formed: its Gram
+    matrix is the sum of its blocks' Gram matrices.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (n, d_b)
+        Column blocks of X.
+
+    Returns
+    -------
+    ndarray of shape (n, r), r <= n
+        Directions that carry nothing (relative eigenvalue below 1e-12) are dropped.
+    """
+    gram: Points | None = None
+    for block in blocks:
+        part = np.asarray(block @ block.T, np.float64)
+        gram = part if gram is None else gram + part
+    if gram is None:
+        raise ValueError("at least one feature block is needed")
+    n = len(gram)
+    centring = gram.mean(axis=0)
+    gram = gram - centring[None, :] - centring[:, None] + centring.mean()
+    if n == 1:
+        return np.zeros((1, 1))
+    values, vectors = np.linalg.eigh(gram)
+    keep = values > max(values[-1], 0.0) * 1e-12
+    if not keep.any():
+        return np.zeros((n, 1))
+    return vectors[:, keep] * np.sqrt(values[keep])

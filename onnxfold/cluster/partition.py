@@ -1,0 +1,97 @@
+r"""Partitions of channels as a pair of matrices.
+
+A fold of n channels to k is an encode matrix P (k x n), applied to everything that produces the
+channels, and a decode matrix Q (n x k), applied to everything that consumes them: x' = P x, and a
+consumer W x becomes (W Q) x'. Mean folding with cluster matrix U (n x k) is P = (U^T U)^-1 U^T, Q = U;
+selecting channels is a P of unit rows. Nothing downstream assumes more than the two matrices.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Labels = npt.NDArray[np.int64]
+Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelPartition:
+    """Which channels become one.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Cluster of each channel, numbered by first member: ``labels[0] == 0``.
+    encode : ndarray of shape (k, n)
+        P, applied to producers.
+    decode : ndarray of shape (n, k)
+        Q, applied to consumers.
+    representatives : ndarray of shape (k,)
+        The channel whose place each cluster takes, ascending.
+    """
+
+    labels: Labels
+    encode: Matrix
+    decode: Matrix
+    representatives: Labels
+
+    @property
+    def size(self) -> int:
+        """Number of channels n."""
+        return len(self.labels)
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters k."""
+        return len(self.representatives)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing is merged."""
+        return self.clusters == self.size
+
+    @property
+    def cluster_sizes(self) -> Labels:
+        """Number of members per cluster, shape (k,)."""
+        return np.bincount(self.labels, minlength=self.clusters)
+
+
+def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
+    """Return the mean/sum fold of a labelling.
+
+    Parameters
+    ----------
+    labels : array-like of int, shape (n,)
+        Any numbering of the clusters.
+
+    Returns
+    -------
+    ChannelPartition
+        P averages the members, Q adds their columns.
+
+    Examples
+    --------
+    >>> p = mean_partition([5, 2, 5])
+    >>> p.labels.tolist(), p.encode.tolist()
+    ([0, 1, 0], [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    """
+    canonical, representatives = renumber(np.asarray(labels))
+    decode = np.zeros((len(canonical), len(representatives)))
+    decode[np.arange(len(canonical)), canonical] = 1.0
+    encode = decode.T / decode.sum(axis=0)[:, None]
+    return ChannelPartition(canonical, encode, decode, representatives)
+
+
+def identity_partition(n: int) -> ChannelPartition:
+    """Return the partition that merges nothing."""
+    return mean_partition(np.arange(n))
+
+
+def renumber(labels: Labels) -> tuple[Labels, Labels]:
+    """Number clusters by first member; return the labels and each cluster's first member."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[inverse.reshape(-1)].astype(np.int64), first[order].astype(np.int64)

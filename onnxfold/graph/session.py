@@ -1,0 +1,123 @@
+"""Running models in onnxruntime."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto
+
+from onnxfold.errors import VerificationError
+from onnxfold.graph.save import to_model
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+Feeds = Mapping[str, Array]
+
+#: onnxruntime's names of input types.
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """A model input: dtype, and shape with None for free dimensions."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | None, ...]
+
+
+class Session:
+    """A model loaded in onnxruntime on the CPU.
+
+    Parameters
+    ----------
+    model : path, ModelProto or GraphView
+        What to load.
+    threads : int
+        Threads inside an operator; 0 lets onnxruntime choose.
+
+    Raises
+    ------
+    VerificationError
+        If onnxruntime does not load it.
+    """
+
+    def __init__(self, model: str | Path | ModelProto | GraphView, *, threads: int = 0) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = threads
+        # Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast.
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        if isinstance(model, GraphView):
+            model = to_model(model)
+        source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
+        try:
+            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exception classes are not public
+            raise VerificationError(f"onnxruntime does not load the model: {_one_line(error)}") from None
+        self.output_names = [o.name for o in self._session.get_outputs()]
+
+    @property
+    def inputs(self) -> list[InputInfo]:
+        """The inputs in order."""
+        infos = []
+        for info in self._session.get_inputs():
+            if info.type not in _DTYPES:
+                raise VerificationError(f"input '{info.name}' has the type {info.type}, which cannot be fed from here")
+            shape = tuple(d if isinstance(d, int) and d > 0 else None for d in info.shape)
+            infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), shape))
+        return infos
+
+    @property
+    def interface(self) -> list[tuple[str, str, int]]:
+        """Name, type and rank of every input and output."""
+        both = [*self._session.get_inputs(), *self._session.get_outputs()]
+        return [(i.name, i.type, len(i.shape)) for i in both]
+
+    def run(self, feeds: Feeds) -> list[Array]:
+        """Return all outputs for one set of inputs.
+
+        Raises
+        ------
+        VerificationError
+            If the model fails while running.
+        """
+        try:
+            return list(self._session.run(None, dict(feeds)))
+        except Exception as error:
+            raise VerificationError(f"onnxruntime fails while running the model: {_one_line(error)}") from None
+
+    def run_in_batches(self, feeds: Feeds, batch: int = 256) -> list[Array]:
+        """Return all outputs for many samples, fed in batches along axis 0.
+
+        A model with a fixed batch dimension gets batches of that size; its samples must be a multiple of it.
+        """
+        fixed = next((i.shape[0] for i in self.inputs if i.shape and i.shape[0] is not None), None)
+        parts = [self.run(part) for part in _batches(feeds, fixed or batch)]
+        return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
+
+
+def _batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
+    samples = len(next(iter(feeds.values())))
+    for start in range(0, samples, size):
+        yield {name: values[start : start + size] for name, values in feeds.items()}
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) < 400 else text[:400] + " ..."

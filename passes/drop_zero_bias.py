@@ -1,0 +1,32 @@
+"""Drop biases that are zero."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+_BIAS_INPUT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
+
+
+@dataclass(frozen=True)
+class DropZeroBias(Pass):
+    """Remove the optional bias input of linear operators where it is a constant zero.
+
+    The unoptimised dynamo export computes such biases (Expand of 0); as constants they would be new
+    weights that the network does not need.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Cut the input; the initializer goes with the unused ones."""
+        modified = False
+        for node in view.graph.node:
+            index = _BIAS_INPUT.get(node.op_type, -1) if node.domain in ("", "ai.onnx") else -1
+            if 0 <= index < len(node.input) and view.is_weight(node.input[index]):
+                if not np.any(view.weight(node.input[index])):
+                    del node.input[index:]
+                    modified = True
+        if modified:
+            view.touch()
+        return PassResult(modified)

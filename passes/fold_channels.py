@@ -1,0 +1,100 @@
+"""Merge channels: rewrite every weight and every number that counts channels."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis, Count, Role
+from onnxfold.channels.group import Member
+from onnxfold.cluster.features import epsilon
+from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.errors import PassError
+from onnxfold.graph.axes import merge_axis
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class FoldChannels(Pass):
+    r"""Apply a plan: encode producers (W' = P W), decode consumers (W' = W Q), and update counts.
+
+    Everything else that holds one entry per channel is encoded like a producer; the running variance in the form of the factor
+    it stands for, 1/sqrt(var' + eps) = P (1/sqrt(var + eps)).
+
+    Parameters
+    ----------
+    plan : FoldPlan
+        Partition of every group that loses channels.
+    counts : tuple of Count
+        The numbers in nodes that count channels, from the channel analysis.
+    """
+
+    plan: FoldPlan
+    counts: tuple[Count, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rewrite weights, then counts, and forget stale shapes."""
+        tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
+        for tensor in tensors:
+            view.set_weight(tensor, merge_weight(view, self.plan, tensor, view.weight(tensor)))
+        by_output = {node.output[0]: node for node in view.graph.node}
+        for count in self.counts:
+            if self.plan.touches(count.axis):
+                new = self.plan.kept_between(count.axis, count.start, count.stop)
+                _set_count(view, by_output[count.node], count, new)
+        del view.graph.value_info[:]
+        view.touch()
+        return PassResult(modified=bool(tensors))
+
+    def ensures(self, view: GraphView) -> None:
+        """Check that every weight axis has the planned width."""
+        for group, partition in self.plan:
+            for member in group.members:
+                last = self.plan.folded(member, partition).positions.max()
+                width = view.weights[member.axis.tensor].shape[member.axis.axis] * member.axis.blocks
+                if last >= width:
+                    raise PassError(self.name, f"weight '{member.axis.tensor}' came out {width} wide", group.name)
+
+
+def merge_weight(view: GraphView, plan: FoldPlan, tensor: str, values: Array) -> Array:
+    """Merge `values`, shaped like the weight `tensor` before the fold, along every axis that the plan folds."""
+    folds: dict[Axis, list[tuple[Member, ChannelPartition]]] = defaultdict(list)
+    for member, partition in plan.members_of(tensor):
+        folds[member.axis].append((member, partition))
+    for axis, found in folds.items():
+        values = _merge_axis(view, axis, found, values)
+    return values
+
+
+def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
+    role = found[0][0].role
+    folds = []
+    for member, partition in found:
+        matrix = partition.decode.T if role is Role.CONSUMER else partition.encode
+        folds.append((member.positions, partition.representatives, matrix))
+    if role is not Role.VARIANCE:
+        return merge_axis(values, axis.axis, axis.blocks, folds)
+    eps = epsilon(view, found[0][0])
+    factor = 1.0 / np.sqrt(np.maximum(values.astype(np.float64), 0.0) + eps)
+    merged = merge_axis(factor, axis.axis, axis.blocks, folds)
+    return np.maximum(1.0 / merged**2 - eps, 0.0).astype(values.dtype)
+
+
+def _set_count(view: GraphView, node: NodeProto, count: Count, new: int) -> None:
+    if count.attribute:
+        for attr in node.attribute:
+            if attr.name == count.attribute:
+                if count.element is None:
+                    attr.i = new
+                else:
+                    attr.ints[count.element] = new
+        return
+    # The constant may be read by other nodes, for which it counts something else.
+    old = view.weight(node.input[count.input_index])
+    values = np.array(old)
+    values.reshape(-1)[count.element or 0] = new
+    node.input[count.input_index] = view.add_weight(f"{node.output[0]}_{count.input_index}", values)

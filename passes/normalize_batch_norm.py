@@ -1,0 +1,80 @@
+r"""Rewrite layer + BatchNormalization so that the rows are normalised and the BatchNormalization is not.
+
+Row i and its bias are divided by sigma_i = sqrt(var_i + eps):
+
+    w~_i = w_i / sigma_i,   b~_i = (b_i - mu_i) / sigma_i,   mean = 0, variance = 1 - eps
+
+A layer without a bias keeps none; the BatchNormalization then stores mean = mu_i / sigma_i. The network computes the same.
+Merging w~ and b~ by plain means is the published form of folding (Fold-AR); merging w_i and
+sigma_i separately (Fold-naive) averages filters whose outputs have different scales.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.layers import Normalization, normalizations
+from onnxfold.cluster.features import epsilon
+from onnxfold.graph.axes import put_rows, scale_rows, take_rows
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class NormalizeBatchNorm(Pass):
+    """Normalise the rows of every layer in some groups whose output only its BatchNormalization reads."""
+
+    groups: tuple[FoldGroup, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rescale weights; the graph stays."""
+        modified = False
+        for group in self.groups:
+            for norm in normalizations(view, group):
+                if norm.layer is not None:
+                    modified |= _normalize(view, norm)
+        return PassResult(modified)
+
+
+def _normalize(view: GraphView, norm: Normalization) -> bool:
+    layer = norm.layer
+    assert layer is not None  # noqa: S101  (checked by the caller)
+    eps = epsilon(view, norm.variance)
+    mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
+    if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
+        return False
+    sigma = np.sqrt(np.maximum(variance.astype(np.float64), 0.0) + eps)
+    set_per_unit(view, norm.variance, np.full_like(sigma, 1.0 - eps))
+    rows = layer.rows
+    values = view.weight(rows.axis.tensor)
+    new = _scaled(values, rows, 1.0 / sigma)
+    view.set_weight(rows.axis.tensor, new)
+    if layer.bias is None:
+        set_per_unit(view, norm.mean, mean / sigma)
+    else:
+        set_per_unit(view, layer.bias, (per_unit(view, layer.bias) - mean) / sigma)
+        set_per_unit(view, norm.mean, np.zeros_like(sigma))
+    return True
+
+
+def per_unit(view: GraphView, member: Member) -> Array:
+    """Return a per-channel vector by unit, shape (n_units, r)."""
+    rows = take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
+    return rows.reshape(*member.positions.shape, -1)[:, :, 0]
+
+
+def set_per_unit(view: GraphView, member: Member, values: Array) -> None:
+    """Write a per-channel vector given by unit, shape (n_units, r)."""
+    old = view.weight(member.axis.tensor)
+    rows = np.asarray(values).reshape(*member.positions.shape, 1)
+    view.set_weight(member.axis.tensor, put_rows(old, member.axis.axis, member.axis.blocks, member.positions, rows))
+
+
+def _scaled(values: Array, rows: Member, factor: Array) -> Array:
+    if factor.shape[1] == 1:
+        return scale_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, factor[:, 0])
+    taken = take_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions)
+    return put_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, taken * factor[:, :, None])
+
