@@ -126,7 +126,9 @@ def fold(
     if method.normalize_rows:
         NormalizeBatchNorm(_shrinking(analysis.groups, widths))(view)
     original = view.copy()
-    plan = plan_folds(view, analysis.groups, widths, duplicates, seed=config.seed, progress=tell)
+    plan = plan_folds(
+        view, analysis.groups, widths, duplicates, seed=config.seed, with_deviation=not method.normalize_rows, progress=tell
+    )
     records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
     after = _size(view)
 

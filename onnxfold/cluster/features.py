@@ -1,9 +1,10 @@
 """The vectors that channels are compared by.
 
-A unit's feature vector is the concatenation the paper clusters, [W_l | Sigma_s | Sigma_n | W_{l+1}^T],
-over all producers, BatchNormalizations and consumers of the group. On a graph whose
+A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T], over all
+producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
+an axis of its own, so what they say is: channels with a large gamma or a small variance are better not merged. On a graph whose
 BatchNormalizations have been normalised (see :mod:`onnxfold.passes.normalize_batch_norm`), W_l is
-already Sigma_n W_l and Sigma_n is constant, which is Fold-AR's matrix.
+already Sigma_n W_l, and Fold-AR leaves Sigma_n out.
 
 References
 ----------
@@ -26,13 +27,24 @@ Rows = npt.NDArray[np.float32]
 BN_EPSILON = 1e-5
 
 
-def features(view: GraphView, group: FoldGroup) -> Iterator[tuple[Role, Rows]]:
-    """Yield the feature blocks of a group's units, each of shape (n_units, d)."""
+def features(view: GraphView, group: FoldGroup, *, with_deviation: bool) -> Iterator[tuple[Role, Rows]]:
+    """Yield the feature blocks of a group's units, each of shape (n_units, d).
+
+    `with_deviation` includes Sigma_n; leave it out where rows are normalised.
+    """
     for member in group.members:
-        if member.role in (Role.PRODUCER, Role.CONSUMER, Role.SCALE):
+        if member.role in (Role.PRODUCER, Role.CONSUMER):
             yield member.role, member_rows(view, member)
-        elif member.role is Role.VARIANCE:
-            yield member.role, 1.0 / np.sqrt(member_rows(view, member) + epsilon(view, member))
+        elif member.role is Role.SCALE:
+            yield member.role, _diagonals(member_rows(view, member))
+        elif member.role is Role.VARIANCE and with_deviation:
+            variance = np.maximum(member_rows(view, member), 0.0)
+            yield member.role, _diagonals(1.0 / np.sqrt(variance + epsilon(view, member)))
+
+
+def _diagonals(values: Rows) -> Rows:
+    """Return [diag(v_1) | diag(v_2) | ...] for the columns of an (n, r) matrix."""
+    return np.concatenate([np.diag(column) for column in values.T], axis=1)
 
 
 def member_rows(view: GraphView, member: Member) -> Rows:

@@ -79,7 +79,7 @@ class FoldPlan:
 
 def plan_folds(
     view: GraphView, groups: list[FoldGroup], widths: list[int], duplicates: list[Labels], *, seed: int,
-    progress: Progress | None = None,
+    with_deviation: bool = False, progress: Progress | None = None,
 ) -> FoldPlan:
     """Cluster the channels of every group.
 
@@ -95,6 +95,8 @@ def plan_folds(
         Classes of exact duplicates per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
     seed : int
         Seed of the clustering.
+    with_deviation : bool
+        Compare running variances too; for graphs whose rows are not normalised.
     progress : callable, optional
         Called with each group's name.
     """
@@ -104,11 +106,11 @@ def plan_folds(
             if progress:
                 progress(group.name)
             chosen.append(group)
-            partitions.append(partition_group(view, group, width, classes, seed=seed))
+            partitions.append(partition_group(view, group, width, classes, seed=seed, with_deviation=with_deviation))
     return FoldPlan(tuple(chosen), tuple(partitions))
 
 
-def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels, *, seed: int) -> ChannelPartition:
+def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels, *, seed: int, with_deviation: bool = False) -> ChannelPartition:
     """Merge exact duplicates first, then cluster what is left as weighted representatives.
 
     Where a group has blocks, each block is clustered on its own into k / blocks clusters.
@@ -124,7 +126,7 @@ def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels, 
             local = _split_duplicates(classes[units], per_block)
         else:
             if points is None:
-                points = class_points(view, group, classes)
+                points = class_points(view, group, classes, with_deviation=with_deviation)
             weights = np.bincount(classes[units], minlength=len(points))[distinct].astype(np.float64)
             of_class = kmeans(points[distinct], weights, per_block, seed=seed)
             local = of_class[np.searchsorted(distinct, classes[units])]
@@ -132,12 +134,12 @@ def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels, 
     return mean_partition(labels)
 
 
-def class_points(view: GraphView, group: FoldGroup, classes: Labels) -> Points:
+def class_points(view: GraphView, group: FoldGroup, classes: Labels, *, with_deviation: bool) -> Points:
     """Return one point per class of duplicates: mean of what produces it, sum of what consumes it."""
     merge = mean_partition(classes)
 
     def blocks() -> Iterator[npt.NDArray[np.floating]]:
-        for role, rows in features(view, group):
+        for role, rows in features(view, group, with_deviation=with_deviation):
             if merge.is_identity:
                 yield rows
             else:
