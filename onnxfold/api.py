@@ -2,11 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
 from onnxfold._version import __version__
@@ -14,7 +16,9 @@ from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uni
 from onnxfold.budget.macs import count_macs
 from onnxfold.budget.weights import WeightCost, count_parameters
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
+from onnxfold.channels.walker import node_name
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan, plan_folds
@@ -32,7 +36,7 @@ from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.verify import verify
-from onnxfold.report import FidelityReport, FoldReport, GroupRecord, ModelSize, PassRecord
+from onnxfold.report import FidelityReport, FoldReport, GroupRecord, ModelSize, PassRecord, Refusal
 from onnxfold.statistics.fidelity import accuracy, fidelity
 from onnxfold.statistics.noise import checked_inputs, noise_inputs
 
@@ -228,36 +232,93 @@ def _write_provenance(view: GraphView, report: FoldReport) -> None:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What :func:`inspect` found, with the shares and refusals that the command line prints."""
+    """What a look at a model finds.
+
+    Attributes
+    ----------
+    groups : list of FoldGroup
+        In the order of their first producer.
+    refusals : list of Refusal
+        Weight axes that stay, those that hold back most weights first.
+    share : WeightShare
+        How much of the conv/linear weights lies in groups.
+    parameters : int
+        Float weights of the model.
+    """
 
     groups: list[FoldGroup]
-    refusals: list[Any]
+    refusals: list[Refusal]
     share: WeightShare
-    group_weights: dict[str, int]
     parameters: int
+    _rows: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
+        return {
+            "parameters": self.parameters,
+            "share": asdict(self.share),
+            "groups": self._rows,
+            "refusals": [asdict(r) for r in self.refusals],
+        }
 
 
-def inspect(model: ModelLike, *, input_shapes: dict[str, tuple[int, ...]] | None = None) -> list[FoldGroup]:
+def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
     Parameters
     ----------
     model : path or ModelProto
         Left untouched.
-    input_shapes : dict, optional
+    input_shapes : mapping of str to sequence of int, optional
         Dimensions to assume for symbolic inputs.
     """
     return inspect_model(model, input_shapes=input_shapes).groups
 
 
-def inspect_model(model: ModelLike, *, input_shapes: dict[str, tuple[int, ...]] | None = None) -> Inspection:
+def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
     """Return fold groups, refusals with reasons, and the share of the weights in groups."""
     view = load(model, input_shapes)
     parameters = count_parameters(view)
     NORMALIZE(view)
     analysis = find_groups(view)
-    share, per_group = weight_share(view, analysis.groups)
-    return Inspection(analysis.groups, analysis.refusals, share, per_group, parameters)
+    share, held = weight_share(view, analysis.groups)
+    rows = [
+        {
+            "name": group.name,
+            "width": group.size,
+            "blocks": group.block_count,
+            "weights": held[group.name],
+            "share": held[group.name] / parameters if parameters else 0.0,
+            "producers": list(group.nodes),
+            "consumers": list(
+                dict.fromkeys(node_name(view, u.node) for m in group.with_role(Role.CONSUMER) for u in m.uses)
+            ),
+        }
+        for group in analysis.groups
+    ]
+    return Inspection(analysis.groups, analysis.refusals, share, parameters, rows)
+
+
+def measure(model: ModelLike) -> ModelSize:
+    """Return parameters, multiply-accumulates and size of a model."""
+    return _size(load(model))
+
+
+def load_arrays(path: str | Path) -> dict[str, Array]:
+    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or no ``.npz``.
+    """
+    try:
+        with np.load(Path(path), allow_pickle=False) as data:
+            return {name: data[name] for name in data.files}
+    except FileNotFoundError:
+        raise ConfigError(f"'{path}' does not exist: check the path of the data") from None
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"'{path}' is not an .npz file of plain arrays: {error}") from None
 
 
 def compare(

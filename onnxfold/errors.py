@@ -19,7 +19,11 @@ class ConfigError(OnnxFoldError, ValueError):
 
 
 class ModelLoadError(OnnxFoldError):
-    """The input is missing, unreadable or not a valid ONNX model."""
+    """The input is unreadable or not a valid ONNX model."""
+
+
+class ModelNotFoundError(ModelLoadError):
+    """There is no file at the given path."""
 
     exit_code = 2
 

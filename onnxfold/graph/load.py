@@ -7,7 +7,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from onnxfold.errors import ConfigError, ModelLoadError, UnsupportedModelError
+from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, UnsupportedModelError
 from onnxfold.graph.tensors import LazyTensor
 from onnxfold.graph.view import GraphView, require_main_graph
 
@@ -51,9 +51,9 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
         return model, None, "the given ModelProto"
     path = Path(model)
     if not path.exists():
-        raise ModelLoadError(f"'{path}' does not exist: check the path of the input model")
+        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
     if path.is_dir():
-        raise ModelLoadError(f"'{path}' is a folder: give the path of an .onnx file")
+        raise ModelNotFoundError(f"'{path}' is a folder: give the path of an .onnx file")
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except DecodeError:

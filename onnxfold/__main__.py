@@ -1,0 +1,5 @@
+"""``python -m onnxfold``."""
+
+from onnxfold.cli import main
+
+main()

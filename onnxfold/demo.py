@@ -1,0 +1,72 @@
+"""The whole way on a bundled trained model: fold to several sizes, show the accuracy of each."""
+
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from onnxfold import api
+from onnxfold.errors import ModelSaveError
+from onnxfold.graph.tensors import Array
+
+SPARSITIES = (0.10, 0.25, 0.50, 0.70)
+
+#: Normalisation and padding the bundled models were trained with, see onnxfold/data/README.md.
+_MEAN, _STD, _PAD = 0.286, 0.353, 2
+
+
+def bundled_test_images() -> tuple[Array, Array]:
+    """Return the 2,000 bundled Fashion-MNIST test images as model inputs (2000, 1, 32, 32), and their labels."""
+    with as_file(files("onnxfold.data") / "fashion_mnist_test_2000.npz") as path, np.load(path) as data:
+        images, labels = data["image"], data["y"]
+    padded = np.pad(images, ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))
+    x = (padded.astype(np.float32) / 255.0 - _MEAN) / _STD
+    return x[:, None].astype(np.float32), labels
+
+
+def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
+    """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for the folded models; created if missing.
+    name : {'lenet5_2x', 'lenet5'}
+        Bundled model.
+
+    Returns
+    -------
+    list of (sparsity, accuracy)
+        Reached sparsity and top-1 accuracy in onnxruntime, the original first.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelSaveError(f"cannot create the folder '{out}': {error.strerror}") from None
+    images, labels = bundled_test_images()
+    table = Table(title=f"{name}, Fashion-MNIST, 2,000 test images, no data and no training used", title_justify="left")
+    for column in ("weights removed", "parameters", "file (bytes)", "accuracy", "fold time", "file"):
+        table.add_column(column, justify="right" if column != "file" else "left")
+    results = []
+    with as_file(files("onnxfold.data") / f"{name}.onnx") as model:
+        for sparsity in (0.0, *SPARSITIES):
+            if not sparsity:
+                report = api.compare(model, model, {"image": images}, labels)
+                size = api.measure(model)
+                row = ("0.0%", f"{size.parameters:,}", f"{model.stat().st_size:,}", f"{report.accuracy_a:.2%}", "", name)
+                results.append((0.0, float(report.accuracy_a or 0.0)))
+            else:
+                result = api.fold(model, sparsity)
+                path = result.save(out / f"{name}_{round(100 * sparsity)}.onnx")
+                report = api.compare(model, path, {"image": images}, labels)
+                fold = result.report
+                row = (
+                    f"{fold.sparsity:.1%}", f"{fold.after.parameters:,}", f"{path.stat().st_size:,}",
+                    f"{report.accuracy_b:.2%}", f"{fold.seconds:.2f} s", str(path),
+                )  # fmt: skip
+                results.append((fold.sparsity, float(report.accuracy_b or 0.0)))
+            table.add_row(*row)
+    Console(width=None if Console().is_terminal else 120).print(table)
+    return results
