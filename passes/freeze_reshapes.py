@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.graph.view import GraphView, attr_int
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 
@@ -33,7 +33,7 @@ class FreezeReshapes(Pass):
             if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or view.is_weight(node.input[1]):
                 continue
             shape = view.shape(node.output[0])
-            if shape is None or sum(d is None for d in shape) > 1 or 0 in shape or attr_int(node, "allowzero", 0):
+            if shape is None or sum(d is None for d in shape) > 1 or 0 in shape:
                 continue
             frozen[node.output[0]] = [-1 if d is None else d for d in shape]
         for node in view.graph.node:

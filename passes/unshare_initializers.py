@@ -27,6 +27,7 @@ class UnshareInitializers(Pass):
                 if name in seen:
                     copy = view.fresh_name(f"{name}_copy")
                     view.weights[copy] = view.weights[name]
+                    view.copies[copy] = name
                     node.input[i] = copy
                     modified = True
                 seen.add(name)
@@ -37,25 +38,27 @@ class UnshareInitializers(Pass):
 
 @dataclass(frozen=True)
 class ShareInitializers(Pass):
-    """Merge small initializers that are equal in type, shape and value."""
+    """Merge the copies that :class:`UnshareInitializers` made with their original where they are still equal.
 
-    limit_elements: int = 1 << 16
+    Others that happen to be equal stay: sharing the means and variances that a repair normalised would
+    count as weights removed, which the fold did not earn.
+    """
 
     def run(self, view: GraphView) -> PassResult:
-        """Rename readers to the first of equal initializers."""
-        first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+        """Rename readers of a copy to the first equal one."""
+        first: dict[tuple[str, bytes], str] = {}
         renamed: dict[str, str] = {}
-        read = {name for node in view.graph.node for name in node.input}
-        for name, value in view.weights.items():
-            if name in read and 1 < value.size <= self.limit_elements:
-                values = view.weight(name)
-                key = (view.weight_type(name), tuple(values.shape), values.tobytes())
-                if first.setdefault(key, name) != name:
-                    renamed[name] = first[key]
+        for copy, original in view.copies.items():
+            for name in (original, copy):
+                if name in view.weights:
+                    key = (original, view.weight(name).tobytes())
+                    if first.setdefault(key, name) != name:
+                        renamed[name] = first[key]
         for node in view.graph.node:
             for i, name in enumerate(node.input):
                 if name in renamed:
                     node.input[i] = renamed[name]
+        view.copies.clear()
         if renamed:
             view.touch()
         return PassResult(modified=bool(renamed))

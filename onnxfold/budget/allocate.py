@@ -1,6 +1,7 @@
 """From a request to one width per group."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import lcm
 
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError
@@ -8,6 +9,7 @@ from onnxfold.errors import BudgetError, ConfigError
 #: Largest distance between the sparsity asked for and the one reached that goes without a word.
 TOLERANCE = 0.01
 _BISECTIONS = 48
+_NEIGHBOUR_MOVES = 4
 
 
 def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
@@ -18,11 +20,15 @@ def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
     """
     if ratio <= 0.0:
         return group.size
-    step = group.block_count
-    if round_to > 1 and group.size >= round_to and round_to % step == 0:
-        step = round_to
+    step = width_step(group, round_to)
     width = round((1.0 - ratio) * group.size / step) * step
     return min(max(width, step), group.size)
+
+
+def width_step(group: FoldGroup, round_to: int = 1) -> int:
+    """Return the number that widths of a group are multiples of."""
+    step = lcm(group.block_count, round_to)
+    return step if step <= group.size else group.block_count
 
 
 def fixed_widths(
@@ -95,12 +101,15 @@ def solve_uniform(
         else:
             high = middle
     wide, narrow = (uniform_widths(groups, r, fixed, round_to) for r in (low, high))
-    return _closest_between(wide, narrow, cost, target)
+    widths = _closest_between(wide, narrow, cost, target)
+    free = [i for i in range(len(groups)) if i not in fixed]
+    return _closest_neighbour(widths, free, [width_step(g, round_to) for g in groups], groups, cost, target)
 
 
 def _closest_between(
     wide: list[int], narrow: list[int], cost: Callable[[Sequence[int]], int], target: float
 ) -> list[int]:
+    """Take groups from `wide` to `narrow`, widest first, and stop where the cost is closest to the target."""
     best, best_distance = narrow, abs(cost(narrow) - target)
     current = list(wide)
     order = sorted((i for i in range(len(wide)) if wide[i] != narrow[i]), key=lambda i: -wide[i])
@@ -111,3 +120,26 @@ def _closest_between(
         if distance < best_distance:
             best, best_distance = list(current), distance
     return best
+
+
+def _closest_neighbour(
+    widths: list[int], free: list[int], steps: list[int], groups: Sequence[FoldGroup],
+    cost: Callable[[Sequence[int]], int], target: float,
+) -> list[int]:
+    """Move single groups by one step while that brings the cost within a tenth of the tolerance."""
+    best = abs(cost(widths) - target)
+    for _ in range(_NEIGHBOUR_MOVES):
+        if best <= target * TOLERANCE / 10:
+            break
+        chosen = None
+        for i in free:
+            for width in (widths[i] - steps[i], widths[i] + steps[i]):
+                if steps[i] <= width <= groups[i].size:
+                    trial = [*widths[:i], width, *widths[i + 1 :]]
+                    distance = abs(cost(trial) - target)
+                    if distance < best:
+                        best, chosen = distance, trial
+        if chosen is None:
+            break
+        widths = chosen
+    return widths

@@ -33,6 +33,8 @@ class GraphView:
         self.model = model
         self.weights = weights
         self.input_shapes: dict[str, tuple[int, ...]] = {}
+        #: Initializers that are copies of another one, made so that they can be edited apart.
+        self.copies: dict[str, str] = {}
         self._types: dict[str, tuple[int, Shape]] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -172,6 +174,7 @@ class GraphView:
         model.CopyFrom(self.model)
         view = GraphView(model, dict(self.weights))
         view.input_shapes = dict(self.input_shapes)
+        view.copies = dict(self.copies)
         view._types = self._types
         return view
 
