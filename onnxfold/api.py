@@ -23,7 +23,7 @@ from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.config import FoldConfig
-from onnxfold.errors import NothingToFoldError
+from onnxfold.errors import ConfigError, NothingToFoldError
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import save, to_model, weight_bytes
 from onnxfold.graph.session import Session
@@ -31,6 +31,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.fold_channels import FoldChannels
+from onnxfold.passes.lump_duplicates import LumpDuplicates
 from onnxfold.passes.methods import Method, find_method
 from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
@@ -130,8 +131,15 @@ def fold(
     if method.normalize_rows:
         NormalizeBatchNorm(_shrinking(analysis.groups, widths))(view)
     original = view.copy()
+    LumpDuplicates(tuple(analysis.groups), tuple(duplicates))(original)
     plan = plan_folds(
-        view, analysis.groups, widths, duplicates, seed=config.seed, with_deviation=not method.normalize_rows, progress=tell
+        original,
+        analysis.groups,
+        widths,
+        duplicates,
+        seed=config.seed,
+        with_deviation=not method.normalize_rows,
+        progress=tell,
     )
     records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
     after = _size(view)
@@ -166,7 +174,7 @@ def _choose_widths(view: GraphView, analysis: ChannelAnalysis, config: FoldConfi
     unchanged = all(w == g.size for w, g in zip(widths, groups, strict=True))
     if unchanged and config.channel_ratio != 0.0:
         raise NothingToFoldError(
-            f"nothing to fold: with this request every one of the {len(groups)} fold groups keeps its width; ask for more"
+            f"nothing to fold: with this request all {len(groups)} fold groups keep their widths; ask for more"
         )
     return widths
 
@@ -190,8 +198,13 @@ def _size(view: GraphView) -> ModelSize:
 
 
 def _report(
-    config: FoldConfig, before: ModelSize, after: ModelSize, analysis: ChannelAnalysis, widths: list[int],
-    duplicates: list[Labels], records: list[PassRecord],
+    config: FoldConfig,
+    before: ModelSize,
+    after: ModelSize,
+    analysis: ChannelAnalysis,
+    widths: list[int],
+    duplicates: list[Labels],
+    records: list[PassRecord],
 ) -> FoldReport:
     groups = [
         GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
@@ -214,8 +227,8 @@ def _report(
     )
     if config.sparsity is not None and abs(report.sparsity - config.sparsity) > TOLERANCE:
         report.notes.append(
-            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the widths of {len(groups)} groups are "
-            "whole numbers, and no common channel ratio comes closer"
+            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the widths of {len(groups)} groups "
+            "are whole numbers, and no common channel ratio comes closer"
         )
     return report
 
@@ -347,6 +360,4 @@ def compare(
     report = fidelity(first.output_names, reference, outputs, inputs=kind)
     if labels is None:
         return report
-    return FidelityReport(
-        report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels)
-    )
+    return FidelityReport(report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels))

@@ -17,7 +17,7 @@ from onnxfold.errors import ConfigError, OnnxFoldError
 _SHOWN_REFUSALS = 8
 
 
-class _Pairs(click.ParamType):
+class _Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
     """``KEY<separator>VALUE`` as a pair."""
 
     def __init__(self, name: str, separator: str, convert: Callable[[str], Any]) -> None:
@@ -31,7 +31,9 @@ class _Pairs(click.ParamType):
             return value
         key, found, text = str(value).rpartition(self._separator)
         try:
-            return (key, self._convert(text)) if found and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
+            return (
+                (key, self._convert(text)) if found and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
+            )
         except ValueError:
             self.fail(f"'{value}' is not {self.name}", param, ctx)
 
@@ -78,7 +80,7 @@ def _common(function: Callable[..., None]) -> Callable[..., None]:
 @_common
 @click.pass_context
 def fold(
-    context: click.Context, model: Path, output: Path, report: Path | None, no_verify: bool, **options: Any
+    context: click.Context, /, model: Path, output: Path, report: Path | None, no_verify: bool, **options: Any
 ) -> None:
     """Fold IN.onnx into OUT.onnx."""
     from onnxfold import api
@@ -106,7 +108,7 @@ def fold(
 @click.option("--input-shapes", type=_SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
 @_common
 @click.pass_context
-def inspect(context: click.Context, model: Path, as_json: bool, **options: Any) -> None:
+def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:
     """Show fold groups, widths, and what cannot be folded with the reason."""
     from onnxfold import api
 
@@ -127,7 +129,7 @@ def inspect(context: click.Context, model: Path, as_json: bool, **options: Any) 
 @_common
 @click.pass_context
 def compare(
-    context: click.Context, a: Path, b: Path, data: Path | None, seed: int, as_json: bool, **options: Any
+    context: click.Context, /, a: Path, b: Path, data: Path | None, seed: int, as_json: bool, **options: Any
 ) -> None:
     """Measure how close B.onnx is to A.onnx on the same inputs."""
     from onnxfold import api
@@ -151,7 +153,7 @@ def compare(
 @click.option("--model", type=click.Choice(["lenet5_2x", "lenet5"]), default="lenet5_2x", show_default=True)
 @_common
 @click.pass_context
-def demo(context: click.Context, out: Path, model: str, **options: Any) -> None:
+def demo(context: click.Context, /, out: Path, model: str, **options: Any) -> None:
     """Fold a bundled trained model to several sizes and show its accuracy."""
     from onnxfold.demo import run_demo
 
@@ -182,7 +184,7 @@ def main() -> None:
             raise
         text = " ".join(str(error).split())[:300] or type(error).__name__
         click.echo(
-            f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, run again with --debug for the traceback",
+            f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback",
             err=True,
         )
         sys.exit(1)

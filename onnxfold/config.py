@@ -66,10 +66,12 @@ class FoldConfig:
         if self.sparsity is None and self.channel_ratio is None:
             object.__setattr__(self, "sparsity", 0.5)
         if self.sparsity is not None and not _between(self.sparsity, 0.0, 1.0, open_left=True):
-            raise ConfigError(f"sparsity={self.sparsity} is outside (0, 1): it is the fraction of the weights to remove")
+            raise ConfigError(
+                f"sparsity={self.sparsity} is outside (0, 1): it is the fraction of the weights to remove"
+            )
         if self.channel_ratio is not None and not _between(self.channel_ratio, 0.0, 1.0, open_left=False):
             raise ConfigError(
-                f"channel_ratio={self.channel_ratio} is outside [0, 1): it is the fraction of each group's channels to remove"
+                f"channel_ratio={self.channel_ratio} is outside [0, 1): it is the fraction of channels to remove"
             )
         for glob, ratio in self.ratios.items():
             if not _between(ratio, 0.0, 1.0, open_left=False):

@@ -55,7 +55,14 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
             if not sparsity:
                 report = api.compare(model, model, {"image": images}, labels)
                 size = api.measure(model)
-                row = ("0.0%", f"{size.parameters:,}", f"{model.stat().st_size:,}", f"{report.accuracy_a:.2%}", "", name)
+                row = (
+                    "0.0%",
+                    f"{size.parameters:,}",
+                    f"{model.stat().st_size:,}",
+                    f"{report.accuracy_a:.2%}",
+                    "",
+                    name,
+                )
                 results.append((0.0, float(report.accuracy_a or 0.0)))
             else:
                 result = api.fold(model, sparsity)

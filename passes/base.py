@@ -37,14 +37,14 @@ class Pass(ABC):
         """The pass's name in reports."""
         return type(self).__name__
 
-    def requires(self, view: GraphView) -> None:
+    def requires(self, view: GraphView) -> None:  # noqa: B027  (a pass may have no condition)
         """Raise :class:`~onnxfold.errors.PassError` if the pass cannot run on this graph."""
 
     @abstractmethod
     def run(self, view: GraphView) -> PassResult:
         """Change the graph."""
 
-    def ensures(self, view: GraphView) -> None:
+    def ensures(self, view: GraphView) -> None:  # noqa: B027
         """Raise :class:`~onnxfold.errors.PassError` if the pass did not do what it promises."""
 
     def __call__(self, view: GraphView) -> PassResult:

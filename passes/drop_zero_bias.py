@@ -23,10 +23,10 @@ class DropZeroBias(Pass):
         modified = False
         for node in view.graph.node:
             index = _BIAS_INPUT.get(node.op_type, -1) if node.domain in ("", "ai.onnx") else -1
-            if 0 <= index < len(node.input) and view.is_weight(node.input[index]):
-                if not np.any(view.weight(node.input[index])):
-                    del node.input[index:]
-                    modified = True
+            bias = node.input[index] if 0 <= index < len(node.input) else ""
+            if view.is_weight(bias) and not np.any(view.weight(bias)):
+                del node.input[index:]
+                modified = True
         if modified:
             view.touch()
         return PassResult(modified)

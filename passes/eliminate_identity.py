@@ -12,9 +12,9 @@ from onnxfold.passes.base import Pass, PassResult
 class EliminateIdentity(Pass):
     """Route readers of Identity and inference-mode Dropout straight to its input.
 
-    Case 1: an initializer routed through Identity (deduplicated weights in exported models). Case 2: Identity between activations.
-    Case 3: Dropout without a mask that anybody reads. A node that writes a graph output, or whose value a
-    subgraph reads by name, stays.
+    Case 1: an initializer routed through Identity (deduplicated weights in exported models). Case 2: Identity
+    between activations. Case 3: Dropout without a mask that anybody reads. A node that writes a graph output, or
+    whose value a subgraph reads by name, stays.
     """
 
     def run(self, view: GraphView) -> PassResult:

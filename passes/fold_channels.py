@@ -22,8 +22,8 @@ from onnxfold.passes.base import Pass, PassResult
 class FoldChannels(Pass):
     r"""Apply a plan: encode producers (W' = P W), decode consumers (W' = W Q), and update counts.
 
-    Everything else that holds one entry per channel is encoded like a producer; the running variance in the form of the factor
-    it stands for, 1/sqrt(var' + eps) = P (1/sqrt(var + eps)).
+    Everything else that holds one entry per channel is encoded like a producer; the running variance in the form of
+    the factor it stands for, 1/sqrt(var' + eps) = P (1/sqrt(var + eps)).
 
     Parameters
     ----------

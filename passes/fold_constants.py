@@ -10,7 +10,9 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, attr_int, subgraphs
 from onnxfold.passes.base import Pass, PassResult
 
-_RANDOM = frozenset({"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"})
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
 _MAX_SWEEPS = 8
 
 
@@ -19,8 +21,8 @@ class FoldConstants(Pass):
     """Replace nodes by their values where these do not depend on the model's inputs.
 
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
-    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: CastLike of an initializer, of which
-    only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
+    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: CastLike of an initializer,
+    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
     materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
     stay, they are what a quantised model is about. BatchNormalization is never touched.
     """
@@ -40,7 +42,9 @@ class FoldConstants(Pass):
             if foldable:
                 values |= evaluate(view, foldable, max(self.limit_bytes, largest))
             outputs = set(view.output_names)
-            done = {n.output[0] for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)}
+            done = {
+                n.output[0] for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)
+            }
             done &= set(values)
             if not done:
                 break

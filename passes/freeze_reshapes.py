@@ -13,8 +13,8 @@ class FreezeReshapes(Pass):
     """Replace a computed target shape by a constant one with at most one -1.
 
     ``x.view(x.size(0), -1)`` exports as Shape, Gather, Concat, Reshape. Shape inference with data propagation
-    knows the result; at most one unknown dimension can be written as -1. A constant is what lets channels be followed, and
-    changed, through a Reshape.
+    knows the result; at most one unknown dimension can be written as -1. A constant is what lets channels be
+    followed, and changed, through a Reshape.
     """
 
     def run(self, view: GraphView) -> PassResult:

@@ -4,8 +4,8 @@ Row i and its bias are divided by sigma_i = sqrt(var_i + eps):
 
     w~_i = w_i / sigma_i,   b~_i = (b_i - mu_i) / sigma_i,   mean = 0, variance = 1 - eps
 
-A layer without a bias keeps none; the BatchNormalization then stores mean = mu_i / sigma_i. The network computes the same.
-Merging w~ and b~ by plain means is the published form of folding (Fold-AR); merging w_i and
+A layer without a bias keeps none; the BatchNormalization then stores mean = mu_i / sigma_i. The network computes the
+same. Merging w~ and b~ by plain means is the published form of folding (Fold-AR); merging w_i and
 sigma_i separately (Fold-naive) averages filters whose outputs have different scales.
 """
 
@@ -40,7 +40,7 @@ class NormalizeBatchNorm(Pass):
 
 def _normalize(view: GraphView, norm: Normalization) -> bool:
     layer = norm.layer
-    assert layer is not None  # noqa: S101  (checked by the caller)
+    assert layer is not None
     eps = epsilon(view, norm.variance)
     mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
     if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
@@ -77,4 +77,3 @@ def _scaled(values: Array, rows: Member, factor: Array) -> Array:
         return scale_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, factor[:, 0])
     taken = take_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions)
     return put_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, taken * factor[:, :, None])
-

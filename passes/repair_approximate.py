@@ -8,8 +8,8 @@ unit inputs the correlation of two channels is the cosine of their rows, so per 
 lies in [1, sqrt(N_c)]. Rows are those before the merge, producers only.
 
 Case 1, BatchNormalization behind the layer, rows normalised: gamma_c = mean(gamma) * factor_c.
-Case 2, BatchNormalization on a stream (pre-activation, dense blocks): the same with the concatenated rows of all producers
-of the stream; the cosine does not depend on their common sigma.
+Case 2, BatchNormalization on a stream (pre-activation, dense blocks): the same with the concatenated rows of all
+producers of the stream; the cosine does not depend on their common sigma.
 Case 3, no BatchNormalization (fused models): row_c = mean ||w|| * factor_c * mean(w / ||w||), bias unchanged.
 
 References

@@ -50,16 +50,18 @@ def fixed_widths(
     return fixed
 
 
-def uniform_widths(
-    groups: Sequence[FoldGroup], ratio: float, fixed: Mapping[int, int], round_to: int = 1
-) -> list[int]:
+def uniform_widths(groups: Sequence[FoldGroup], ratio: float, fixed: Mapping[int, int], round_to: int = 1) -> list[int]:
     """Return the same channel ratio for every group that is not fixed."""
     return [fixed.get(i, width_for(group, ratio, round_to)) for i, group in enumerate(groups)]
 
 
 def solve_uniform(
-    groups: Sequence[FoldGroup], cost: Callable[[Sequence[int]], int], before: int, sparsity: float,
-    fixed: Mapping[int, int], round_to: int = 1,
+    groups: Sequence[FoldGroup],
+    cost: Callable[[Sequence[int]], int],
+    before: int,
+    sparsity: float,
+    fixed: Mapping[int, int],
+    round_to: int = 1,
 ) -> list[int]:
     """Return widths of one common channel ratio that remove a fraction of the weights.
 
@@ -91,8 +93,8 @@ def solve_uniform(
     smallest = cost(uniform_widths(groups, high, fixed, round_to))
     if smallest > before * (1.0 - sparsity + TOLERANCE):
         raise BudgetError(
-            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups of this model "
-            "allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
+            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups of this "
+            "model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
         )
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -123,8 +125,12 @@ def _closest_between(
 
 
 def _closest_neighbour(
-    widths: list[int], free: list[int], steps: list[int], groups: Sequence[FoldGroup],
-    cost: Callable[[Sequence[int]], int], target: float,
+    widths: list[int],
+    free: list[int],
+    steps: list[int],
+    groups: Sequence[FoldGroup],
+    cost: Callable[[Sequence[int]], int],
+    target: float,
 ) -> list[int]:
     """Move single groups by one step while that brings the cost within a tenth of the tolerance."""
     best = abs(cost(widths) - target)

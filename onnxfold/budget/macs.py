@@ -36,7 +36,7 @@ def _node_macs(view: GraphView, node: NodeProto) -> int | None:
 
 
 def _elements(shape: tuple[int | None, ...], factor: int) -> int | None:
-    rest = [d for d in shape[1:]]
+    rest = shape[1:]
     if any(d is None for d in rest):
         return None
     return int(np.prod([d or 0 for d in rest], dtype=np.int64)) * factor

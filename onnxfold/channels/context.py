@@ -106,7 +106,10 @@ class NodeContext:
         return Axis(tensor, axis % rank if rank else 0, blocks)
 
     def link(
-        self, a: Axis, b: Axis, a_positions: Sequence[int] | Positions | None = None,
+        self,
+        a: Axis,
+        b: Axis,
+        a_positions: Sequence[int] | Positions | None = None,
         b_positions: Sequence[int] | Positions | None = None,
     ) -> None:
         """Declare that positions of `a` and `b` are the same channels, one to one unless told."""
@@ -143,8 +146,14 @@ class NodeContext:
         self.declarations.append(EqualBlocks(axis, blocks, self.key))
 
     def count(
-        self, axis: Axis, *, attribute: str = "", input_index: int = -1, element: int | None = None,
-        start: int = 0, stop: int | None = None,
+        self,
+        axis: Axis,
+        *,
+        attribute: str = "",
+        input_index: int = -1,
+        element: int | None = None,
+        start: int = 0,
+        stop: int | None = None,
     ) -> None:
         """Declare that an attribute or constant input holds the number of positions ``start:stop`` of `axis`."""
         width = self.width(axis)

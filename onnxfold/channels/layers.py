@@ -106,8 +106,6 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
         node = view.producer(output)
         if node is not None and len(m) == 4:
             found.append(
-                Normalization(
-                    node, m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE], by_output.get(output)
-                )
+                Normalization(node, m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE], by_output.get(output))
             )
     return found

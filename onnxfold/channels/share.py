@@ -40,9 +40,7 @@ def weight_share(view: GraphView, groups: list[FoldGroup]) -> tuple[WeightShare,
             held += round(view.weight_size(name) * part)
             covered[name, member.role] = covered.get((name, member.role), 0.0) + part
         per_group[group.name] = held
-    linear = dict.fromkeys(
-        i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2] if view.is_weight(i)
-    )
+    linear = dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2] if view.is_weight(i))
     total = sum(view.weight_size(n) for n in linear)
     with_inputs = [n for n in linear if not _is_depthwise(view, n)]
 

@@ -28,7 +28,7 @@ from onnxfold.channels.registry import find_rule
 from onnxfold.graph.view import GraphView, captured_names, subgraphs
 from onnxfold.report import Refusal
 
-_WEIGHT_ROLES = (Role.PRODUCER, Role.CONSUMER)
+_SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
 
 def find_groups(view: GraphView) -> ChannelAnalysis:
@@ -60,7 +60,7 @@ def declare(view: GraphView) -> list[Declaration]:
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
             reason = f"it is the model's {kind} '{name}', whose shape must stay"
-            declarations += [Block(Axis(name, i), reason, name) for i in range(len(view.shape(name) or ()))]
+            declarations += [Block(Axis(name, i), reason, "") for i in range(len(view.shape(name) or ()))]
     return declarations
 
 
@@ -141,10 +141,8 @@ def _block_units(elements: _Elements, declarations: Iterable[Declaration]) -> di
     return blocked
 
 
-def _block_conflicts(
-    elements: _Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]
-) -> None:
-    """A weight axis that different nodes use in different roles, or cut differently, must stay."""
+def _block_conflicts(elements: _Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]) -> None:
+    """Block weight axes that different nodes use in different roles, or cut differently."""
     uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
     for d in declarations:
         if isinstance(d, Use):
@@ -202,7 +200,7 @@ class _Occurrences:
         self.unit = elements.unit[self.element]
         self.axis = elements.axis_of[self.element]
         self.starts = np.flatnonzero(np.diff(self.unit, prepend=-1))
-        self.ends = np.append(self.starts[1:], len(self.unit))
+        self.ends = np.append(self.starts[1:], len(self.unit)) if len(self.unit) else self.starts
         self.index = {int(self.unit[s]): (int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)}
         # Occurrence number of an element among its unit's elements on the same axis.
         new = np.diff(self.unit, prepend=-1).astype(bool) | np.diff(self.axis, prepend=-1).astype(bool)
@@ -240,9 +238,7 @@ class _Occurrences:
         return found
 
 
-def _make_group(
-    view: GraphView, occurrences: _Occurrences, units: list[int], uses: dict[Axis, list[Use]]
-) -> FoldGroup:
+def _make_group(view: GraphView, occurrences: _Occurrences, units: list[int], uses: dict[Axis, list[Use]]) -> FoldGroup:
     positions = occurrences.positions(units)
     first = next(axis for axis in positions if axis in uses and uses[axis][0].role is Role.PRODUCER)
     order = np.argsort(positions[first][:, 0], kind="stable")
@@ -299,8 +295,11 @@ def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
 
 
 def _refusals(
-    view: GraphView, elements: _Elements, declarations: list[Declaration],
-    groups: list[FoldGroup], blocked: dict[int, _Blocked],
+    view: GraphView,
+    elements: _Elements,
+    declarations: list[Declaration],
+    groups: list[FoldGroup],
+    blocked: dict[int, _Blocked],
 ) -> list[Refusal]:
     """Name every weight axis of a linear operator of which some channel is in no group."""
     grouped: dict[Axis, int] = defaultdict(int)
@@ -309,20 +308,22 @@ def _refusals(
             grouped[member.axis] += member.positions.size
     found: dict[Axis, Refusal] = {}
     for d in declarations:
-        if not isinstance(d, Use) or d.role not in _WEIGHT_ROLES or d.axis not in elements.offset or d.axis in found:
+        if not isinstance(d, Use) or d.role not in _SIDES or d.axis not in elements.offset or d.axis in found:
             continue
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
         if free == 0 or len(units) == 1:
             continue
-        why = next((blocked[u] for u in units.tolist() if u in blocked), _Blocked(d.node, "only one channel of its kind"))
-        op_type = _node(view, why.node)
+        why = next(
+            (blocked[u] for u in units.tolist() if u in blocked), _Blocked(d.node, "only one channel of its kind")
+        )
+        place = f"{_node(view, why.node)} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
         size = view.weight_size(d.axis.tensor)
         found[d.axis] = Refusal(
             node=node_name(view, d.node),
             op_type=_node(view, d.node),
-            axis=f"{'outputs' if d.role is Role.PRODUCER else 'inputs'} of weight '{d.axis.tensor}' (axis {d.axis.axis})",
-            reason=f"{op_type + ' ' if op_type else ''}'{node_name(view, why.node)}': {why.reason}",
+            axis=f"{_SIDES[d.role]} of weight '{d.axis.tensor}' (axis {d.axis.axis})",
+            reason=place + why.reason,
             weights=round(size * free / len(units)),
         )
     return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))

@@ -85,8 +85,12 @@ def _project(
 
 
 def _other_axes(
-    values: Array, member: Member, others: list[tuple[int, Member]], labels: list[Labels],
-    draws: list[Vector], random: np.random.Generator,
+    values: Array,
+    member: Member,
+    others: list[tuple[int, Member]],
+    labels: list[Labels],
+    draws: list[Vector],
+    random: np.random.Generator,
 ) -> dict[int, tuple[int, Vector]]:
     """Return axis -> (blocks, random vector along it), equal on columns of one class."""
     vectors = {}

@@ -1,9 +1,9 @@
 """The vectors that channels are compared by.
 
-A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T], over all
-producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
-an axis of its own, so what they say is: channels with a large gamma or a small variance are better not merged. On a graph whose
-BatchNormalizations have been normalised (see :mod:`onnxfold.passes.normalize_batch_norm`), W_l is
+A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T],
+over all producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
+an axis of its own, so what they say is: channels with a large gamma or a small variance are better not merged. On a
+graph whose BatchNormalizations have been normalised (see :mod:`onnxfold.passes.normalize_batch_norm`), W_l is
 already Sigma_n W_l, and Fold-AR leaves Sigma_n out.
 
 References
@@ -21,7 +21,7 @@ from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.graph.axes import take_rows
 from onnxfold.graph.view import GraphView, attr_float
 
-Rows = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.floating]
 
 #: onnx's default epsilon of BatchNormalization.
 BN_EPSILON = 1e-5

@@ -11,8 +11,8 @@ Points = npt.NDArray[np.float64]
 def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     r"""Return n points in n dimensions with the distances of n points in d >> n dimensions.
 
-    With the features X (n x d) centred, X X^T = Q L Q^T; the rows of Q sqrt(L) have the same pairwise distances and weighted
-    means as the rows of X, so k-means on them gives the same clusters. X is never formed: its Gram
+    With the features X (n x d) centred, X X^T = Q L Q^T; the rows of Q sqrt(L) have the same pairwise distances and
+    weighted means as the rows of X, so k-means on them gives the same clusters. X is never formed: its Gram
     matrix is the sum of its blocks' Gram matrices.
 
     Parameters
@@ -40,4 +40,5 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     keep = values > max(values[-1], 0.0) * 1e-12
     if not keep.any():
         return np.zeros((n, 1))
-    return vectors[:, keep] * np.sqrt(values[keep])
+    points: Points = vectors[:, keep] * np.sqrt(values[keep])
+    return points

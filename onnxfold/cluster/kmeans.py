@@ -76,7 +76,9 @@ def fill_empty(points: Points, labels: Labels, k: int) -> Labels:
         if (labels == cluster).any():
             continue
         sizes = np.bincount(labels, minlength=k)
-        means = np.stack([points[labels == c].mean(axis=0) if sizes[c] else np.zeros(points.shape[1]) for c in range(k)])
+        means = np.stack(
+            [points[labels == c].mean(axis=0) if sizes[c] else np.zeros(points.shape[1]) for c in range(k)]
+        )
         distance = np.linalg.norm(points - means[labels], axis=1)
         distance[sizes[labels] < 2] = -1.0
         labels[int(np.argmax(distance))] = cluster

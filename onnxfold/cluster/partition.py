@@ -89,7 +89,7 @@ def identity_partition(n: int) -> ChannelPartition:
 
 
 def renumber(labels: Labels) -> tuple[Labels, Labels]:
-    """Number clusters by first member; return the labels and each cluster's first member."""
+    """Return labels numbered by first member, and each cluster's first member."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty_like(order)

@@ -78,8 +78,14 @@ class FoldPlan:
 
 
 def plan_folds(
-    view: GraphView, groups: list[FoldGroup], widths: list[int], duplicates: list[Labels], *, seed: int,
-    with_deviation: bool = False, progress: Progress | None = None,
+    view: GraphView,
+    groups: list[FoldGroup],
+    widths: list[int],
+    duplicates: list[Labels],
+    *,
+    seed: int,
+    with_deviation: bool = False,
+    progress: Progress | None = None,
 ) -> FoldPlan:
     """Cluster the channels of every group.
 
@@ -110,7 +116,9 @@ def plan_folds(
     return FoldPlan(tuple(chosen), tuple(partitions))
 
 
-def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels, *, seed: int, with_deviation: bool = False) -> ChannelPartition:
+def partition_group(
+    view: GraphView, group: FoldGroup, k: int, classes: Labels, *, seed: int, with_deviation: bool = False
+) -> ChannelPartition:
     """Merge exact duplicates first, then cluster what is left as weighted representatives.
 
     Where a group has blocks, each block is clustered on its own into k / blocks clusters.

@@ -59,7 +59,9 @@ def checked_inputs(inputs: list[InputInfo], given: dict[str, Array]) -> dict[str
         if not fits:
             raise ConfigError(f"array '{info.name}' has the shape {list(values.shape)}, the model wants {expected}")
         if info.shape and info.shape[0] is not None and len(values) % info.shape[0]:
-            raise ConfigError(f"array '{info.name}' has {len(values)} samples, the model's fixed batch is {info.shape[0]}")
+            raise ConfigError(
+                f"array '{info.name}' has {len(values)} samples, the model's fixed batch is {info.shape[0]}"
+            )
         feeds[info.name] = values.astype(info.dtype, copy=False)
     if len({len(v) for v in feeds.values()}) > 1:
         raise ConfigError("the arrays of the data have different numbers of samples")

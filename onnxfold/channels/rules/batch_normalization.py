@@ -10,7 +10,7 @@ ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
 
 @channel_rule("BatchNormalization")
 def batch_normalization(node: NodeContext) -> None:
-    """Inputs X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
+    """Read X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
     if attr_int(node.node, "training_mode", 0) or any(node.node.output[1:]):
         raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
     x, y = node.input(0), node.output()

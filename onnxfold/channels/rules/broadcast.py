@@ -13,7 +13,7 @@ _OTHERS = (
 
 @channel_rule(*_ADDITIVE)
 def additive(node: NodeContext) -> None:
-    """A constant operand is a bias."""
+    """Treat a constant operand as a bias."""
     _link_operands(node, Role.BIAS)
 
 

@@ -9,7 +9,7 @@ from onnxfold.graph.view import attr_int
 
 @channel_rule("Concat")
 def concat(node: NodeContext) -> None:
-    """Inputs lie one behind the other on one axis, side by side on the others."""
+    """Place inputs one behind the other on one axis, side by side on the others."""
     y = node.output()
     axis = attr_int(node.node, "axis", 1) % node.rank(y)
     offset = 0

@@ -36,6 +36,6 @@ def dropout(node: NodeContext) -> None:
 
 @channel_rule("PRelu")
 def prelu(node: NodeContext) -> None:
-    """The slope broadcasts to the input."""
+    """Let the slope broadcast to the input."""
     node.link_all(node.input(0), node.output())
     node.link_broadcast(node.input(1), node.output(), Role.PARAMETER)

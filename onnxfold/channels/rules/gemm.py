@@ -8,7 +8,7 @@ from onnxfold.graph.view import attr_int
 
 @channel_rule("Gemm", mixes="a matrix product sums over this axis")
 def gemm(node: NodeContext) -> None:
-    """A' is (M, K), B' is (K, N): the constant one consumes K and produces its other axis."""
+    """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
     m, k_a = (1, 0) if attr_int(node.node, "transA", 0) else (0, 1)
     k_b, n = (1, 0) if attr_int(node.node, "transB", 0) else (0, 1)

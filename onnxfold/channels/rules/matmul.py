@@ -7,7 +7,7 @@ from onnxfold.channels.registry import channel_rule
 
 @channel_rule("MatMul", mixes="it sums over this axis of two activations, where a merged channel would count only once")
 def matmul(node: NodeContext) -> None:
-    """A is (..., M, K), B is (..., K, N), Y is (..., M, N); leading axes broadcast."""
+    """Follow A (..., M, K), B (..., K, N), Y (..., M, N); leading axes broadcast."""
     a, b, y = node.input(0), node.input(1), node.output()
     if node.rank(a) < 2 or node.rank(b) < 2:
         raise CannotDeclareError("vector operands of MatMul are not followed")

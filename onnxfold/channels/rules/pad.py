@@ -32,7 +32,11 @@ def pad_input(node: NodeContext) -> None:
 
 
 def _pad(
-    node: NodeContext, pads: list[int], *, attribute: str = "", input_index: int = -1,
+    node: NodeContext,
+    pads: list[int],
+    *,
+    attribute: str = "",
+    input_index: int = -1,
     places: dict[int, int] | None = None,
 ) -> None:
     """Input position i is position begin + i of the result; what is added is constant, hence foldable."""
@@ -51,7 +55,11 @@ def _pad(
             target = {"attribute": attribute, "input_index": input_index}
             node.count(result, start=0, stop=before, element=place, **target)  # type: ignore[arg-type]
             node.count(
-                result, start=before + width, stop=before + width + after, element=place + span, **target  # type: ignore[arg-type]
+                result,
+                start=before + width,
+                stop=before + width + after,
+                element=place + span,
+                **target,  # type: ignore[arg-type]
             )
 
 

@@ -6,10 +6,7 @@ from onnxfold.graph.view import attr_ints
 
 
 def _axes(node: NodeContext, rank: int) -> set[int] | None:
-    if node.input(1):
-        given = node.constant_ints(1, "list of axes")
-    else:
-        given = attr_ints(node.node, "axes")
+    given = node.constant_ints(1, "list of axes") if node.input(1) else attr_ints(node.node, "axes")
     return {a % rank for a in given} or None
 
 

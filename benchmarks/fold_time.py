@@ -1,0 +1,78 @@
+"""Wall time of folding a full-width ResNet18, beside onnxsim's structured pruning in the same run.
+
+Usage: python -m benchmarks.fold_time [--repeats 3] [--json out.json]
+
+Both get the same file (BatchNormalization fused, because onnxsim prunes nothing where it is kept; onnxfold
+also the file with BatchNormalization) and start from a path. onnxfold's figure includes loading,
+verification in onnxruntime, and writing; onnxsim's is the call plus onnx.save.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnxsim
+
+import onnxfold
+from onnxfold import api
+from tests import torch_zoo
+
+
+def main() -> None:
+    """Export, time, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = run(folder, args.repeats)
+    for row in rows:
+        print(f"{row['tool']:<34} {row['model']:<14} {row['seconds']:6.2f} s   removed {row['removed']:.1%}")
+    fused = {row["tool"]: row["seconds"] for row in rows if row["model"] == "legacy-fused"}
+    print(
+        f"ratio onnxfold / onnxsim (fused): {fused['onnxfold fold-ar'] / fused['onnxsim apply_structured_pruning']:.2f}"
+    )
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def run(folder: Path, repeats: int) -> list[dict[str, object]]:
+    """Return one row per tool and model, times as medians."""
+    net = torch_zoo.resnet18(width=64, num_classes=1000, stem="imagenet")
+    torch_zoo.randomise(net, 0)
+    rows: list[dict[str, object]] = []
+    for form in ("legacy-bn", "legacy-fused"):
+        path = folder / f"{form}.onnx"
+        torch_zoo.export(net, torch_zoo.example_input(net), path, form)  # type: ignore[arg-type]
+        before = api.measure(path).parameters
+        tools: list[tuple[str, Callable[[], Path]]] = [("onnxfold fold-ar", lambda p=path: _onnxfold(p))]  # type: ignore[misc]
+        tools.append(("onnxsim apply_structured_pruning", lambda p=path: _onnxsim(p)))  # type: ignore[misc]
+        for tool, call in tools:
+            seconds = []
+            for _ in range(repeats):
+                start = time.perf_counter()
+                out = call()
+                seconds.append(time.perf_counter() - start)
+            removed = 1 - api.measure(out).parameters / before
+            rows.append({"tool": tool, "model": form, "seconds": statistics.median(seconds), "removed": removed})
+    return rows
+
+
+def _onnxfold(path: Path) -> Path:
+    return onnxfold.fold(path, 0.5, method="fold-ar").save(path.with_suffix(".folded.onnx"))
+
+
+def _onnxsim(path: Path) -> Path:
+    out = path.with_suffix(".pruned.onnx")
+    onnx.save(onnxsim.apply_structured_pruning(str(path), sparsity=0.293), str(out))
+    return out
+
+
+if __name__ == "__main__":
+    main()

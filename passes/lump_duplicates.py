@@ -1,0 +1,49 @@
+"""Add up the columns of equal channels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.partition import Labels, mean_partition
+from onnxfold.graph.axes import put_rows, take_rows
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True, eq=False)
+class LumpDuplicates(Pass):
+    """Give the first of several equal channels the sum of their consumer columns, and the others zeros.
+
+    The network computes the same, since equal channels carry equal values. How a sum was spread over the columns of
+    equal channels says nothing about a row; without this, rows that differ in nothing else would look
+    dissimilar, and a repair would correct a loss of variance that the fold does not cause.
+
+    Parameters
+    ----------
+    groups : tuple of FoldGroup
+        All groups.
+    duplicates : tuple of ndarray of shape (n_units,)
+        Classes of equal channels per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
+    """
+
+    groups: tuple[FoldGroup, ...]
+    duplicates: tuple[Labels, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rewrite the columns of every group that has duplicates."""
+        modified = False
+        for group, classes in zip(self.groups, self.duplicates, strict=True):
+            merge = mean_partition(classes)
+            if merge.is_identity:
+                continue
+            for member in group.with_role(Role.CONSUMER):
+                values, axis = view.weight(member.axis.tensor), member.axis
+                columns = take_rows(values, axis.axis, axis.blocks, member.positions)
+                lumped = np.zeros_like(columns)
+                np.add.at(lumped, merge.representatives[merge.labels], columns)
+                if not np.array_equal(lumped, columns):
+                    view.set_weight(axis.tensor, put_rows(values, axis.axis, axis.blocks, member.positions, lumped))
+                    modified = True
+        return PassResult(modified)

@@ -1,0 +1,97 @@
+"""The command line as users and scripts call it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfold._version import __version__
+from tests import models
+
+
+def onnxfold(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onnxfold", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "in.onnx"
+    onnx.save(models.residual(0), str(path))
+    return path
+
+
+def test_fold_writes_model_and_report(model: Path, tmp_path: Path) -> None:
+    before = model.read_bytes()
+    out, report = tmp_path / "out.onnx", tmp_path / "report.json"
+    done = onnxfold(
+        "fold", model, out, "--sparsity", 0.4, "--method", "fold-ar", "--allocation", "uniform", "--report", report
+    )
+    assert done.returncode == 0, done.stderr
+    assert "parameters" in done.stdout
+    assert "removed" in done.stdout
+    data = json.loads(report.read_text())
+    assert data["sparsity"] == pytest.approx(0.4, abs=0.01)
+    assert data["before"]["parameters"] > data["after"]["parameters"]
+    onnx.checker.check_model(str(out), full_check=True)
+    assert model.read_bytes() == before
+
+
+def test_channel_ratio_ratio_keep_and_round_to(model: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    groups = [g["name"] for g in json.loads(onnxfold("inspect", model, "--json").stdout)["groups"]]
+    done = onnxfold(
+        "fold", model, tmp_path / "out.onnx", "--channel-ratio", 0.5, "--ratio", f"{groups[0]}=0.25",
+        "--keep", groups[1], "--round-to", 2, "--report", report,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    by_name = {g["name"]: g for g in json.loads(report.read_text())["groups"]}
+    assert by_name[groups[0]]["folded_width"] == 0.75 * by_name[groups[0]]["width"]
+    assert by_name[groups[1]]["folded_width"] == by_name[groups[1]]["width"]
+    assert all(g["folded_width"] % 2 == 0 for g in by_name.values())
+
+
+def test_external_data(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert onnxfold("fold", model, out, "--save-as-external-data").returncode == 0
+    assert (tmp_path / "out.onnx.data").is_file()
+    onnx.checker.check_model(str(out), full_check=True)
+
+
+def test_inspect_prints_groups_shares_and_refusals(model: Path) -> None:
+    text = onnxfold("inspect", model).stdout
+    assert "lie in fold groups" in text
+    assert "left alone" in text
+    data = json.loads(onnxfold("inspect", model, "--json").stdout)
+    assert {"groups", "refusals", "share", "parameters"} <= data.keys()
+    assert all(r["reason"] and r["weights"] > 0 for r in data["refusals"])
+
+
+def test_compare_with_labels(model: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x = models.random_input(models.residual(0), 0, batch=10)["x"]
+    np.savez(tmp_path / "data.npz", x=x, y=random.integers(0, 3, len(x)))
+    done = onnxfold("compare", model, model, "--data", tmp_path / "data.npz", "--json")
+    data = json.loads(done.stdout)
+    assert data["outputs"][0]["relative_error"] == 0.0
+    assert data["outputs"][0]["top1_agreement"] == 1.0
+    assert data["accuracy_a"] == data["accuracy_b"]
+
+
+def test_compare_without_data(model: Path) -> None:
+    assert "relative error 0" in onnxfold("compare", model, model).stdout
+
+
+@pytest.mark.parametrize("flag", ["--version", "-v"])
+def test_version(flag: str) -> None:
+    assert __version__ in onnxfold(flag).stdout
+
+
+def test_verbose_lists_every_group(model: Path, tmp_path: Path) -> None:
+    done = onnxfold("fold", model, tmp_path / "out.onnx", "--verbose")
+    assert " -> " in done.stdout
+    assert "verify in onnxruntime" in done.stderr
