@@ -3,7 +3,7 @@
 import json
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,10 @@ from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.verify import verify
+from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, FoldReport, GroupRecord, ModelSize, PassRecord, Refusal
 from onnxfold.statistics.fidelity import accuracy, fidelity
 from onnxfold.statistics.noise import checked_inputs, noise_inputs
-
-Progress = Callable[[str], None]
 
 _PROVENANCE = "onnxfold"
 _COMPARE_SAMPLES = 64
@@ -92,7 +91,7 @@ def fold(
     sparsity : float, optional
         Fraction of the weights to remove, in (0, 1); 0.5 if neither this nor `channel_ratio` is given.
     progress : callable, optional
-        Called with a line of text as the work goes on.
+        Called with what is being done, the number of its steps done, and their total (0: not counted).
     **options
         The other fields of :class:`~onnxfold.config.FoldConfig`: `channel_ratio`, `ratios`, `method`, `allocation`,
         `round_to`, `keep`, `input_shapes`, `seed`, `verify`, `save_as_external_data`.
@@ -118,13 +117,13 @@ def fold(
     start = time.perf_counter()
     config = FoldConfig(sparsity=sparsity, **options)
     method = find_method(config.method)
-    tell = progress or (lambda text: None)
+    tell = progress or silent
 
-    tell("load")
+    tell("load", 0, 0)
     view = load(model, config.input_shapes)
     before = _size(view)
     records = list(NORMALIZE(view).records)
-    tell("find fold groups")
+    tell("find fold groups", 0, 0)
     analysis = find_groups(view)
     widths = _choose_widths(view, analysis, config, before.parameters)
     duplicates = find_duplicates(view, analysis.groups, seed=config.seed)
@@ -147,7 +146,7 @@ def fold(
     report = _report(config, before, after, analysis, widths, duplicates, records)
     _write_provenance(view, report)
     if config.verify:
-        tell("verify in onnxruntime")
+        tell("verify in onnxruntime", 0, 0)
         result = verify(model, view, seed=config.seed)
         report.fidelity = result.fidelity
         report.notes += result.notes

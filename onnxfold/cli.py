@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from onnxfold._version import __version__
 from onnxfold.errors import ConfigError, OnnxFoldError
+from onnxfold.progress import ProgressBar
 
 _SHOWN_REFUSALS = 8
 
@@ -93,7 +93,7 @@ def fold(
             raise ConfigError(f"'{path}' is the input model: give another path, the input is never overwritten")
     options["ratios"] = dict(options["ratios"])
     options["input_shapes"] = dict(options["input_shapes"])
-    with _progress() as tell:
+    with ProgressBar() as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     result.save(output)
     if report is not None:
@@ -195,31 +195,6 @@ def _set_flags(context: click.Context, options: dict[str, Any]) -> None:
     context.obj["debug"] |= options.pop("local_debug")
     if context.obj["verbose"] or context.obj["debug"]:
         logging.getLogger().setLevel(logging.DEBUG if context.obj["debug"] else logging.INFO)
-
-
-class _progress:  # noqa: N801  (used like a function)
-    """A line that says what is going on, shown on a terminal once the work takes longer than a second."""
-
-    def __enter__(self) -> Callable[[str], None]:
-        from rich.console import Console
-
-        self._console = Console(stderr=True)
-        self._status: Any = None
-        self._start = time.perf_counter()
-        return self._tell
-
-    def _tell(self, text: str) -> None:
-        logging.getLogger("onnxfold").info("%s", text)
-        if not self._console.is_terminal or time.perf_counter() - self._start < 1.0:
-            return
-        if self._status is None:
-            self._status = self._console.status(text)
-            self._status.start()
-        self._status.update(text)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._status is not None:
-            self._status.stop()
 
 
 def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:

@@ -2,10 +2,10 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onnxfold.graph.view import GraphView
+from onnxfold.progress import Progress, silent
 from onnxfold.report import PassRecord
 
 
@@ -60,15 +60,14 @@ class Pipeline(Pass):
     """Passes one after the other; a pass itself."""
 
     passes: tuple[Pass, ...]
-    progress: Callable[[str], None] | None = field(default=None, compare=False)
+    progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Run every pass and keep a record of each."""
         records: list[PassRecord] = []
         notes: list[str] = []
         for step in self.passes:
-            if self.progress:
-                self.progress(step.name)
+            self.progress(step.name, 0, 0)
             start = time.perf_counter()
             result = step(view)
             records += result.records

@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import NodeProto
 
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, attr_int
 from onnxfold.passes.base import Pass, PassResult
 
 
 @dataclass(frozen=True)
 class FreezeReshapes(Pass):
-    """Replace a computed target shape by a constant one with at most one -1.
+    """Replace a computed target shape by a constant one.
 
     ``x.view(x.size(0), -1)`` exports as Shape, Gather, Concat, Reshape. Shape inference with data propagation
-    knows the result; at most one unknown dimension can be written as -1. A constant is what lets channels be
+    knows the result. Case 1: one unknown dimension is written as -1. Case 2: of several, those with the symbol that
+    the input has at the same place are copied from there, written as 0. A constant is what lets channels be
     followed, and changed, through a Reshape.
     """
 
@@ -32,10 +34,9 @@ class FreezeReshapes(Pass):
         for node in view.nodes:
             if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or view.is_weight(node.input[1]):
                 continue
-            shape = view.shape(node.output[0])
-            if shape is None or sum(d is None for d in shape) > 1 or 0 in shape:
-                continue
-            frozen[node.output[0]] = [-1 if d is None else d for d in shape]
+            target = _target(view, node)
+            if target is not None:
+                frozen[node.output[0]] = target
         for node in view.graph.node:
             if node.output[0] in frozen and node.op_type == "Reshape":
                 values = np.array(frozen[node.output[0]], np.int64)
@@ -43,3 +44,17 @@ class FreezeReshapes(Pass):
         if frozen:
             view.touch()
         return PassResult(modified=bool(frozen))
+
+
+def _target(view: GraphView, node: NodeProto) -> list[int] | None:
+    """Return the numbers that say the same as a computed target shape, if there are such."""
+    shape = view.shape(node.output[0])
+    if shape is None or 0 in shape:
+        return None
+    target = [-1 if d is None else d for d in shape]
+    if target.count(-1) > 1 and not attr_int(node, "allowzero", 0):
+        places = zip(view.symbols(node.input[0]), view.symbols(node.output[0]), strict=False)
+        for axis, (before, after) in enumerate(places):
+            if before and before == after:
+                target[axis] = 0
+    return target if target.count(-1) <= 1 else None

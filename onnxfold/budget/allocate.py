@@ -93,8 +93,8 @@ def solve_uniform(
     smallest = cost(uniform_widths(groups, high, fixed, round_to))
     if smallest > before * (1.0 - sparsity + TOLERANCE):
         raise BudgetError(
-            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups of this "
-            "model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
+            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
+            "of this model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
         )
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

@@ -1,6 +1,6 @@
 """The decision of a fold: a partition for every group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,8 +15,7 @@ from onnxfold.cluster.gram import Points, rotate
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.graph.view import GraphView
-
-Progress = Callable[[str], None]
+from onnxfold.progress import Progress, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ def plan_folds(
     *,
     seed: int,
     with_deviation: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> FoldPlan:
     """Cluster the channels of every group.
 
@@ -104,13 +103,14 @@ def plan_folds(
     with_deviation : bool
         Compare running variances too; for graphs whose rows are not normalised.
     progress : callable, optional
-        Called with each group's name.
+        Called for every group that shrinks.
     """
-    chosen, partitions = [], []
+    chosen: list[FoldGroup] = []
+    partitions: list[ChannelPartition] = []
+    shrinking = sum(width < group.size for group, width in zip(groups, widths, strict=True))
     for group, width, classes in zip(groups, widths, duplicates, strict=True):
         if width < group.size:
-            if progress:
-                progress(group.name)
+            progress(f"cluster {group.name}", len(chosen), shrinking)
             chosen.append(group)
             partitions.append(partition_group(view, group, width, classes, seed=seed, with_deviation=with_deviation))
     return FoldPlan(tuple(chosen), tuple(partitions))

@@ -9,6 +9,9 @@ from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_pro
 
 Shape = tuple[int | None, ...]
 
+#: Element type, dimensions, and the symbol of each dimension ('' where it has none).
+TensorType = tuple[int, Shape, tuple[str, ...]]
+
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
 
@@ -17,7 +20,7 @@ def infer_types(
     model: ModelProto,
     weights: Mapping[str, LazyTensor | Array],
     input_shapes: Mapping[str, Sequence[int]],
-) -> dict[str, tuple[int, Shape]]:
+) -> dict[str, TensorType]:
     """Return element type and dimensions of every tensor that ONNX's shape inference can tell.
 
     Parameters
@@ -31,8 +34,9 @@ def infer_types(
 
     Returns
     -------
-    dict of str to (int, tuple)
-        ``TensorProto`` element type and shape; a dimension is None where it is symbolic or unknown.
+    dict of str to (int, tuple, tuple)
+        ``TensorProto`` element type; shape, a dimension is None where it is symbolic or unknown; symbols, equal where
+        dimensions are known to be equal.
     """
     work = ModelProto()
     work.CopyFrom(model)
@@ -70,10 +74,10 @@ def _has_shape(info: onnx.ValueInfoProto) -> bool:
     return bool(info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape"))
 
 
-def _read(info: onnx.ValueInfoProto) -> tuple[int, Shape]:
+def _read(info: onnx.ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
-    return int(tensor.elem_type), dims
+    return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)
 
 
 def _set_shape(info: onnx.ValueInfoProto, shape: Sequence[int]) -> None:

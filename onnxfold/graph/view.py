@@ -7,7 +7,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.shape_inference import Shape, infer_types
+from onnxfold.graph.shape_inference import Shape, TensorType, infer_types
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -35,7 +35,7 @@ class GraphView:
         self.input_shapes: dict[str, tuple[int, ...]] = {}
         #: Initializers that are copies of another one, made so that they can be edited apart.
         self.copies: dict[str, str] = {}
-        self._types: dict[str, tuple[int, Shape]] | None = None
+        self._types: dict[str, TensorType] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
 
@@ -157,13 +157,18 @@ class GraphView:
         found = self._inferred().get(tensor)
         return found[1] if found else None
 
+    def symbols(self, tensor: str) -> tuple[str, ...]:
+        """Return the symbol of each dimension of an activation, '' where it has none; equal symbols are equal sizes."""
+        found = self._inferred().get(tensor)
+        return found[2] if found else ()
+
     def elem_type(self, tensor: str) -> int:
         """Return the ONNX element type, 0 if unknown."""
         if tensor in self.weights:
             return self.weight_type(tensor)
-        return self._inferred().get(tensor, (0, ()))[0]
+        return self._inferred().get(tensor, (0, (), ()))[0]
 
-    def _inferred(self) -> dict[str, tuple[int, Shape]]:
+    def _inferred(self) -> dict[str, TensorType]:
         if self._types is None:
             self._types = infer_types(self.model, self.weights, self.input_shapes)
         return self._types

@@ -1,0 +1,237 @@
+"""Widening, the inverse of folding: an equal network in which every foldable channel exists several times.
+
+Written directly on the ModelProto with numpy. Of the library it uses only what `onnxfold.inspect` says about where the units
+of each group lie; how weights are copied and split, and where the copies go, is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+import onnxfold
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
+
+Array = NDArray[Any]
+Index = NDArray[np.int64]
+Order = Literal["forward", "backward", "random"]
+
+
+@dataclass(frozen=True)
+class WideGroup:
+    """The new units of a group: which old unit each one copies, and between which old ones it stands.
+
+    Parameters
+    ----------
+    source : ndarray of shape (n',)
+        Old unit that each new unit is a copy of.
+    slot : ndarray of shape (n',)
+        Ascending; new unit v takes a place that old unit ``slot[v]`` had.
+    """
+
+    source: Index
+    slot: Index
+
+
+@dataclass(frozen=True)
+class WideAxis:
+    """A widened axis: the old position behind each new one, and which group and new unit it belongs to (-1: none)."""
+
+    source: Index
+    group: Index
+    unit: Index
+
+
+def widen(
+    model: onnx.ModelProto, seed: int, factor: int | None = 2, per_row: bool = False, order: Order = "forward"
+) -> tuple[onnx.ModelProto, dict[str, float]]:
+    """Return an equal, wider model, and per group of it the channel ratio that leads back to the original.
+
+    Parameters
+    ----------
+    model : ModelProto
+        Left untouched. Its folded weights must be initializers.
+    seed : int
+        Decides the order of the channels and the parts that columns are split into.
+    factor : int, optional
+        Copies per channel; None draws one to three for every channel (and as many in every block of a grouped conv).
+    per_row : bool
+        Split every entry of a consumer's column on its own, not the column as a whole. Copies of a channel then
+        are equal only once the columns of the equal channels in front of them have been added up.
+    order : {'forward', 'backward', 'random'}
+        Whether groups are widened from the input to the output, so that the split columns are copied along with their row;
+        the other way round, so that the copies' columns are split differently; or for each weight either way.
+    """
+    rng = np.random.default_rng([seed, 7])
+    groups = onnxfold.inspect(model)
+    wide = [_draw_units(group, factor, rng) for group in groups]
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.value_info[:]
+    weights = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
+    _rewrite_counts(result, groups, wide, weights)
+
+    for name in dict.fromkeys(m.axis.tensor for g in groups for m in g.members):
+        axes: dict[tuple[int, int], Role] = {
+            (m.axis.axis, m.axis.blocks): m.role for g in groups for m in g.members if m.axis.tensor == name
+        }
+        steps = sorted(axes.items(), key=lambda item: item[1] is not Role.CONSUMER)
+        if order == "backward" or (order == "random" and rng.integers(2)):
+            steps.reverse()
+        # An axis is laid out by its old widths; the packed axis of a grouped conv keeps its number of blocks.
+        layouts = {key: _lay_out(groups, wide, name, *key, weights[name].shape) for key, _ in steps}
+        values = weights[name].astype(np.float64)
+        for (axis, blocks), role in steps:
+            values = _stretch(values, axis, blocks, layouts[axis, blocks], role, per_row, rng)
+        weights[name] = values.astype(weights[name].dtype)
+
+    for tensor in result.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weights[tensor.name]), tensor.name))
+    ratios = {g.name: 1.0 - g.size / len(w.source) for g, w in zip(groups, wide, strict=True)}
+    return result, ratios
+
+
+def _draw_units(group: FoldGroup, factor: int | None, rng: np.random.Generator) -> WideGroup:
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    copies = np.full(group.size, factor or 1)
+    if factor is None:
+        drawn = rng.integers(1, 4, group.size // group.block_count)
+        for block in range(group.block_count):
+            copies[blocks == block] = rng.permutation(drawn)
+    source = np.empty(copies.sum(), np.int64)
+    slot = np.repeat(np.arange(group.size), copies)  # as many new units in a block as copies of its old ones
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        source[np.isin(slot, units)] = rng.permutation(np.repeat(units, copies[units]))
+    return WideGroup(source, slot)
+
+
+def _lay_out(
+    groups: list[FoldGroup], wide: list[WideGroup], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
+) -> WideAxis:
+    """Lay out a widened axis: wherever an unbroken run of positions of one unit stood, stand those of its slot's new units."""
+    width = shape[axis] * blocks
+    group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
+    where: dict[int, Index] = {}
+    for g, group in enumerate(groups):
+        for key, positions in [(m.axis, m.positions) for m in group.members] + list(group.tensors.items()):
+            if (key.tensor, key.axis) == (tensor, axis):
+                where[g] = positions
+                group_at[positions] = g
+                unit_at[positions] = np.arange(group.size)[:, None]
+                rank_at[positions] = np.arange(positions.shape[1])
+    rows: list[tuple[int, int, int]] = []
+    start = 0
+    while start < width:
+        stop = start + 1
+        g, unit = int(group_at[start]), int(unit_at[start])
+        if g < 0:
+            rows.append((start, -1, -1))
+            start = stop
+            continue
+        while stop < width and (group_at[stop], unit_at[stop]) == (g, unit):
+            stop += 1
+        for new in np.flatnonzero(wide[g].slot == unit).tolist():
+            rows += [(int(where[g][wide[g].source[new], rank]), g, new) for rank in rank_at[start:stop].tolist()]
+        start = stop
+    source, owner, units = np.array(rows, np.int64).reshape(-1, 3).T
+    return WideAxis(source, owner, units)
+
+
+def _stretch(
+    values: Array, axis: int, blocks: int, layout: WideAxis, role: Role, per_row: bool, rng: np.random.Generator
+) -> Array:
+    """Copy the entries along an axis to their new places; a consumer's are split among the copies."""
+    split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
+    front = np.moveaxis(split, axis + 1, 1)  # (blocks, entries, rest of block)
+    packed = front.reshape(blocks * front.shape[1], *front.shape[2:])
+    new = packed[layout.source]
+    if role is Role.CONSUMER:
+        # Copies of one old column get parts of it.
+        for column in np.unique(layout.source).tolist():
+            copies = np.flatnonzero(layout.source == column)
+            new[copies] *= _parts(len(copies), packed.shape[1:] if per_row else (1,) * (packed.ndim - 1), rng)
+    back = np.moveaxis(new.reshape(blocks, len(new) // blocks, *front.shape[2:]), 1, axis + 1)
+    return back.reshape(blocks * back.shape[1], *back.shape[2:])
+
+
+def _parts(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return `count` unequal numbers per entry that sum to one, about half of the first ones negative."""
+    parts = rng.uniform(0.2, 1.2, (count, *shape)) * rng.choice([-1.0, 1.0], (count, *shape))
+    parts[-1] = 1.0 - parts[:-1].sum(axis=0)
+    return parts
+
+
+def _rewrite_counts(
+    model: onnx.ModelProto, groups: list[FoldGroup], wide: list[WideGroup], weights: dict[str, Array]
+) -> None:
+    """Adjust the numbers of the graph that count channels: depthwise groups, target shapes, channel padding."""
+    shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    for info in [*inferred.input, *inferred.value_info]:
+        shapes[info.name] = tuple(d.dim_value for d in info.type.tensor_type.shape.dim)
+
+    def layout(tensor: str, axis: int) -> WideAxis:
+        return _lay_out(groups, wide, tensor, axis, 1, shapes[tensor])
+
+    rewrite: dict[str, Callable[[onnx.NodeProto], None]] = {
+        "Conv": lambda node: _rewrite_group(node, shapes, layout, channel_axis=1),
+        "ConvTranspose": lambda node: _rewrite_group(node, shapes, layout, channel_axis=1),
+        "Reshape": lambda node: _rewrite_target(node, weights, layout),
+        "Pad": lambda node: _rewrite_pads(node, weights, shapes, layout),
+    }
+    for node in model.graph.node:
+        if node.op_type in rewrite:
+            rewrite[node.op_type](node)
+
+
+Layout = Callable[[str, int], WideAxis]
+
+
+def _rewrite_group(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], layout: Layout, channel_axis: int) -> None:
+    for attr in node.attribute:
+        if attr.name == "group" and attr.i > 1 and attr.i == shapes[node.input[0]][channel_axis]:
+            attr.i = len(layout(node.input[0], channel_axis).source)
+
+
+def _rewrite_target(node: onnx.NodeProto, weights: dict[str, Array], layout: Layout) -> None:
+    target = weights[node.input[1]].copy()
+    for axis, size in enumerate(target.tolist()):
+        if size > 0:
+            target[axis] = len(layout(node.output[0], axis).source)
+    weights[node.input[1]] = target
+
+
+def _rewrite_pads(
+    node: onnx.NodeProto, weights: dict[str, Array], shapes: dict[str, tuple[int, ...]], layout: Layout
+) -> None:
+    """Pad the second axis, in the style of option-A shortcuts, by as many positions as lie there after the widening."""
+    rank, axis = len(shapes[node.input[0]]), 1
+    attr = next((a for a in node.attribute if a.name == "pads"), None)
+    pads = np.array(attr.ints) if attr is not None else weights[node.input[1]].copy()
+    before, inside = int(pads[axis]), shapes[node.input[0]][axis]
+    source = layout(node.output[0], axis).source
+    pads[axis] = int((source < before).sum())
+    pads[axis + rank] = int((source >= before + inside).sum())
+    if attr is not None:
+        attr.ints[:] = pads.tolist()
+    else:
+        weights[node.input[1]] = pads
+
+
+def relative_difference(reference: list[Array], outputs: list[Array]) -> float:
+    """Return the largest difference of any output over the largest entry of that output."""
+    worst = 0.0
+    for a, b in zip(reference, outputs, strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        worst = max(worst, float(np.abs(x - y).max() / max(float(np.abs(x).max()), 1e-12)))
+    return worst
