@@ -2,33 +2,27 @@
 
 import json
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths
-from onnxfold.budget.macs import count_macs
-from onnxfold.budget.weights import WeightCost, count_parameters
+from onnxfold.budget.size import measure, model_size
+from onnxfold.budget.weights import WeightCost
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
-from onnxfold.channels.declarations import Role
-from onnxfold.channels.share import WeightShare, weight_share
-from onnxfold.channels.walker import node_name
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
-from onnxfold.errors import ConfigError, NothingToFoldError
+from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.save import save, to_model, weight_bytes
-from onnxfold.graph.session import Session
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.save import save, to_model
 from onnxfold.graph.view import GraphView
+from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.fold_channels import FoldChannels
 from onnxfold.passes.lump_duplicates import LumpDuplicates
@@ -38,12 +32,11 @@ from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport, FoldReport, GroupRecord, ModelSize, PassRecord, Refusal
-from onnxfold.statistics.fidelity import accuracy, fidelity
-from onnxfold.statistics.noise import checked_inputs, noise_inputs
+from onnxfold.report import FoldReport, GroupRecord, ModelSize, PassRecord
 
 _PROVENANCE = "onnxfold"
-_COMPARE_SAMPLES = 64
+
+__all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]
 
 
 class FoldResult:
@@ -121,7 +114,7 @@ def fold(
 
     tell("load", 0, 0)
     view = load(model, config.input_shapes)
-    before = _size(view)
+    before = model_size(view)
     records = list(NORMALIZE(view).records)
     tell("find fold groups", 0, 0)
     analysis = find_groups(view)
@@ -141,7 +134,7 @@ def fold(
         progress=tell,
     )
     records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
-    after = _size(view)
+    after = model_size(view)
 
     report = _report(config, before, after, analysis, widths, duplicates, records)
     _write_provenance(view, report)
@@ -192,10 +185,6 @@ def _shrinking(groups: list[FoldGroup], widths: list[int]) -> tuple[FoldGroup, .
     return tuple(g for g, w in zip(groups, widths, strict=True) if w < g.size)
 
 
-def _size(view: GraphView) -> ModelSize:
-    return ModelSize(count_parameters(view), count_macs(view), weight_bytes(view) + view.model.ByteSize())
-
-
 def _report(
     config: FoldConfig,
     before: ModelSize,
@@ -226,8 +215,8 @@ def _report(
     )
     if config.sparsity is not None and abs(report.sparsity - config.sparsity) > TOLERANCE:
         report.notes.append(
-            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the widths of {len(groups)} groups "
-            "are whole numbers, and no common channel ratio comes closer"
+            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the {len(groups)} widths are "
+            "whole numbers, and no common channel ratio comes closer"
         )
     return report
 
@@ -242,38 +231,6 @@ def _write_provenance(view: GraphView, report: FoldReport) -> None:
     view.model.metadata_props.add(key=_PROVENANCE, value=json.dumps(entry, sort_keys=True))
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """What a look at a model finds.
-
-    Attributes
-    ----------
-    groups : list of FoldGroup
-        In the order of their first producer.
-    refusals : list of Refusal
-        Weight axes that stay, those that hold back most weights first.
-    share : WeightShare
-        How much of the conv/linear weights lies in groups.
-    parameters : int
-        Float weights of the model.
-    """
-
-    groups: list[FoldGroup]
-    refusals: list[Refusal]
-    share: WeightShare
-    parameters: int
-    _rows: list[dict[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
-        return {
-            "parameters": self.parameters,
-            "share": asdict(self.share),
-            "groups": self._rows,
-            "refusals": [asdict(r) for r in self.refusals],
-        }
-
-
 def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
@@ -285,78 +242,3 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
         Dimensions to assume for symbolic inputs.
     """
     return inspect_model(model, input_shapes=input_shapes).groups
-
-
-def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
-    """Return fold groups, refusals with reasons, and the share of the weights in groups."""
-    view = load(model, input_shapes)
-    parameters = count_parameters(view)
-    NORMALIZE(view)
-    analysis = find_groups(view)
-    share, held = weight_share(view, analysis.groups)
-    rows = [
-        {
-            "name": group.name,
-            "width": group.size,
-            "blocks": group.block_count,
-            "weights": held[group.name],
-            "share": held[group.name] / parameters if parameters else 0.0,
-            "producers": list(group.nodes),
-            "consumers": list(
-                dict.fromkeys(node_name(view, u.node) for m in group.with_role(Role.CONSUMER) for u in m.uses)
-            ),
-        }
-        for group in analysis.groups
-    ]
-    return Inspection(analysis.groups, analysis.refusals, share, parameters, rows)
-
-
-def measure(model: ModelLike) -> ModelSize:
-    """Return parameters, multiply-accumulates and size of a model."""
-    return _size(load(model))
-
-
-def load_arrays(path: str | Path) -> dict[str, Array]:
-    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or no ``.npz``.
-    """
-    try:
-        with np.load(Path(path), allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except FileNotFoundError:
-        raise ConfigError(f"'{path}' does not exist: check the path of the data") from None
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"'{path}' is not an .npz file of plain arrays: {error}") from None
-
-
-def compare(
-    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None = None, labels: Array | None = None, *, seed: int = 0
-) -> FidelityReport:
-    """Measure how close model `b` is to model `a` on the same inputs.
-
-    Parameters
-    ----------
-    a, b : path or ModelProto
-        Reference and candidate, with the same inputs.
-    inputs : dict of str to ndarray, optional
-        Arrays named after the inputs, samples along axis 0; noise if not given.
-    labels : ndarray of int, shape (samples,), optional
-        Then the report also has both accuracies.
-    seed : int
-        Seed of the noise.
-    """
-    first, second = Session(a), Session(b)
-    if inputs is None:
-        feeds, kind = noise_inputs(first.inputs, samples=_COMPARE_SAMPLES, seed=seed), "noise"
-        reference, outputs = first.run(feeds), second.run(feeds)
-    else:
-        feeds, kind = checked_inputs(first.inputs, inputs), "given data"
-        reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
-    report = fidelity(first.output_names, reference, outputs, inputs=kind)
-    if labels is None:
-        return report
-    return FidelityReport(report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels))

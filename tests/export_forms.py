@@ -1,4 +1,4 @@
-"""The same network in the forms in which exporters write it: functions from a model of tests/models.py to an equal one."""
+"""The same network in the forms in which exporters write it: functions from a model of tests/models.py to an equal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def computed_reshapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def computed_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Weights come out of chains over constants: Transpose of the transposed, CastLike, Expand of a zero added to a bias."""
+    """Weights come out of chains over constants: Transpose, CastLike, Shape, and Expand of a zero added to a bias."""
     result = _copy(model)
     chains = []
     for tensor in result.graph.initializer:

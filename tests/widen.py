@@ -1,7 +1,7 @@
 """Widening, the inverse of folding: an equal network in which every foldable channel exists several times.
 
-Written directly on the ModelProto with numpy. Of the library it uses only what `onnxfold.inspect` says about where the units
-of each group lie; how weights are copied and split, and where the copies go, is decided here.
+Written directly on the ModelProto with numpy. Of the library it uses only what `onnxfold.inspect` says about where the
+units of each group lie; how weights are copied and split, and where the copies go, is decided here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onnxfold.channels.group import FoldGroup
 Array = NDArray[Any]
 Index = NDArray[np.int64]
 Order = Literal["forward", "backward", "random"]
+Layout = Callable[[str, int], "WideAxis"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def widen(
         Split every entry of a consumer's column on its own, not the column as a whole. Copies of a channel then
         are equal only once the columns of the equal channels in front of them have been added up.
     order : {'forward', 'backward', 'random'}
-        Whether groups are widened from the input to the output, so that the split columns are copied along with their row;
-        the other way round, so that the copies' columns are split differently; or for each weight either way.
+        Whether groups are widened from the input to the output, so that the split columns are copied along with
+        their row; the other way round, so that the copies' columns are split differently; or, per weight, either way.
     """
     rng = np.random.default_rng([seed, 7])
     groups = onnxfold.inspect(model)
@@ -116,7 +117,7 @@ def _draw_units(group: FoldGroup, factor: int | None, rng: np.random.Generator) 
 def _lay_out(
     groups: list[FoldGroup], wide: list[WideGroup], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
 ) -> WideAxis:
-    """Lay out a widened axis: wherever an unbroken run of positions of one unit stood, stand those of its slot's new units."""
+    """Lay out a widened axis: where a run of one unit's positions stood, stand those of its slot's new units."""
     width = shape[axis] * blocks
     group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
     where: dict[int, Index] = {}
@@ -182,8 +183,8 @@ def _rewrite_counts(
         return _lay_out(groups, wide, tensor, axis, 1, shapes[tensor])
 
     rewrite: dict[str, Callable[[onnx.NodeProto], None]] = {
-        "Conv": lambda node: _rewrite_group(node, shapes, layout, channel_axis=1),
-        "ConvTranspose": lambda node: _rewrite_group(node, shapes, layout, channel_axis=1),
+        "Conv": lambda node: _rewrite_group(node, shapes, layout),
+        "ConvTranspose": lambda node: _rewrite_group(node, shapes, layout),
         "Reshape": lambda node: _rewrite_target(node, weights, layout),
         "Pad": lambda node: _rewrite_pads(node, weights, shapes, layout),
     }
@@ -192,13 +193,10 @@ def _rewrite_counts(
             rewrite[node.op_type](node)
 
 
-Layout = Callable[[str, int], WideAxis]
-
-
-def _rewrite_group(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], layout: Layout, channel_axis: int) -> None:
+def _rewrite_group(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], layout: Layout) -> None:
     for attr in node.attribute:
-        if attr.name == "group" and attr.i > 1 and attr.i == shapes[node.input[0]][channel_axis]:
-            attr.i = len(layout(node.input[0], channel_axis).source)
+        if attr.name == "group" and attr.i > 1 and attr.i == shapes[node.input[0]][1]:
+            attr.i = len(layout(node.input[0], 1).source)
 
 
 def _rewrite_target(node: onnx.NodeProto, weights: dict[str, Array], layout: Layout) -> None:
@@ -212,14 +210,17 @@ def _rewrite_target(node: onnx.NodeProto, weights: dict[str, Array], layout: Lay
 def _rewrite_pads(
     node: onnx.NodeProto, weights: dict[str, Array], shapes: dict[str, tuple[int, ...]], layout: Layout
 ) -> None:
-    """Pad the second axis, in the style of option-A shortcuts, by as many positions as lie there after the widening."""
-    rank, axis = len(shapes[node.input[0]]), 1
+    """Pad the channel axis by as many positions as lie before and behind the input after the widening."""
+    rank, channels = len(shapes[node.input[0]]), 1
     attr = next((a for a in node.attribute if a.name == "pads"), None)
     pads = np.array(attr.ints) if attr is not None else weights[node.input[1]].copy()
-    before, inside = int(pads[axis]), shapes[node.input[0]][axis]
-    source = layout(node.output[0], axis).source
-    pads[axis] = int((source < before).sum())
-    pads[axis + rank] = int((source >= before + inside).sum())
+    padded = (weights[node.input[3]] % rank).tolist() if len(node.input) > 3 else list(range(rank))
+    if channels not in padded:
+        return
+    begin, end = padded.index(channels), padded.index(channels) + len(padded)
+    before, inside = int(pads[begin]), shapes[node.input[0]][channels]
+    source = layout(node.output[0], channels).source
+    pads[begin], pads[end] = (source < before).sum(), (source >= before + inside).sum()
     if attr is not None:
         attr.ints[:] = pads.tolist()
     else:

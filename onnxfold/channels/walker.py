@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels import rules  # noqa: F401  (registers the rules)
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Link, Positions, Role, Use
+from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Use
+from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.registry import find_rule
 from onnxfold.graph.view import GraphView, captured_names, subgraphs
@@ -45,7 +44,7 @@ def find_groups(view: GraphView) -> ChannelAnalysis:
         Groups in the order of their first producer, refusals with the largest weights first.
     """
     declarations = declare(view)
-    elements = _Elements(view, declarations)
+    elements = Elements(view, declarations)
     groups, extra_blocks = _build_groups(view, elements, declarations)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     return ChannelAnalysis(groups, refusals, [d for d in declarations if isinstance(d, Count)])
@@ -89,46 +88,7 @@ class _Blocked:
     reason: str
 
 
-class _Elements:
-    """Numbers every position of every axis and unites linked ones."""
-
-    def __init__(self, view: GraphView, declarations: Iterable[Declaration]) -> None:
-        self.axes: list[Axis] = []
-        self.offset: dict[Axis, int] = {}
-        self.widths: list[int] = []
-        total = 0
-        links = [d for d in declarations if isinstance(d, Link)]
-        for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
-            size = (view.shape(axis.tensor) or ())[axis.axis]
-            if size:
-                self.offset[axis] = total
-                self.axes.append(axis)
-                self.widths.append(size * axis.blocks)
-                total += size * axis.blocks
-        links = [d for d in links if d.a in self.offset and d.b in self.offset]
-        self.links = links
-        self.edge_a = _joined([d.a_positions + self.offset[d.a] for d in links])
-        self.edge_b = _joined([d.b_positions + self.offset[d.b] for d in links])
-        self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
-        edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
-        self.unit_count, self.unit = connected_components(edges, directed=False)
-        self.axis_of = np.repeat(np.arange(len(self.axes)), self.widths)
-
-    def units_on(self, axis: Axis) -> npt.NDArray[np.int64]:
-        """Return the unit at each position of an axis."""
-        start = self.offset[axis]
-        return self.unit[start : start + self.widths[self.axis_of[start]]]  # type: ignore[no-any-return]
-
-
-def _axes_of(declaration: Declaration) -> list[Axis]:
-    return [declaration.a, declaration.b] if isinstance(declaration, Link) else [declaration.axis]
-
-
-def _joined(arrays: list[Positions]) -> Positions:
-    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
-
-
-def _block_units(elements: _Elements, declarations: Iterable[Declaration]) -> dict[int, _Blocked]:
+def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> dict[int, _Blocked]:
     """Map each unit that must stay to the first reason why."""
     blocked: dict[int, _Blocked] = {}
     done: set[Axis] = set()
@@ -141,7 +101,7 @@ def _block_units(elements: _Elements, declarations: Iterable[Declaration]) -> di
     return blocked
 
 
-def _block_conflicts(elements: _Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]) -> None:
+def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]) -> None:
     """Block weight axes that different nodes use in different roles, or cut differently."""
     uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
     for d in declarations:
@@ -156,7 +116,7 @@ def _block_conflicts(elements: _Elements, declarations: Iterable[Declaration], b
 
 
 def _build_groups(
-    view: GraphView, elements: _Elements, declarations: list[Declaration]
+    view: GraphView, elements: Elements, declarations: list[Declaration]
 ) -> tuple[list[FoldGroup], dict[int, _Blocked]]:
     blocked = _block_units(elements, declarations)
     uses: dict[Axis, list[Use]] = defaultdict(list)
@@ -170,7 +130,7 @@ def _build_groups(
     foldable = produced
     foldable[np.fromiter(blocked, np.int64, len(blocked))] = False
 
-    occurrences = _Occurrences(elements, foldable)
+    occurrences = Occurrences(elements, foldable)
     by_signature: dict[bytes, list[int]] = defaultdict(list)
     for unit, signature in occurrences.signatures():
         by_signature[signature].append(unit)
@@ -189,56 +149,7 @@ def _build_groups(
     return _unique_names(groups), blocked
 
 
-class _Occurrences:
-    """The elements of foldable units, sorted by unit, axis and position."""
-
-    def __init__(self, elements: _Elements, foldable: npt.NDArray[np.bool_]) -> None:
-        self.elements = elements
-        members = np.flatnonzero(foldable[elements.unit]) if elements.unit_count else np.zeros(0, np.int64)
-        order = np.lexsort((members, elements.unit[members]))
-        self.element = members[order]
-        self.unit = elements.unit[self.element]
-        self.axis = elements.axis_of[self.element]
-        self.starts = np.flatnonzero(np.diff(self.unit, prepend=-1))
-        self.ends = np.append(self.starts[1:], len(self.unit)) if len(self.unit) else self.starts
-        self.index = {int(self.unit[s]): (int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)}
-        # Occurrence number of an element among its unit's elements on the same axis.
-        new = np.diff(self.unit, prepend=-1).astype(bool) | np.diff(self.axis, prepend=-1).astype(bool)
-        first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)) if len(new) else np.zeros(0, np.int64)
-        self.rank = np.full(len(elements.unit), -1, np.int64)
-        self.rank[self.element] = np.arange(len(new)) - first
-
-    def signatures(self) -> Iterable[tuple[int, bytes]]:
-        """Yield (unit, signature); units with equal signatures may be merged with each other."""
-        e = self.elements
-        rank_a, rank_b = self.rank[e.edge_a], self.rank[e.edge_b]
-        # Order matters only for units that occur more than once on some axis.
-        repeated = np.zeros(e.unit_count, bool)
-        repeated[e.unit[np.flatnonzero(self.rank > 0)]] = True
-        chosen = np.flatnonzero(repeated[e.unit[e.edge_a]])
-        edges: dict[int, bytes] = {}
-        if len(chosen):
-            rows = np.stack([e.unit[e.edge_a[chosen]], e.edge_link[chosen], rank_a[chosen], rank_b[chosen]], axis=1)
-            rows = rows[np.lexsort(rows.T[::-1])]
-            starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
-            for s, t in zip(starts, np.append(starts[1:], len(rows)), strict=True):
-                edges[int(rows[s, 0])] = np.ascontiguousarray(rows[s:t, 1:]).tobytes()
-        for unit, (start, end) in self.index.items():
-            yield unit, self.axis[start:end].tobytes() + b"|" + edges.get(unit, b"")
-
-    def positions(self, units: list[int]) -> dict[Axis, Positions]:
-        """Return (n_units, r) positions per axis for units of one signature."""
-        spans = [self.index[u] for u in units]
-        table = np.stack([self.element[s:e] for s, e in spans])
-        axes = self.axis[spans[0][0] : spans[0][1]]
-        found = {}
-        for number in dict.fromkeys(axes.tolist()):
-            axis = self.elements.axes[number]
-            found[axis] = table[:, axes == number] - self.elements.offset[axis]
-        return found
-
-
-def _make_group(view: GraphView, occurrences: _Occurrences, units: list[int], uses: dict[Axis, list[Use]]) -> FoldGroup:
+def _make_group(view: GraphView, occurrences: Occurrences, units: list[int], uses: dict[Axis, list[Use]]) -> FoldGroup:
     positions = occurrences.positions(units)
     first = next(axis for axis in positions if axis in uses and uses[axis][0].role is Role.PRODUCER)
     order = np.argsort(positions[first][:, 0], kind="stable")
@@ -254,7 +165,7 @@ def _make_group(view: GraphView, occurrences: _Occurrences, units: list[int], us
 
 
 def _blocks_of(
-    group: FoldGroup, elements: _Elements, constraints: list[EqualBlocks]
+    group: FoldGroup, elements: Elements, constraints: list[EqualBlocks]
 ) -> tuple[npt.NDArray[np.int64] | None, _Blocked | None]:
     """Return the block of every unit under all constraints, or why they cannot be met."""
     columns = []
@@ -296,7 +207,7 @@ def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
 
 def _refusals(
     view: GraphView,
-    elements: _Elements,
+    elements: Elements,
     declarations: list[Declaration],
     groups: list[FoldGroup],
     blocked: dict[int, _Blocked],

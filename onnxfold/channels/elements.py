@@ -1,0 +1,99 @@
+"""Positions of axes as numbered elements, united by links into units."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from onnxfold.channels.declarations import Axis, Declaration, Link, Positions
+from onnxfold.graph.view import GraphView
+
+
+class Elements:
+    """Numbers every position of every axis and unites linked ones."""
+
+    def __init__(self, view: GraphView, declarations: Iterable[Declaration]) -> None:
+        self.axes: list[Axis] = []
+        self.offset: dict[Axis, int] = {}
+        self.widths: list[int] = []
+        total = 0
+        links = [d for d in declarations if isinstance(d, Link)]
+        for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
+            size = (view.shape(axis.tensor) or ())[axis.axis]
+            if size:
+                self.offset[axis] = total
+                self.axes.append(axis)
+                self.widths.append(size * axis.blocks)
+                total += size * axis.blocks
+        links = [d for d in links if d.a in self.offset and d.b in self.offset]
+        self.links = links
+        self.edge_a = _joined([d.a_positions + self.offset[d.a] for d in links])
+        self.edge_b = _joined([d.b_positions + self.offset[d.b] for d in links])
+        self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
+        edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
+        self.unit_count, self.unit = connected_components(edges, directed=False)
+        self.axis_of = np.repeat(np.arange(len(self.axes)), self.widths)
+
+    def units_on(self, axis: Axis) -> npt.NDArray[np.int64]:
+        """Return the unit at each position of an axis."""
+        start = self.offset[axis]
+        return self.unit[start : start + self.widths[self.axis_of[start]]]  # type: ignore[no-any-return]
+
+
+def _axes_of(declaration: Declaration) -> list[Axis]:
+    return [declaration.a, declaration.b] if isinstance(declaration, Link) else [declaration.axis]
+
+
+def _joined(arrays: list[Positions]) -> Positions:
+    return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
+
+
+class Occurrences:
+    """The elements of foldable units, sorted by unit, axis and position."""
+
+    def __init__(self, elements: Elements, foldable: npt.NDArray[np.bool_]) -> None:
+        self.elements = elements
+        members = np.flatnonzero(foldable[elements.unit]) if elements.unit_count else np.zeros(0, np.int64)
+        order = np.lexsort((members, elements.unit[members]))
+        self.element = members[order]
+        self.unit = elements.unit[self.element]
+        self.axis = elements.axis_of[self.element]
+        self.starts = np.flatnonzero(np.diff(self.unit, prepend=-1))
+        self.ends = np.append(self.starts[1:], len(self.unit)) if len(self.unit) else self.starts
+        self.index = {int(self.unit[s]): (int(s), int(e)) for s, e in zip(self.starts, self.ends, strict=True)}
+        # Occurrence number of an element among its unit's elements on the same axis.
+        new = np.diff(self.unit, prepend=-1).astype(bool) | np.diff(self.axis, prepend=-1).astype(bool)
+        first = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0)) if len(new) else np.zeros(0, np.int64)
+        self.rank = np.full(len(elements.unit), -1, np.int64)
+        self.rank[self.element] = np.arange(len(new)) - first
+
+    def signatures(self) -> Iterable[tuple[int, bytes]]:
+        """Yield (unit, signature); units with equal signatures may be merged with each other."""
+        e = self.elements
+        rank_a, rank_b = self.rank[e.edge_a], self.rank[e.edge_b]
+        # Order matters only for units that occur more than once on some axis.
+        repeated = np.zeros(e.unit_count, bool)
+        repeated[e.unit[np.flatnonzero(self.rank > 0)]] = True
+        chosen = np.flatnonzero(repeated[e.unit[e.edge_a]])
+        edges: dict[int, bytes] = {}
+        if len(chosen):
+            rows = np.stack([e.unit[e.edge_a[chosen]], e.edge_link[chosen], rank_a[chosen], rank_b[chosen]], axis=1)
+            rows = rows[np.lexsort(rows.T[::-1])]
+            starts = np.flatnonzero(np.diff(rows[:, 0], prepend=-1))
+            for s, t in zip(starts, np.append(starts[1:], len(rows)), strict=True):
+                edges[int(rows[s, 0])] = np.ascontiguousarray(rows[s:t, 1:]).tobytes()
+        for unit, (start, end) in self.index.items():
+            yield unit, self.axis[start:end].tobytes() + b"|" + edges.get(unit, b"")
+
+    def positions(self, units: list[int]) -> dict[Axis, Positions]:
+        """Return (n_units, r) positions per axis for units of one signature."""
+        spans = [self.index[u] for u in units]
+        table = np.stack([self.element[s:e] for s, e in spans])
+        axes = self.axis[spans[0][0] : spans[0][1]]
+        found = {}
+        for number in dict.fromkeys(axes.tolist()):
+            axis = self.elements.axes[number]
+            found[axis] = table[:, axes == number] - self.elements.offset[axis]
+        return found

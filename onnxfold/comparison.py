@@ -1,0 +1,62 @@
+"""Two models on the same inputs."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold.errors import ConfigError
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.report import FidelityReport
+from onnxfold.statistics.fidelity import accuracy, fidelity
+from onnxfold.statistics.noise import checked_inputs, noise_inputs
+
+_NOISE_SAMPLES = 64
+
+
+def load_arrays(path: str | Path) -> dict[str, Array]:
+    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or no ``.npz``.
+    """
+    try:
+        with np.load(Path(path), allow_pickle=False) as data:
+            return {name: data[name] for name in data.files}
+    except FileNotFoundError:
+        raise ConfigError(f"'{path}' does not exist: check the path of the data") from None
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"'{path}' is not an .npz file of plain arrays: {error}") from None
+
+
+def compare(
+    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None = None, labels: Array | None = None, *, seed: int = 0
+) -> FidelityReport:
+    """Measure how close model `b` is to model `a` on the same inputs.
+
+    Parameters
+    ----------
+    a, b : path or ModelProto
+        Reference and candidate, with the same inputs.
+    inputs : dict of str to ndarray, optional
+        Arrays named after the inputs, samples along axis 0; noise if not given.
+    labels : ndarray of int, shape (samples,), optional
+        Then the report also has both accuracies.
+    seed : int
+        Seed of the noise.
+    """
+    first, second = Session(a), Session(b)
+    if inputs is None:
+        feeds, kind = noise_inputs(first.inputs, samples=_NOISE_SAMPLES, seed=seed), "noise"
+        reference, outputs = first.run(feeds), second.run(feeds)
+    else:
+        feeds, kind = checked_inputs(first.inputs, inputs), "given data"
+        reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
+    report = fidelity(first.output_names, reference, outputs, inputs=kind)
+    if labels is None:
+        return report
+    return FidelityReport(report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels))

@@ -1,0 +1,219 @@
+"""Every normalisation and clean-up pass, on every form of export: a second run changes nothing, outputs stay."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from onnxfold.graph.load import load
+from onnxfold.graph.save import to_model
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult, Pipeline
+from onnxfold.passes.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
+from tests.export_forms import FORMS
+from tests.models import ALL_MODELS, random_input, run
+from tests.widen import relative_difference
+
+PASSES: dict[str, Pass] = {
+    **{p.name: p for p in (*NORMALIZE.passes, *CLEAN_UP.passes)},
+    "NORMALIZE": NORMALIZE,
+    "CLEAN_UP": CLEAN_UP,
+    "NORMALIZE+CLEAN_UP": Pipeline((NORMALIZE, CLEAN_UP)),
+}
+
+#: What each pass is for: it has to do something on these forms.
+WORKS_ON = {
+    "InlineFunctions": ["model_functions"],
+    "LiftConstants": ["constant_nodes", "listed_weights"],
+    "EliminateIdentity": ["identity_routed", "with_dropout"],
+    "FoldConstants": ["computed_weights", "identity_routed"],
+    "FreezeReshapes": ["computed_reshapes"],
+    "DropZeroBias": ["with_dropout"],
+    "RemoveUnused": ["unused_parts"],
+    "UnshareInitializers": ["shared_vectors"],
+    "ShareInitializers": ["copied_vectors"],
+}
+
+
+def _base() -> onnx.ModelProto:
+    return ALL_MODELS["flatten_conv"](0)
+
+
+def _shared_vectors() -> onnx.ModelProto:
+    """Two BatchNormalizations have the same scale and shift."""
+    model = ALL_MODELS["residual"](0)
+    for node in model.graph.node:
+        if node.name == "bn_1":
+            node.input[1:3] = ["bn_0_gamma", "bn_0_beta"]
+    return model
+
+
+def _copied_vectors() -> onnx.ModelProto:
+    """Two biases are equal in all but name."""
+    model = ALL_MODELS["residual_plain"](0)
+    first = next(t for t in model.graph.initializer if t.name == "conv_0_b")
+    second = next(t for t in model.graph.initializer if t.name == "conv_1_b")
+    second.raw_data = first.raw_data
+    return model
+
+
+def _identity_outputs() -> onnx.ModelProto:
+    """Identities write graph outputs, one of them a weight, one the input."""
+    model = _base()
+    for index, source in enumerate(("x", "gemm_1_b", "relu_0_out")):
+        model.graph.node.append(helper.make_node("Identity", [source], [f"same_{index}"]))
+        model.graph.output.append(helper.make_tensor_value_info(f"same_{index}", onnx.TensorProto.FLOAT, None))
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _shape_outputs() -> onnx.ModelProto:
+    """What constant folding could compute is an output: the shape of a weight, and a sum of constants."""
+    model = _base()
+    nodes = [
+        helper.make_node("Shape", ["gemm_1_w"], ["sizes"]),
+        helper.make_node("Add", ["gemm_1_b", "gemm_1_b"], ["twice"]),
+        helper.make_node("Neg", ["twice"], ["negative"]),
+    ]
+    model.graph.node.extend(nodes)
+    for name, kind in (("sizes", 7), ("twice", 1), ("negative", 1)):
+        model.graph.output.append(helper.make_tensor_value_info(name, kind, None))
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _subgraph() -> onnx.ModelProto:
+    """An If whose branches read an Identity's result, a Constant, and a weight of the main graph by name."""
+    model = _base()
+    y = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["logits" if o == y else o for o in node.output]
+    branches = []
+    for name, read in (("then", "routed"), ("else", "offset")):
+        body = [helper.make_node("Add", ["logits", read], [f"{name}_out"])]
+        outputs = [helper.make_tensor_value_info(f"{name}_out", onnx.TensorProto.FLOAT, None)]
+        branches.append(helper.make_graph(body, name, [], outputs))
+    offset = numpy_helper.from_array(np.full(5, 0.5, np.float32), "offset")
+    condition = numpy_helper.from_array(np.array(0.0, np.float32), "threshold")
+    model.graph.initializer.extend([offset, condition])
+    model.graph.node.extend(
+        [
+            helper.make_node("Identity", ["offset"], ["routed"]),
+            helper.make_node("ReduceSum", ["logits"], ["total"], keepdims=0),
+            helper.make_node("Greater", ["total", "threshold"], ["positive"]),
+            helper.make_node("If", ["positive"], [y], then_branch=branches[0], else_branch=branches[1]),
+        ]
+    )
+    return model
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
+    **{f.__name__[1:]: f for f in (_shared_vectors, _copied_vectors, _identity_outputs, _shape_outputs, _subgraph)},
+    "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
+    "dense_net": lambda: ALL_MODELS["dense_net"](0),
+}
+
+
+def _interface(model: onnx.ModelProto) -> tuple[list[str], list[bytes]]:
+    weights = {t.name for t in model.graph.initializer}
+    inputs = [i.name for i in model.graph.input if i.name not in weights]
+    return inputs, [o.SerializeToString(deterministic=True) for o in model.graph.output]
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("pass_name", PASSES)
+def test_pass(pass_name: str, model_name: str) -> None:
+    model, step = MODELS[model_name](), PASSES[pass_name]
+    onnx.checker.check_model(model, full_check=True)
+    feeds = random_input(model, 0)
+    expected = run(model, feeds)
+
+    view = load(model)
+    first = step(view)
+    after = to_model(view)
+    assert not step(view).modified
+    assert to_model(view).SerializeToString(deterministic=True) == after.SerializeToString(deterministic=True)
+    if not first.modified:
+        assert after.SerializeToString(deterministic=True) == _unchanged(model).SerializeToString(deterministic=True)
+
+    onnx.checker.check_model(after, full_check=True)
+    assert relative_difference(expected, run(after, feeds)) <= 1e-5
+    assert _interface(after) == _interface(model)
+    assert model.SerializeToString() == MODELS[model_name]().SerializeToString()
+
+
+def _unchanged(model: onnx.ModelProto) -> onnx.ModelProto:
+    return to_model(load(model))
+
+
+@pytest.mark.parametrize(("pass_name", "model_name"), [(p, m) for p, names in WORKS_ON.items() for m in names])
+def test_pass_does_its_work(pass_name: str, model_name: str) -> None:
+    assert PASSES[pass_name](load(MODELS[model_name]())).modified
+
+
+def test_every_pass_is_known_to_work_on_something() -> None:
+    assert {p.name for p in (*NORMALIZE.passes, *CLEAN_UP.passes)} <= set(WORKS_ON)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_normal_form(model_name: str) -> None:
+    """After NORMALIZE there are no functions, constants, detours, computed weights or unused parts."""
+    view = load(MODELS[model_name]())
+    NORMALIZE(view)
+    assert not view.model.functions
+    assert not {i.name for i in view.graph.input} & set(view.weights)
+    read = {i for n in view.nodes for i in n.input} | set(view.output_names)
+    captured = {"offset", "routed"} if model_name == "subgraph" else set()
+    assert set(view.weights) <= read | captured
+    for node in view.nodes:
+        if not set(node.output) & (set(view.output_names) | captured):
+            assert node.op_type not in ("Constant", "Identity", "Dropout", "Shape", "CastLike")
+            assert not all(view.is_weight(i) for i in node.input if i)
+
+
+def test_pipeline_is_a_pass_that_keeps_records() -> None:
+    names = []
+    pipeline = Pipeline((NORMALIZE, CLEAN_UP), names.append)
+    result = pipeline(load(FORMS["unused_parts"](_base())))
+    assert names == ["Pipeline", "Pipeline"]
+    recorded = [r.name for r in result.records]
+    assert recorded == [
+        *(p.name for p in NORMALIZE.passes), "Pipeline", *(p.name for p in CLEAN_UP.passes), "Pipeline"
+    ]  # fmt: skip
+    assert [r.name for r in result.records if r.modified] == ["RemoveUnused", "Pipeline"]
+
+
+def test_requires_and_ensures_frame_a_run() -> None:
+    calls: list[str] = []
+
+    class Noisy(Pass):
+        def requires(self, view: GraphView) -> None:
+            calls.append("requires")
+
+        def run(self, view: GraphView) -> PassResult:
+            calls.append("run")
+            return PassResult(modified=False)
+
+        def ensures(self, view: GraphView) -> None:
+            calls.append("ensures")
+
+    Noisy()(load(_base()))
+    assert calls == ["requires", "run", "ensures"]
+
+
+def test_training_dropout_stays() -> None:
+    """A Dropout that is told to drop changes the network; one whose mask is read cannot go either."""
+    for inputs, outputs in ((["x", "ratio", "yes"], ["d"]), (["x"], ["d", "mask"])):
+        nodes = [helper.make_node("Dropout", inputs, outputs), helper.make_node("Relu", ["d"], ["y"])]
+        values = [helper.make_tensor_value_info(n, 1, ["N", 3]) for n in ("x", "y")]
+        if "mask" in outputs:
+            values.append(helper.make_tensor_value_info("mask", onnx.TensorProto.BOOL, ["N", 3]))
+        weights = [
+            numpy_helper.from_array(np.float32(0.5), "ratio"),
+            numpy_helper.from_array(np.array(True), "yes"),
+        ]
+        graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+        view = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+        assert not EliminateIdentity()(view).modified

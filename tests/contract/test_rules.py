@@ -1,0 +1,100 @@
+"""Every registered channel rule: channels go through it, any fold of them is a valid model, duplicates are lossless."""
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxfold
+from onnxfold.channels import find_groups
+from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.registry import channel_rule, find_rule, registered
+from onnxfold.cluster.partition import ChannelPartition, mean_partition
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.load import load
+from onnxfold.graph.save import to_model
+from onnxfold.passes.fold_channels import FoldChannels
+from tests.contract.rule_models import RULE_MODELS
+from tests.models import ALL_MODELS, random_input, run
+from tests.widen import relative_difference, widen
+
+MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()}}
+
+
+def _random_partition(group: FoldGroup, rng: np.random.Generator) -> ChannelPartition:
+    """Return a random partition, with equally many clusters in every block and at least one cluster less than units."""
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    per_block = group.size // group.block_count
+    clusters = int(rng.integers(1, per_block))
+    labels = np.empty(group.size, np.int64)
+    for block in range(group.block_count):
+        drawn = np.concatenate([np.arange(clusters), rng.integers(0, clusters, per_block - clusters)])
+        labels[blocks == block] = rng.permutation(drawn) + block * clusters
+    return mean_partition(labels)
+
+
+def test_every_rule_is_exercised() -> None:
+    seen = set()
+    for build in MODELS.values():
+        model = build()
+        opset = model.opset_import[0].version
+        for node in model.graph.node:
+            rule = find_rule(node.domain, node.op_type, opset)
+            seen.add((node.domain, node.op_type, rule.since if rule else None))
+    missing = [(domain, r.op_type, r.since) for domain, r in registered() if (domain, r.op_type, r.since) not in seen]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", RULE_MODELS)
+def test_channels_come_through(name: str) -> None:
+    """The group of the first Conv ends in a layer behind the operator, not in a refusal."""
+    model = RULE_MODELS[name]()
+    group = next(g for g in onnxfold.inspect(model) if "conv_0" in g.nodes)
+    behind = {n.name for n in model.graph.node} - {"conv_0"}
+    readers = [i for n in model.graph.node if n.name in behind for i in n.input]
+    assert {m.axis.tensor for m in group.members if m.role.value == "consumer"} <= set(readers)
+    assert any(m.role.value == "consumer" for m in group.members)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_partition_gives_a_valid_model(name: str) -> None:
+    model = MODELS[name]()
+    feeds = random_input(model, 0)
+    expected = run(model, feeds)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        view = load(model)
+        analysis = find_groups(view)
+        partitions = tuple(_random_partition(group, rng) for group in analysis.groups)
+        plan = FoldPlan(tuple(analysis.groups), partitions)
+        FoldChannels(plan, tuple(analysis.counts))(view)
+        folded = to_model(view)
+        onnx.checker.check_model(folded, full_check=True)
+        for before, after in zip(expected, run(folded, feeds), strict=True):
+            assert before.shape == after.shape
+            assert np.isfinite(after).all() or not np.isfinite(before).all()
+        widths = {g.name: p.clusters for g, p in plan}
+        again = {g.name: g.size for g in find_groups(load(folded)).groups}
+        assert {name: widths[name] for name in again} == again  # groups that are one channel wide are no longer groups
+
+
+@pytest.mark.parametrize("name", RULE_MODELS)
+def test_duplicates_are_lossless(name: str) -> None:
+    model = RULE_MODELS[name]()
+    feeds = random_input(model, 0)
+    wide, _ = widen(model, 0, per_row=True, order="backward")
+    assert relative_difference(run(model, feeds), run(wide, feeds)) <= 1e-4
+    result = onnxfold.fold(wide, channel_ratio=0.5, verify=False)
+    assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
+    assert relative_difference(run(model, feeds), run(result.model, feeds)) <= 1e-4
+
+
+def test_a_second_rule_for_an_operator_version_is_an_error() -> None:
+    with pytest.raises(ValueError, match="Pad version 11 already has a channel rule"):
+        channel_rule("Pad", since=11)(lambda node: None)
+
+
+def test_versions_resolve_as_onnx_does() -> None:
+    found = [find_rule("", "Pad", version) for version in (7, 10, 11, 17, 26)]
+    assert [rule.since if rule else None for rule in found] == [1, 1, 11, 11, 11]
+    assert find_rule("ai.onnx", "Pad", 17) is find_rule("", "Pad", 17)
+    assert find_rule("com.example", "Pad", 17) is None
