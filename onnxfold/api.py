@@ -148,7 +148,7 @@ def fold(
 
 
 def _passes(method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis) -> tuple[Pass, ...]:
-    merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts)),)
+    merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects)),)
     repair: tuple[Pass, ...] = (RepairApproximate(original, plan),) if method.repair == "approximate" else ()
     return merge + repair + CLEAN_UP.passes
 

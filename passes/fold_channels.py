@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis, Count, Role
+from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.group import Member
 from onnxfold.cluster.features import epsilon
 from onnxfold.cluster.partition import ChannelPartition
@@ -31,10 +31,13 @@ class FoldChannels(Pass):
         Partition of every group that loses channels.
     counts : tuple of Count
         The numbers in nodes that count channels, from the channel analysis.
+    selects : tuple of Select
+        The constant inputs that hold channel positions.
     """
 
     plan: FoldPlan
     counts: tuple[Count, ...]
+    selects: tuple[Select, ...] = ()
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights, then counts, and forget stale shapes."""
@@ -46,9 +49,18 @@ class FoldChannels(Pass):
             if self.plan.touches(count.axis):
                 new = self.plan.kept_between(count.axis, count.start, count.stop)
                 _set_count(view, by_output[count.node], count, new)
+        for select in self.selects:
+            if self.plan.touches(select.axis) or self.plan.touches(select.source):
+                self._renumber(view, by_output[select.node], select)
         del view.graph.value_info[:]
         view.touch()
         return PassResult(modified=bool(tensors))
+
+    def _renumber(self, view: GraphView, node: NodeProto, select: Select) -> None:
+        old = view.weight(node.input[select.input_index])
+        chosen = old[self.plan.kept_positions(select.axis, len(old))]
+        new = [self.plan.kept_between(select.source, 0, int(position)) for position in chosen]
+        node.input[select.input_index] = view.add_weight(f"{node.output[0]}_indices", np.array(new, old.dtype))
 
     def ensures(self, view: GraphView) -> None:
         """Check that every weight axis has the planned width."""

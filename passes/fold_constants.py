@@ -32,24 +32,23 @@ class FoldConstants(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Sweep until nothing changes: values can make further shapes known."""
         modified = False
+        outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
         for _ in range(_MAX_SWEEPS):
-            values = {n.output[0]: v for n in view.nodes if (v := _known(view, n)) is not None}
-            foldable = _constant_nodes(view, set(values))
-            if not values and not foldable:
-                break
-            view.weights.update(values)
-            largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
-            if foldable:
-                values |= evaluate(view, foldable, max(self.limit_bytes, largest))
-            outputs = set(view.output_names)
-            done = {
-                n.output[0] for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)
+            known = {
+                n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
             }
-            done &= set(values)
+            foldable = _constant_nodes(view, set(known))
+            if not known and not foldable:
+                break
+            view.weights.update(known)
+            largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
+            values = known | (evaluate(view, foldable, max(self.limit_bytes, largest)) if foldable else {})
+            done = [n for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)]
             if not done:
                 break
-            view.weights.update({k: np.asarray(v) for k, v in values.items() if k not in outputs})
-            view.replace_nodes(n for n in view.nodes if n.output[0] not in done)
+            view.weights.update({o: np.asarray(values[o]) for n in done for o in n.output if o})
+            gone = {n.output[0] for n in done}
+            view.replace_nodes(n for n in view.nodes if n.output[0] not in gone)
             modified = True
         return PassResult(modified=modified)
 

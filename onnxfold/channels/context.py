@@ -14,6 +14,7 @@ from onnxfold.channels.declarations import (
     Link,
     Positions,
     Role,
+    Select,
     Use,
 )
 from onnxfold.graph.shape_inference import Shape
@@ -129,12 +130,19 @@ class NodeContext:
             raise CannotDeclareError(f"'{a.tensor}' has {len(a_index)} channels where '{b.tensor}' has {len(b_index)}")
         self.declarations.append(Link(a, b, a_index, b_index))
 
-    def use(self, weight: Axis, role: Role, channels: Axis) -> None:
-        """Declare that a weight axis holds one entry per position of `channels`."""
+    def use(
+        self,
+        weight: Axis,
+        role: Role,
+        channels: Axis,
+        weight_positions: Sequence[int] | Positions | None = None,
+        channel_positions: Sequence[int] | Positions | None = None,
+    ) -> None:
+        """Declare that a weight axis holds entries of the positions of `channels`, one to one unless told."""
         if role is Role.PRODUCER:
             self._live.add(channels)
         self.declarations.append(Use(weight, role, self.key))
-        self.link(weight, channels)
+        self.link(weight, channels, weight_positions, channel_positions)
 
     def block(self, axis: Axis, reason: str) -> None:
         """Declare that the axis must keep its width."""
@@ -160,6 +168,10 @@ class NodeContext:
         if width is not None:
             end = width if stop is None else stop
             self.declarations.append(Count(self.key, axis, start, end, element, attribute, input_index))
+
+    def select(self, axis: Axis, source: Axis, input_index: int) -> None:
+        """Declare that a constant input holds, for every position of `axis`, a position of `source`."""
+        self.declarations.append(Select(self.key, axis, source, input_index))
 
     def link_all(self, a: str, b: str, *, but: Iterable[int] = ()) -> None:
         """Link every axis of two tensors of equal rank, except some."""

@@ -2,7 +2,8 @@
 
 A rule never edits. It states how positions along the axes of the node's tensors belong together
 (:class:`Link`), which weight axes produce or consume channels (:class:`Use`), which axes must keep
-their width (:class:`Block`), and which attributes or shape inputs count channels (:class:`Count`).
+their width (:class:`Block`), and which attributes or shape inputs count
+channels (:class:`Count`) or number them (:class:`Select`).
 """
 
 from dataclasses import dataclass
@@ -101,4 +102,14 @@ class Count:
     input_index: int = -1
 
 
-Declaration = Link | Use | Block | EqualBlocks | Count
+@dataclass(frozen=True)
+class Select:
+    """A constant input that holds positions of `source`, one for each position of `axis`."""
+
+    node: str
+    axis: Axis
+    source: Axis
+    input_index: int
+
+
+Declaration = Select | Link | Use | Block | EqualBlocks | Count

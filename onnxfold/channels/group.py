@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels.declarations import Axis, Count, Positions, Role, Use
+from onnxfold.channels.declarations import Axis, Count, Positions, Role, Select, Use
 from onnxfold.report import Refusal
 
 
@@ -92,3 +92,4 @@ class ChannelAnalysis:
     groups: list[FoldGroup]
     refusals: list[Refusal]
     counts: list[Count] = field(default_factory=list)
+    selects: list[Select] = field(default_factory=list)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from onnxfold.channels import rules  # noqa: F401  (registers the rules)
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Use
+from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Select, Use
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.registry import find_rule
@@ -47,7 +47,9 @@ def find_groups(view: GraphView) -> ChannelAnalysis:
     elements = Elements(view, declarations)
     groups, extra_blocks = _build_groups(view, elements, declarations)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
-    return ChannelAnalysis(groups, refusals, [d for d in declarations if isinstance(d, Count)])
+    counts = [d for d in declarations if isinstance(d, Count)]
+    selects = [d for d in declarations if isinstance(d, Select)]
+    return ChannelAnalysis(groups, refusals, counts, selects)
 
 
 def declare(view: GraphView) -> list[Declaration]:

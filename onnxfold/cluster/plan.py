@@ -65,6 +65,10 @@ class FoldPlan:
         lost = 0 if gone is None else int(np.searchsorted(gone, stop) - np.searchsorted(gone, start))
         return stop - start - lost
 
+    def kept_positions(self, axis: Axis, width: int) -> Positions:
+        """Return the positions of an axis, out of `width`, that remain."""
+        return np.setdiff1d(np.arange(width), self._dropped.get(axis, np.zeros(0, np.int64)))
+
     def touches(self, axis: Axis) -> bool:
         """Whether an axis loses positions."""
         return axis in self._dropped

@@ -37,7 +37,7 @@ def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> d
     Only these nodes pass through onnx-graphsurgeon, in a graph of their own: it drops what it does not
     model (metadata, functions, unknown attributes) and would do so for the whole network.
     """
-    made = {o for n in nodes for o in n.output if o}
+    made = dict.fromkeys(o for n in nodes for o in n.output if o)  # in order: files must not depend on hashing
     inputs = dict.fromkeys(i for n in nodes for i in n.input if i and i not in made)
     graph = helper.make_graph(
         list(nodes),

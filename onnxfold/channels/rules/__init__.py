@@ -1,37 +1,8 @@
 """One file per operator family; importing this package registers them all."""
 
-from onnxfold.channels.rules import (
-    batch_normalization,
-    broadcast,
-    concat,
-    conv,
-    conv_transpose,
-    elementwise,
-    gemm,
-    matmul,
-    pad,
-    pooling,
-    reduce,
-    reshape,
-    shape,
-    squeeze,
-    transpose,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "batch_normalization",
-    "broadcast",
-    "concat",
-    "conv",
-    "conv_transpose",
-    "elementwise",
-    "gemm",
-    "matmul",
-    "pad",
-    "pooling",
-    "reduce",
-    "reshape",
-    "shape",
-    "squeeze",
-    "transpose",
-]
+# Every module of this package registers its rules on import, so that a new operator is one file and nothing else.
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,38 @@
+"""Einsum of one or two operands."""
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attribute
+
+
+@channel_rule(
+    "Einsum", mixes="it sums over this index of two activations, where a merged channel would count only once"
+)
+def einsum(node: NodeContext) -> None:
+    """Follow each index letter from the operands to the result.
+
+    A letter of the result passes through, and is produced by a constant operand that has it. A letter
+    that is summed over is consumed where exactly one of two operands is constant.
+    """
+    given = attribute(node.node, "equation", b"")
+    equation = (given.decode() if isinstance(given, bytes) else str(given)).replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow or "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in [*terms, result]):
+        raise CannotDeclareError(f"the equation '{equation}' is not followed: only plain products of two operands are")
+    operands = list(zip(node.node.input, terms, strict=True))
+    for tensor, term in operands:
+        for axis, letter in enumerate(term):
+            if letter not in result:
+                continue
+            target = Axis(node.output(), result.index(letter))
+            if node.is_weight(tensor):
+                node.use(Axis(tensor, axis), Role.PRODUCER, target)
+            else:
+                node.link(Axis(tensor, axis), target)
+    if len(operands) == 2 and sum(node.is_weight(t) for t, _ in operands) == 1:
+        (weight, weight_term), (other, other_term) = sorted(operands, key=lambda o: not node.is_weight(o[0]))
+        for letter in set(weight_term) & set(other_term) - set(result):
+            channels = Axis(other, other_term.index(letter))
+            node.use(Axis(weight, weight_term.index(letter)), Role.CONSUMER, channels)

@@ -1,0 +1,35 @@
+"""Gather: a choice of positions, or a look-up in a table."""
+
+from onnxfold.channels.context import NodeContext
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+
+@channel_rule("Gather", mixes="it picks single positions of this axis")
+def gather(node: NodeContext) -> None:
+    """Carry all axes but the gathered one over; constant indices in one dimension renumber that one too.
+
+    Case 1: a constant table (embedding) produces its other axes. Case 2: constant indices (channel
+    shuffle) select channels.
+    """
+    data, indices, y = node.input(0), node.input(1), node.output()
+    rank, index_rank = node.rank(data), node.rank(indices)
+    axis = attr_int(node.node, "axis", 0) % rank
+    for source in range(rank):
+        if source != axis:
+            result = Axis(y, source if source < axis else source + index_rank - 1)
+            if node.is_weight(data):
+                node.use(Axis(data, source), Role.PRODUCER, result)
+            else:
+                node.link(Axis(data, source), result)
+    chosen = node.constant(1)
+    if chosen is not None and chosen.ndim == 1 and not node.is_weight(data):
+        source_axis, result = Axis(data, axis), Axis(y, axis)
+        width = node.width(source_axis)
+        if width is not None:
+            node.link(source_axis, result, chosen % width, None)
+            node.select(result, source_axis, input_index=1)
+    elif chosen is None:
+        for i in range(index_rank):
+            node.link(Axis(indices, i), Axis(y, axis + i))

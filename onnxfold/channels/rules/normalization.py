@@ -1,0 +1,69 @@
+"""Normalisations over the activations of one sample."""
+
+from onnxfold.channels.context import NodeContext
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+_OVER_CHANNELS = (
+    "its mean and variance are taken over these channels, and merging channels changes their weight in them"
+)
+
+
+@channel_rule("InstanceNormalization", mixes="its mean and variance are taken over this axis")
+def instance_normalization(node: NodeContext) -> None:
+    """Every channel is normalised by itself; scale and bias lie along axis 1."""
+    x, y = node.input(0), node.output()
+    for axis in (0, 1):
+        node.link(node.axis(x, axis), node.axis(y, axis))
+    for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
+        if node.is_weight(node.input(index)):
+            node.use(node.axis(node.input(index), 0), role, node.axis(y, 1))
+
+
+@channel_rule("LayerNormalization", "RMSNormalization", mixes=_OVER_CHANNELS)
+def layer_normalization(node: NodeContext) -> None:
+    """Axes in front of `axis` are independent samples."""
+    axis = attr_int(node.node, "axis", -1) % node.rank(node.input(0))
+    _link_before(node, axis)
+
+
+@channel_rule("SimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
+def simplified_layer_normalization(node: NodeContext) -> None:
+    """As RMSNormalization."""
+    layer_normalization(node)
+
+
+@channel_rule(
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS
+)
+def skip_layer_normalization(node: NodeContext) -> None:
+    """Sum of two inputs, normalised over the last axis."""
+    for axis in range(node.rank(node.input(0)) - 1):
+        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+
+
+@channel_rule("GroupNormalization", mixes=_OVER_CHANNELS)
+def group_normalization(node: NodeContext) -> None:
+    """Channels of one group share their statistics; the batch passes through."""
+    node.link(node.axis(node.input(0), 0), node.axis(node.output(), 0))
+
+
+@channel_rule("LRN", mixes="it divides every channel by the sum of squares of its neighbours")
+def local_response_normalization(node: NodeContext) -> None:
+    """All axes but the channels pass through."""
+    node.link_all(node.input(0), node.output(), but=[1])
+
+
+@channel_rule("LpNormalization", "CumSum", mixes="every position of this axis depends on the others")
+def along_one_axis(node: NodeContext) -> None:
+    """One axis is mixed; CumSum names it in an input."""
+    is_sum = node.node.op_type == "CumSum"
+    axis = node.constant_ints(1, "axis")[0] if is_sum else attr_int(node.node, "axis", -1)
+    node.link_all(node.input(0), node.output(), but=[axis])
+
+
+def _link_before(node: NodeContext, axis: int) -> None:
+    for output in filter(None, node.node.output):
+        for i in range(min(axis, node.rank(output))):
+            node.link(node.axis(node.input(0), i), node.axis(output, i))

@@ -1,0 +1,34 @@
+"""Split."""
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.view import attr_int
+
+
+@channel_rule("Split", since=1)
+def split_attribute(node: NodeContext) -> None:
+    """Sizes are an attribute before opset 13."""
+    _split(node, {"attribute": "split"})
+
+
+@channel_rule("Split", since=13)
+def split_input(node: NodeContext) -> None:
+    """Sizes are input 1."""
+    _split(node, {"input_index": 1})
+
+
+def _split(node: NodeContext, target: dict[str, object]) -> None:
+    """Outputs are consecutive ranges of the axis; each size counts its own output."""
+    x = node.input(0)
+    axis = attr_int(node.node, "axis", 0) % node.rank(x)
+    source, offset = node.axis(x, axis), 0
+    for element, y in enumerate(node.node.output):
+        node.link_all(x, y, but=[axis])
+        width = node.width(node.axis(y, axis))
+        if width is None:
+            raise CannotDeclareError("the width of the split axis is unknown; give it with --input-shapes")
+        node.link(source, node.axis(y, axis), np.arange(offset, offset + width), None)
+        node.count(node.axis(y, axis), element=element, **target)  # type: ignore[arg-type]
+        offset += width
