@@ -10,6 +10,7 @@ of one class, so a round costs one pass over the weights.
 
 from collections import defaultdict
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +25,7 @@ from onnxfold.graph.view import GraphView
 _EPSILONS = 32.0
 _MAX_ROUNDS = 64
 _PROJECTIONS = 2
+_PART_ELEMENTS = 1 << 22
 
 Vector = npt.NDArray[np.float64]
 
@@ -70,14 +72,15 @@ def _project(
     columns: list[list[Vector]] = [[] for _ in groups]
     scales: list[list[Vector]] = [[] for _ in groups]
     for tensor, found in where.items():
-        values = np.asarray(view.weight(tensor), np.float64)
-        tolerance = _EPSILONS * float(np.finfo(_stored(view.weight(tensor))).eps)
+        values = view.weight(tensor)
+        tolerance = _EPSILONS * float(ml_dtypes.finfo(values.dtype).eps)
         for g, member in found:
             if member.role is Role.CONSUMER:
                 continue
             others = [(h, m) for h, m in found if m.axis != member.axis]
             for _ in range(_PROJECTIONS):
-                rows, norms = _contract(values, member, _other_axes(values, member, others, labels, draws, random))
+                vectors = _other_axes(values, member, others, labels, draws, random)
+                rows, norms = _contract_in_parts(values, member, vectors)
                 slots = random.standard_normal(member.positions.shape[1])
                 columns[g].append(rows[member.positions] @ slots)
                 scales[g].append(tolerance * np.linalg.norm(norms[member.positions] * slots, axis=1))
@@ -106,6 +109,22 @@ def _other_axes(
                 vector[m.positions] = slots[labels[h]] * spread
         vectors[axis] = (blocks, vector)
     return vectors
+
+
+def _contract_in_parts(values: Array, member: Member, vectors: dict[int, tuple[int, Vector]]) -> tuple[Vector, Vector]:
+    """Contract a large weight in slices of axis 0, so that its float64 copy never exists as a whole."""
+    rows = max(1, _PART_ELEMENTS // max(1, values[0].size))
+    packed = member.axis.blocks > 1 or any(blocks > 1 for blocks, _ in vectors.values())
+    if packed or len(values) <= rows:
+        return _contract(np.asarray(values, np.float64), member, dict(vectors))
+    parts = []
+    for start in range(0, len(values), rows):
+        part = {a: (b, v[start : start + rows] if a == 0 else v) for a, (b, v) in vectors.items()}
+        parts.append(_contract(np.asarray(values[start : start + rows], np.float64), member, part))
+    projections, norms = zip(*parts, strict=True)
+    if member.axis.axis == 0:
+        return np.concatenate(projections), np.concatenate(norms)
+    return np.sum(projections, axis=0), np.linalg.norm(norms, axis=0)
 
 
 def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vector]]) -> tuple[Vector, Vector]:
@@ -141,8 +160,3 @@ def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
         fresh[order] = np.cumsum(cut)
         labels = fresh
     return renumber(labels)[0]
-
-
-def _stored(values: Array) -> np.dtype[np.floating]:
-    kind = values.dtype
-    return np.dtype(np.float32) if kind.kind != "f" else kind

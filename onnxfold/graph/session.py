@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from onnx import ModelProto
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
 
 Feeds = Mapping[str, Array]
@@ -44,6 +46,8 @@ class InputInfo:
 class Session:
     """A model loaded in onnxruntime on the CPU.
 
+    A model in a float type without CPU kernels (bfloat16, much of float16) runs as its float32 twin; `is_twin` says so.
+
     Parameters
     ----------
     model : path, ModelProto or GraphView
@@ -65,11 +69,18 @@ class Session:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         if isinstance(model, GraphView):
             model = to_model(model)
-        source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
+        self.is_twin = False
         try:
-            self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            self._session = _open(model, options)
         except Exception as error:  # onnxruntime's exception classes are not public
-            raise VerificationError(f"onnxruntime does not load the model: {_one_line(error)}") from None
+            twin = _twin(model)
+            if twin is None:
+                raise VerificationError(f"onnxruntime does not load the model: {_one_line(error)}") from None
+            try:
+                self._session = _open(twin, options)
+            except Exception as second:
+                raise VerificationError(f"onnxruntime does not load the model: {_one_line(second)}") from None
+            self.is_twin = True
         self.output_names = [o.name for o in self._session.get_outputs()]
 
     @property
@@ -82,12 +93,6 @@ class Session:
             shape = tuple(d if isinstance(d, int) and d > 0 else None for d in info.shape)
             infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), shape))
         return infos
-
-    @property
-    def interface(self) -> list[tuple[str, str, int]]:
-        """Name, type and rank of every input and output."""
-        both = [*self._session.get_inputs(), *self._session.get_outputs()]
-        return [(i.name, i.type, len(i.shape)) for i in both]
 
     def run(self, feeds: Feeds) -> list[Array]:
         """Return all outputs for one set of inputs.
@@ -110,6 +115,19 @@ class Session:
         fixed = next((i.shape[0] for i in self.inputs if i.shape and i.shape[0] is not None), None)
         parts = [self.run(part) for part in _batches(feeds, fixed or batch)]
         return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
+
+
+def _open(model: str | Path | ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
+    source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _twin(model: str | Path | ModelProto) -> ModelProto | None:
+    try:
+        proto = model if isinstance(model, ModelProto) else onnx.load(str(model))
+    except Exception:  # unreadable: the first error tells
+        return None
+    return float32_twin(proto) if has_other_floats(proto) else None
 
 
 def _batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:

@@ -56,7 +56,7 @@ class LazyTensor:
         return bool(self.proto.data_location == TensorProto.EXTERNAL)
 
     def load(self) -> Array:
-        """Return the values; external data is mapped, not read.
+        """Return the values.
 
         Raises
         ------
@@ -73,7 +73,8 @@ class LazyTensor:
             raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
         if self.size == 0:
             return np.zeros(self.shape, dtype)
-        return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=self.shape)
+        # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
+        return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
