@@ -173,7 +173,7 @@ def _choose_widths(view: GraphView, analysis: ChannelAnalysis, config: FoldConfi
 
 def _nothing(analysis: ChannelAnalysis) -> str:
     if not analysis.refusals:
-        return "nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels"
+        return "nothing to fold: the main graph has no Conv, Gemm or MatMul weights (bodies of If, Loop and Scan stay)"
     worst = analysis.refusals[0]
     return (
         f"nothing to fold: no channel of this model can be merged; the largest weight that stays is '{worst.node}' "

@@ -10,7 +10,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, attr_float
 
 LINEAR_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
@@ -30,8 +30,9 @@ class Layer:
     output : str
         The tensor after the bias has been added.
     normalization : NodeProto, optional
-        The BatchNormalization that is the only reader of `output`, if there is one and nobody else uses
-        the weight or the bias: rows and statistics may then be rescaled against each other.
+        The BatchNormalization that is the only reader of `output`, if there is one, nobody else uses
+        the weight or the bias, and the bias is one number per row: rows and statistics may then be rescaled against
+        each other.
     """
 
     node: NodeProto
@@ -60,11 +61,20 @@ def _layer(view: GraphView, group: FoldGroup, node: NodeProto, rows: Member) -> 
         reader = _only_reader(view, output)
         if reader is not None and reader.op_type == "Add" and reader.output[0] in biases:
             bias, output = biases[reader.output[0]], reader.output[0]
-    if bias is not None:
-        exclusive = exclusive and len(view.consumers(bias.axis.tensor)) == 1
-        exclusive = exclusive and bias.positions.shape == rows.positions.shape
+    exclusive = exclusive and _has_plain_bias(view, node, rows, bias)
     reader = _only_reader(view, output)
     return Layer(node, rows, bias, output, reader if exclusive and _normalizes(group, reader, rows) else None)
+
+
+def _has_plain_bias(view: GraphView, node: NodeProto, rows: Member, bias: Member | None) -> bool:
+    """Whether all that is added to the rows' products is a vector of this layer's own, times one, or nothing."""
+    if len(node.input) > 2 and node.input[2] and attr_float(node, "beta", 1.0) != 1.0:
+        return False
+    if bias is None:
+        return len(node.input) < 3 or not node.input[2]
+    tensor = bias.axis.tensor
+    is_vector = view.weight_size(tensor) == view.weights[tensor].shape[bias.axis.axis]
+    return is_vector and bias.positions.shape == rows.positions.shape and len(view.consumers(tensor)) == 1
 
 
 def _normalizes(group: FoldGroup, reader: NodeProto | None, rows: Member) -> bool:

@@ -23,6 +23,7 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Select, Use
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
+from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.channels.registry import find_rule
 from onnxfold.graph.view import GraphView, captured_names, subgraphs
 from onnxfold.report import Refusal
@@ -220,26 +221,36 @@ def _refusals(
         for member in group.members:
             grouped[member.axis] += member.positions.size
     found: dict[Axis, Refusal] = {}
+    used: set[tuple[str, int]] = set()
     for d in declarations:
-        if not isinstance(d, Use) or d.role not in _SIDES or d.axis not in elements.offset or d.axis in found:
+        if not isinstance(d, Use):
+            continue
+        used.add((d.axis.tensor, d.axis.axis))
+        if d.role not in _SIDES or d.axis not in elements.offset or d.axis in found:
             continue
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
-        if free == 0 or len(units) == 1:
-            continue
-        why = next(
-            (blocked[u] for u in units.tolist() if u in blocked), _Blocked(d.node, "only one channel of its kind")
-        )
-        place = f"{_node(view, why.node)} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
-        size = view.weight_size(d.axis.tensor)
-        found[d.axis] = Refusal(
-            node=node_name(view, d.node),
-            op_type=_node(view, d.node),
-            axis=f"{_SIDES[d.role]} of weight '{d.axis.tensor}' (axis {d.axis.axis})",
-            reason=place + why.reason,
-            weights=round(size * free / len(units)),
-        )
+        if free and len(units) > 1:
+            alone = _Blocked(d.node, "only one channel of its kind")
+            why = next((blocked[u] for u in units.tolist() if u in blocked), alone)
+            found[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
+    for d in declarations:  # weights of operators that refused to say anything
+        if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
+            shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
+            if node is not None and node.op_type in LINEAR_OPS and len(shape) > 1 and d.axis.axis < 2 and shape[d.axis.axis] > 1:
+                found.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason), 1.0))
     return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: _Blocked, part: float) -> Refusal:
+    place = f"{_node(view, why.node)} '{node_name(view, why.node)}': ".lstrip() if why.node else ""
+    return Refusal(
+        node=node_name(view, owner),
+        op_type=_node(view, owner),
+        axis=f"{side} of weight '{axis.tensor}' (axis {axis.axis})",
+        reason=place + why.reason,
+        weights=round(view.weight_size(axis.tensor) * part),
+    )
 
 
 def node_name(view: GraphView, output: str) -> str:

@@ -73,7 +73,7 @@ def _project(
     scales: list[list[Vector]] = [[] for _ in groups]
     for tensor, found in where.items():
         values = view.weight(tensor)
-        tolerance = _EPSILONS * float(ml_dtypes.finfo(values.dtype).eps)
+        tolerance = _EPSILONS * float(ml_dtypes.finfo(values.dtype).eps)  # type: ignore[no-untyped-call]
         for g, member in found:
             if member.role is Role.CONSUMER:
                 continue

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
@@ -131,7 +130,7 @@ def _save_external(view: GraphView, path: Path) -> None:
             offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
             data.seek(offset)
             values = view.weight(name)
-            np.ascontiguousarray(values).tofile(data)
+            values.tofile(data)
             tensor = TensorProto(name=name, dims=values.shape, data_type=view.weight_type(name))
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", data_path.name), ("offset", offset), ("length", values.nbytes)):

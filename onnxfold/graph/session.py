@@ -15,6 +15,9 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
 
+# Warnings of the default logger reach the terminal past the session's own setting.
+ort.set_default_logger_severity(4)
+
 Feeds = Mapping[str, Array]
 
 #: onnxruntime's names of input types.

@@ -102,7 +102,7 @@ def is_float(elem_type: int) -> bool:
 
 def to_proto(name: str, values: Array) -> TensorProto:
     """Return `values` as a ``TensorProto`` called `name`."""
-    return numpy_helper.from_array(np.ascontiguousarray(values), name)
+    return numpy_helper.from_array(np.asarray(values, order="C"), name)
 
 
 def elem_type_of(values: Array) -> int:
