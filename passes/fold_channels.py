@@ -12,7 +12,7 @@ from onnxfold.cluster.features import epsilon
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
-from onnxfold.graph.axes import merge_axis
+from onnxfold.graph.axes import Fold, merge_axis
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -72,10 +72,19 @@ class FoldChannels(Pass):
                     raise PassError(self.name, f"weight '{member.axis.tensor}' came out {width} wide", group.name)
 
 
-def merge_weight(view: GraphView, plan: FoldPlan, tensor: str, values: Array) -> Array:
-    """Merge `values`, shaped like the weight `tensor` before the fold, along every axis that the plan folds."""
+def merge_weight(
+    view: GraphView, plan: FoldPlan, tensor: str, values: Array, decoded: dict[Axis, Fold] | None = None
+) -> Array:
+    """Merge `values`, shaped like the weight `tensor` before the fold, along every axis that the plan folds.
+
+    `decoded` gives folds to use along some axes instead of the plan's.
+    """
+    for axis, fold in (decoded or {}).items():
+        values = merge_axis(values, axis.axis, axis.blocks, [fold])
     folds: dict[Axis, list[tuple[Member, ChannelPartition]]] = defaultdict(list)
     for member, partition in plan.members_of(tensor):
+        if member.axis in (decoded or {}):
+            continue
         folds[member.axis].append((member, partition))
     for axis, found in folds.items():
         values = _merge_axis(view, axis, found, values)

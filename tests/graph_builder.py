@@ -26,6 +26,7 @@ class GraphBuilder:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.outputs: list[str] = []
+        self.domains: dict[str, int] = {}
         self._count: dict[str, int] = {}
 
     def _fresh(self, stem: str) -> str:
@@ -224,7 +225,9 @@ class GraphBuilder:
         graph = helper.make_graph(
             self.nodes, self.name, [info("x")], [info(name) for name in self.outputs], self.initializers
         )
+        used = {node.domain for node in self.nodes}
         opsets = [helper.make_opsetid("", self.opset)]
+        opsets += [helper.make_opsetid(name, version) for name, version in self.domains.items() if name in used]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version, producer_name="tests")
         onnx.checker.check_model(model, full_check=True)
         return model

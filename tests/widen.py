@@ -22,7 +22,6 @@ from onnxfold.channels.group import FoldGroup
 Array = NDArray[Any]
 Index = NDArray[np.int64]
 Order = Literal["forward", "backward", "random"]
-Layout = Callable[[str, int], "WideAxis"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,9 @@ def widen(
     result.CopyFrom(model)
     del result.graph.value_info[:]
     weights = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
-    _rewrite_counts(result, groups, wide, weights)
+    counts = _Counts(result, groups, wide, weights)
+    for node in result.graph.node:
+        counts.rewrite(node)
 
     for name in dict.fromkeys(m.axis.tensor for g in groups for m in g.members):
         axes: dict[tuple[int, int], Role] = {
@@ -140,10 +141,10 @@ def _lay_out(
         while stop < width and (group_at[stop], unit_at[stop]) == (g, unit):
             stop += 1
         for new in np.flatnonzero(wide[g].slot == unit).tolist():
-            rows += [(int(where[g][wide[g].source[new], rank]), g, new) for rank in rank_at[start:stop].tolist()]
+            ranks = rank_at[start:stop].tolist()
+            rows += [(int(where[g][wide[g].source[new], rank]), g, new) for rank in ranks]
         start = stop
-    source, owner, units = np.array(rows, np.int64).reshape(-1, 3).T
-    return WideAxis(source, owner, units)
+    return WideAxis(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
 def _stretch(
@@ -170,61 +171,110 @@ def _parts(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> Arra
     return parts
 
 
-def _rewrite_counts(
-    model: onnx.ModelProto, groups: list[FoldGroup], wide: list[WideGroup], weights: dict[str, Array]
-) -> None:
-    """Adjust the numbers of the graph that count channels: depthwise groups, target shapes, channel padding."""
-    shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    for info in [*inferred.input, *inferred.value_info]:
-        shapes[info.name] = tuple(d.dim_value for d in info.type.tensor_type.shape.dim)
+class _Counts:
+    """Adjusts the numbers of a graph that count or name channels, operator by operator."""
 
-    def layout(tensor: str, axis: int) -> WideAxis:
-        return _lay_out(groups, wide, tensor, axis, 1, shapes[tensor])
+    def __init__(
+        self, model: onnx.ModelProto, groups: list[FoldGroup], wide: list[WideGroup], weights: dict[str, Array]
+    ) -> None:
+        self.weights = weights
+        self.groups, self.wide = groups, wide
+        self.shapes = {t.name: tuple(t.dims) for t in model.graph.initializer}
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        for info in [*inferred.input, *inferred.value_info, *inferred.output]:
+            self.shapes[info.name] = tuple(d.dim_value for d in info.type.tensor_type.shape.dim)
 
-    rewrite: dict[str, Callable[[onnx.NodeProto], None]] = {
-        "Conv": lambda node: _rewrite_group(node, shapes, layout),
-        "ConvTranspose": lambda node: _rewrite_group(node, shapes, layout),
-        "Reshape": lambda node: _rewrite_target(node, weights, layout),
-        "Pad": lambda node: _rewrite_pads(node, weights, shapes, layout),
-    }
-    for node in model.graph.node:
-        if node.op_type in rewrite:
-            rewrite[node.op_type](node)
+    def layout(self, tensor: str, axis: int) -> WideAxis:
+        shape = self.shapes[tensor]
+        return _lay_out(self.groups, self.wide, tensor, axis % len(shape), 1, shape)
 
+    def width(self, tensor: str, axis: int) -> int:
+        return len(self.layout(tensor, axis).source)
 
-def _rewrite_group(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], layout: Layout) -> None:
-    for attr in node.attribute:
-        if attr.name == "group" and attr.i > 1 and attr.i == shapes[node.input[0]][1]:
-            attr.i = len(layout(node.input[0], 1).source)
+    def rewrite(self, node: onnx.NodeProto) -> None:
+        rewrite = getattr(self, f"_{node.op_type.lower()}", None)
+        if rewrite is not None:
+            rewrite(node)
 
+    def _numbers(self, node: onnx.NodeProto, name: str, index: int) -> tuple[Array, Callable[[Array], None]]:
+        """Return a list of numbers, an attribute or a constant input, and what stores a new one."""
+        attr = next((a for a in node.attribute if a.name == name), None)
+        if attr is not None:
+            return np.array(attr.ints), lambda new: attr.ints.__setitem__(slice(None), new.tolist())
+        old = self.weights[node.input[index]]
+        return old.copy(), lambda new: self.weights.__setitem__(node.input[index], new.astype(old.dtype))
 
-def _rewrite_target(node: onnx.NodeProto, weights: dict[str, Array], layout: Layout) -> None:
-    target = weights[node.input[1]].copy()
-    for axis, size in enumerate(target.tolist()):
-        if size > 0:
-            target[axis] = len(layout(node.output[0], axis).source)
-    weights[node.input[1]] = target
+    def _conv(self, node: onnx.NodeProto) -> None:
+        for attr in node.attribute:
+            if attr.name == "group" and attr.i > 1 and attr.i == self.shapes[node.input[0]][1]:
+                attr.i = self.width(node.input[0], 1)
 
+    _convtranspose = _conv
 
-def _rewrite_pads(
-    node: onnx.NodeProto, weights: dict[str, Array], shapes: dict[str, tuple[int, ...]], layout: Layout
-) -> None:
-    """Pad the channel axis by as many positions as lie before and behind the input after the widening."""
-    rank, channels = len(shapes[node.input[0]]), 1
-    attr = next((a for a in node.attribute if a.name == "pads"), None)
-    pads = np.array(attr.ints) if attr is not None else weights[node.input[1]].copy()
-    padded = (weights[node.input[3]] % rank).tolist() if len(node.input) > 3 else list(range(rank))
-    if channels not in padded:
-        return
-    begin, end = padded.index(channels), padded.index(channels) + len(padded)
-    before, inside = int(pads[begin]), shapes[node.input[0]][channels]
-    source = layout(node.output[0], channels).source
-    pads[begin], pads[end] = (source < before).sum(), (source >= before + inside).sum()
-    if attr is not None:
-        attr.ints[:] = pads.tolist()
-    else:
-        weights[node.input[1]] = pads
+    def _reshape(self, node: onnx.NodeProto) -> None:
+        target, store = self._numbers(node, "shape", 1)
+        new = [self.width(node.output[0], i) if size > 0 else size for i, size in enumerate(target.tolist())]
+        store(np.array(new))
+
+    def _expand(self, node: onnx.NodeProto) -> None:
+        target, store = self._numbers(node, "shape", 1)
+        new = [self.width(node.output[0], i) if size > 1 else size for i, size in enumerate(target.tolist())]
+        store(np.array(new))
+
+    def _resize(self, node: onnx.NodeProto) -> None:
+        if len(node.input) > 3:
+            sizes, store = self._numbers(node, "sizes", 3)
+            store(np.array([sizes[0], self.width(node.output[0], 1), *sizes[2:]]))
+
+    def _split(self, node: onnx.NodeProto) -> None:
+        (axis,) = [a.i for a in node.attribute if a.name == "axis"]
+        _, store = self._numbers(node, "split", 1)
+        store(np.array([self.width(y, axis) for y in node.output]))
+
+    def _slice(self, node: onnx.NodeProto) -> None:
+        """Bounds count the positions in front of them."""
+        x = node.input[0]
+        axes, _ = self._numbers(node, "axes", 3)
+        for name, index in (("starts", 1), ("ends", 2)):
+            bounds, store = self._numbers(node, name, index)
+            for i, axis in enumerate(axes.tolist()):
+                first = slice(int(bounds[i]), None).indices(self.shapes[x][axis])[0]
+                bounds[i] = (self.layout(x, axis).source < first).sum()
+            store(bounds)
+
+    def _gather(self, node: onnx.NodeProto) -> None:
+        """Every index names the place of the channel that the result has there."""
+        if node.input[1] not in self.weights or self.weights[node.input[1]].ndim != 1:
+            return
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        old, store = self._numbers(node, "indices", 1)
+        data, result = self.layout(node.input[0], axis), self.layout(node.output[0], axis)
+        place = {
+            (g, unit, position): i
+            for i, (position, g, unit) in enumerate(zip(data.source, data.group, data.unit, strict=True))
+        }
+        chosen = old[result.source] % self.shapes[node.input[0]][axis]
+        keys = zip(result.group, result.unit, chosen, strict=True)
+        store(np.array([place[g, unit, position] for g, unit, position in keys]))
+
+    def _lstm(self, node: onnx.NodeProto) -> None:
+        for attr in node.attribute:
+            if attr.name == "hidden_size":
+                attr.i = self.width(node.output[0], -1)
+
+    _gru = _rnn = _lstm
+
+    def _pad(self, node: onnx.NodeProto) -> None:
+        """Pad the channel axis by as many positions as lie before and behind the input after the widening."""
+        rank, channels = len(self.shapes[node.input[0]]), 1
+        pads, store = self._numbers(node, "pads", 1)
+        padded = (self.weights[node.input[3]] % rank).tolist() if len(node.input) > 3 else list(range(rank))
+        if channels in padded:
+            begin, end = padded.index(channels), padded.index(channels) + len(padded)
+            before, inside = int(pads[begin]), self.shapes[node.input[0]][channels]
+            source = self.layout(node.output[0], channels).source
+            pads[begin], pads[end] = (source < before).sum(), (source >= before + inside).sum()
+            store(pads)
 
 
 def relative_difference(reference: list[Array], outputs: list[Array]) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.graph.view import GraphView, attr_int
 
 
@@ -13,7 +14,7 @@ def count_macs(view: GraphView) -> int | None:
     """
     total = 0
     for node in view.nodes:
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        if node.op_type in LINEAR_OPS:
             macs = _node_macs(view, node)
             if macs is None:
                 return None
@@ -29,9 +30,9 @@ def _node_macs(view: GraphView, node: NodeProto) -> int | None:
     if node.op_type == "ConvTranspose":  # every input element meets the filters of its channel
         per_element = int(np.prod([d or 1 for d in w[1:]], dtype=np.int64))
         return _elements(x, per_element)
-    if node.op_type == "Conv":
+    if node.op_type in ("Conv", "FusedConv"):
         return _elements(y, int(np.prod([d or 1 for d in w[1:]], dtype=np.int64)))
-    inner = x[0] if node.op_type == "Gemm" and attr_int(node, "transA", 0) else x[-1]
+    inner = x[0] if node.op_type in ("Gemm", "FusedGemm") and attr_int(node, "transA", 0) else x[-1]
     return None if inner is None else _elements(y, inner)
 
 

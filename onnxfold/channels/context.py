@@ -141,7 +141,7 @@ class NodeContext:
         """Declare that a weight axis holds entries of the positions of `channels`, one to one unless told."""
         if role is Role.PRODUCER:
             self._live.add(channels)
-        self.declarations.append(Use(weight, role, self.key))
+        self.declarations.append(Use(weight, role, self.key, channels))
         self.link(weight, channels, weight_positions, channel_positions)
 
     def block(self, axis: Axis, reason: str) -> None:

@@ -65,6 +65,7 @@ class Use:
     axis: Axis
     role: Role
     node: str  #: first output of the node, which names it uniquely
+    channels: Axis  #: the axis of the activation (or result) that the entries belong to
 
 
 @dataclass(frozen=True)

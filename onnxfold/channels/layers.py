@@ -12,7 +12,10 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.graph.view import GraphView, attr_float
 
-LINEAR_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+#: Linear operators with an activation inside, as onnxruntime's optimiser writes them.
+FUSED_OPS = frozenset({"FusedConv", "FusedGemm", "FusedMatMul"})
+
+LINEAR_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"}) | FUSED_OPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +60,11 @@ def _layer(view: GraphView, group: FoldGroup, node: NodeProto, rows: Member) -> 
     biases = {use.node: m for m in group.with_role(Role.BIAS) for use in m.uses}
     output, bias = node.output[0], biases.get(node.output[0])
     exclusive = len(rows.uses) == 1 and len(view.consumers(rows.axis.tensor)) == 1
-    if bias is None and node.op_type != "Conv" and _only_reader(view, output) is not None:
+    if bias is None and node.op_type not in ("Conv", "FusedConv") and _only_reader(view, output) is not None:
         reader = _only_reader(view, output)
         if reader is not None and reader.op_type == "Add" and reader.output[0] in biases:
             bias, output = biases[reader.output[0]], reader.output[0]
-    exclusive = exclusive and _has_plain_bias(view, node, rows, bias)
+    exclusive = exclusive and node.op_type not in FUSED_OPS and _has_plain_bias(view, node, rows, bias)
     reader = _only_reader(view, output)
     return Layer(node, rows, bias, output, reader if exclusive and _normalizes(group, reader, rows) else None)
 

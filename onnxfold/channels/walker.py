@@ -237,7 +237,13 @@ def _refusals(
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
             shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
-            if node is not None and node.op_type in LINEAR_OPS and len(shape) > 1 and d.axis.axis < 2 and shape[d.axis.axis] > 1:
+            if (
+                node is not None
+                and node.op_type in LINEAR_OPS
+                and len(shape) > 1
+                and d.axis.axis < 2
+                and shape[d.axis.axis] > 1
+            ):
                 found.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason), 1.0))
     return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))
 

@@ -73,7 +73,7 @@ def _project(
     scales: list[list[Vector]] = [[] for _ in groups]
     for tensor, found in where.items():
         values = view.weight(tensor)
-        tolerance = _EPSILONS * float(ml_dtypes.finfo(values.dtype).eps)  # type: ignore[no-untyped-call]
+        tolerance = _EPSILONS * _epsilon(values.dtype)
         for g, member in found:
             if member.role is Role.CONSUMER:
                 continue
@@ -160,3 +160,9 @@ def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
         fresh[order] = np.cumsum(cut)
         labels = fresh
     return renumber(labels)[0]
+
+
+def _epsilon(dtype: np.dtype[np.generic]) -> float:
+    """Return a type's relative spacing; integers and booleans are not rounded, only their float64 sums are."""
+    rounded = dtype if dtype.kind not in "biu" else np.dtype(np.float64)
+    return float(ml_dtypes.finfo(rounded).eps)  # type: ignore[no-untyped-call]

@@ -7,6 +7,9 @@ from onnxfold.graph.tensors import Array
 
 Index = npt.NDArray[np.int64]
 
+#: Positions of units, the units whose places are kept, and the matrix that maps old entries to new ones.
+Fold = tuple[Index, Index, npt.NDArray[np.float64]]
+
 
 def working_type(values: Array) -> np.dtype[np.floating]:
     """Return the type arithmetic happens in: float64 for double weights, else float32."""
@@ -70,9 +73,7 @@ def scale_rows(values: Array, axis: int, blocks: int, positions: Index, factor: 
     return put_rows(values, axis, blocks, positions, rows * factor[:, None, None].astype(rows.dtype))
 
 
-def merge_axis(
-    values: Array, axis: int, blocks: int, folds: list[tuple[Index, Index, npt.NDArray[np.float64]]]
-) -> Array:
+def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Array:
     """Replace groups of entries along an axis by linear combinations of them.
 
     Parameters

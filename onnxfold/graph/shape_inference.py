@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
 
@@ -11,6 +11,21 @@ Shape = tuple[int | None, ...]
 
 #: Element type, dimensions, and the symbol of each dimension ('' where it has none).
 TensorType = tuple[int, Shape, tuple[str, ...]]
+
+#: What onnxruntime's optimiser writes, and the operator (with its number of inputs) whose result has the same shape:
+#: onnx knows no shapes of foreign operators.
+_SHAPED_AS = {
+    "BiasGelu": ("Identity", 1),
+    "FastGelu": ("Identity", 1),
+    "FusedConv": ("Conv", 3),
+    "FusedGemm": ("Gemm", 3),
+    "FusedMatMul": ("MatMul", 2),
+    "Gelu": ("Identity", 1),
+    "QuickGelu": ("Identity", 1),
+    "SimplifiedLayerNormalization": ("Identity", 1),
+    "SkipLayerNormalization": ("Identity", 1),
+    "SkipSimplifiedLayerNormalization": ("Identity", 1),
+}
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -45,6 +60,9 @@ def infer_types(
     for output in work.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
+    for node in work.graph.node:
+        if node.domain == "com.microsoft" and node.op_type in _SHAPED_AS:
+            _stand_in(node)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
     for info in work.graph.input:
@@ -59,6 +77,20 @@ def infer_types(
             inferred = work
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     return {info.name: _read(info) for info in infos if _has_shape(info)}
+
+
+def _stand_in(node: NodeProto) -> None:
+    """Turn a foreign operator into the standard one that has the same result shape."""
+    if any(a.name.startswith("trans") and a.i for a in node.attribute) and node.op_type == "FusedMatMul":
+        return
+    node.op_type, inputs = _SHAPED_AS[node.op_type]
+    node.domain = ""
+    del node.input[inputs:]
+    del node.output[1:]
+    known = onnx.defs.get_schema(node.op_type).attributes
+    kept = [a for a in node.attribute if a.name in known]
+    del node.attribute[:]
+    node.attribute.extend(kept)
 
 
 def _light(name: str, value: LazyTensor | Array) -> TensorProto:

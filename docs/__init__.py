@@ -1,0 +1,1 @@
+"""Documentation; the reference pages are written by :mod:`docs.generate`."""

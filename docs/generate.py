@@ -1,0 +1,130 @@
+"""Write the reference pages that are taken from the code: ``python -m docs.generate``.
+
+``docs/operators.md`` comes from the registry of channel rules, ``docs/cli.md`` from the command line's help texts.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from onnxfold.channels.registry import ChannelRule, channel_rule, registered
+from onnxfold.cli import cli
+from onnxfold.graph.load import MIN_OPSET
+
+FOLDER = Path(__file__).resolve().parent
+
+_HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
+_HELP_COLUMNS = 100
+_COMMANDS = ("fold", "inspect", "compare", "demo")
+
+Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]
+
+
+def main() -> None:
+    """Rewrite the generated pages."""
+    for name, text in (("operators.md", render_operators()), ("cli.md", render_cli())):
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def render_operators() -> str:
+    """Return ``docs/operators.md``: one row per channel rule, operators that share a rule in one row."""
+    rows: Rows = {}
+    for domain, rule in registered():
+        rows.setdefault((domain, rule.since, rule.declare), []).append(rule)
+    operators = {(domain, rule.op_type) for domain, rule in registered()}
+    table = "".join(_row(domain, since, rules) for (domain, since, _), rules in rows.items())
+    return (
+        f"{_HEADER}# Supported operators\n\n"
+        f"Channel rules exist for {len(operators)} operators; an operator without a rule blocks the axes it touches. "
+        f"Models of opset {MIN_OPSET} or newer are read.\n\n"
+        "- **since**: operator set from which the rule holds, until a newer row of the same operator takes over.\n"
+        "- **channels**: what the rule says about the node; the rule's own docstring.\n"
+        "- **other axes stay because**: the reason reported for axes that the rule leaves out; empty where it leaves "
+        "out none that could be folded.\n"
+        "- **an axis or the node stays if**: further reasons that the rule may give. Any node also stays whole if the "
+        "rank of a tensor it needs is unknown, and an axis stays if it is linked to one of unknown width.\n\n"
+        "| operator | since | channels | other axes stay because | an axis or the node stays if |\n"
+        f"|---|---|---|---|---|\n{table}"
+    )
+
+
+def render_cli() -> str:
+    """Return ``docs/cli.md``: the help text of every command."""
+    parts = [_HEADER, "# Command line\n", _help(cli, "onnxfold")]
+    for name in _COMMANDS:
+        parts += [f"\n## onnxfold {name}\n", _help(cli.commands[name], f"onnxfold {name}")]
+    return "".join(parts)
+
+
+def stated_reasons(function: Callable[..., object]) -> list[str]:
+    """Return the reasons for leaving an axis or a node alone that a rule's source holds, its helpers' included.
+
+    Parameters
+    ----------
+    function : callable
+        The function that a rule declares with.
+
+    Returns
+    -------
+    list of str
+        In the order of the source, each once; values that are only known at run time are written as an ellipsis.
+    """
+    found: dict[str, None] = {}
+    functions = [function]
+    for current in functions:  # grows while it is read
+        for call in _calls(current):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if name == "CannotDeclareError":
+                found[_text(call.args[0], current)] = None
+            elif name == "block":
+                found[_text(call.args[1], current)] = None
+            elif name == "constant_ints":
+                found[f"its {_text(call.args[1], current)} is computed at run time"] = None
+            elif isinstance(call.func, ast.Name):
+                helper = inspect.unwrap(current).__globals__.get(name)
+                if inspect.isfunction(helper) and ".rules." in helper.__module__ and helper not in functions:
+                    functions.append(helper)
+    return list(found)
+
+
+def _calls(function: Callable[..., object]) -> Iterator[ast.Call]:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    yield from sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+
+
+def _text(node: ast.expr, function: Callable[..., object]) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part, function) for part in node.values)
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.Name):
+        return str(inspect.unwrap(function).__globals__.get(node.id, "…"))
+    return "…"
+
+
+def _row(domain: str, since: int, rules: list[ChannelRule]) -> str:
+    prefix = f"{domain}." if domain else ""
+    first = rules[0]
+    mixes = "" if first.mixes == inspect.signature(channel_rule).parameters["mixes"].default else first.mixes
+    cells = (
+        ", ".join(f"`{prefix}{rule.op_type}`" for rule in rules),
+        str(since),
+        " ".join((inspect.getdoc(first.declare) or "").split()),
+        mixes,
+        "<br>".join(stated_reasons(first.declare)),
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _help(command: click.Command, name: str) -> str:
+    context = click.Context(command, info_name=name, terminal_width=_HELP_COLUMNS, help_option_names=["-h", "--help"])
+    return f"\n```text\n{command.get_help(context)}\n```\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""One axis of an activation before and after a fold, all of its groups taken together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Axis, Positions
+from onnxfold.cluster.plan import FoldPlan
+
+Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisMap:
+    """The units of an axis: those of every folded group, and single positions that no fold touches.
+
+    Parameters
+    ----------
+    positions : ndarray of shape (n_units, r)
+        Places of each unit before the fold.
+    folded_positions : ndarray of shape (k_units, r)
+        Places after the fold.
+    representatives : ndarray of shape (k_units,)
+        The unit whose place each folded unit has.
+    encode : ndarray of shape (k_units, n_units)
+        P, block diagonal over groups, identity for untouched positions.
+    decode : ndarray of shape (n_units, k_units)
+        Q, likewise.
+    """
+
+    positions: Positions
+    folded_positions: Positions
+    representatives: Positions
+    encode: Matrix
+    decode: Matrix
+
+
+def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
+    """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
+    found = [(g.tensors[axis], p) for g, p in plan if axis in g.tensors]
+    if not found:
+        places = np.arange(width)[:, None]
+        return AxisMap(places, places, np.arange(width), np.eye(width), np.eye(width))
+    repeats = {where.shape[1] for where, _ in found}
+    covered = np.concatenate([where.reshape(-1) for where, _ in found])
+    rest = np.setdiff1d(np.arange(width), covered)
+    if len(repeats) > 1 or (len(rest) and repeats != {1}):
+        return None
+    tables = [where for where, _ in found] + ([rest[:, None]] if len(rest) else [])
+    sizes = [(p.size, p.clusters) for _, p in found] + ([(len(rest), len(rest))] if len(rest) else [])
+    n, k = (sum(column) for column in zip(*sizes, strict=True))
+    encode, decode, representatives = np.zeros((k, n)), np.zeros((n, k)), []
+    row = column = 0
+    for i, (units, clusters) in enumerate(sizes):
+        partition = found[i][1] if i < len(found) else None
+        block = slice(row, row + units), slice(column, column + clusters)
+        decode[block] = partition.decode if partition else np.eye(units)
+        encode[block[::-1]] = partition.encode if partition else np.eye(units)
+        representatives.append(row + (partition.representatives if partition else np.arange(units)))
+        row, column = row + units, column + clusters
+    positions, kept = np.concatenate(tables), np.concatenate(representatives)
+    place = np.full(width, -1)
+    order = np.sort(positions[kept].reshape(-1))
+    place[order] = np.arange(len(order))
+    return AxisMap(positions, place[positions[kept]], kept, encode, decode)
