@@ -30,11 +30,9 @@ from onnxfold.passes.methods import Method, find_method
 from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate
-from onnxfold.passes.repair_least_squares import RepairLeastSquares
 from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FoldReport, GroupRecord, ModelSize, PassRecord
-from onnxfold.statistics.synthetic import synthetic_inputs
 
 _PROVENANCE = "onnxfold"
 
@@ -135,7 +133,7 @@ def fold(
         with_deviation=not method.normalize_rows,
         progress=tell,
     )
-    records += Pipeline(_passes(method, original, plan, analysis, config.seed, tell), tell)(view).records
+    records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
     after = model_size(view)
 
     report = _report(config, before, after, analysis, widths, duplicates, records)
@@ -149,16 +147,9 @@ def fold(
     return FoldResult(view, report, external_data=config.save_as_external_data)
 
 
-def _passes(
-    method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis, seed: int, tell: Progress
-) -> tuple[Pass, ...]:
+def _passes(method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis) -> tuple[Pass, ...]:
     merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects)),)
-    repair: tuple[Pass, ...] = ()
-    if method.repair == "approximate":
-        repair = (RepairApproximate(original, plan),)
-    elif method.repair == "least-squares":
-        matched = any(node.op_type == "BatchNormalization" for node in original.nodes)
-        repair = (RepairLeastSquares(original, plan, synthetic_inputs(original, seed=seed), matched, tell),)
+    repair: tuple[Pass, ...] = (RepairApproximate(original, plan),) if method.repair == "approximate" else ()
     return merge + repair + CLEAN_UP.passes
 
 

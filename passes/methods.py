@@ -15,7 +15,7 @@ class Method:
         Name on the command line.
     normalize_rows : bool
         Merge rows divided by the standard deviation of their BatchNormalization, not raw ones.
-    repair : {'none', 'approximate', 'least-squares'}
+    repair : {'none', 'approximate'}
         What is done about the activation statistics after the merge.
     summary : str
         One line for the help text.
@@ -31,12 +31,13 @@ METHODS = {
     m.name: m
     for m in (
         Method("fold-ar", True, "approximate", "k-means, mean, approximate repair from the weights (no data)"),
-        Method(
-            "fold-ls", True, "least-squares", "k-means, mean, least-squares compensation on synthetic inputs (no data)"
-        ),
         Method("fold-naive", False, "none", "k-means, mean, no repair"),
     )
 }
+
+
+#: Compositions whose parts exist (:mod:`onnxfold.passes.repair_least_squares`) but that are no user's choice yet.
+_PLANNED = {"fold-ls": "least-squares compensation"}
 
 
 def find_method(name: str) -> Method:
@@ -49,4 +50,6 @@ def find_method(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
+    if name in _PLANNED:
+        raise ConfigError(f"method '{name}' ({_PLANNED[name]}) is not part of this version yet: use fold-ar")
     raise ConfigError(f"method '{name}' is unknown: choose one of {', '.join(METHODS)}")

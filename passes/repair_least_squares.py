@@ -1,9 +1,9 @@
 r"""Least-squares compensation: original and folded network run side by side on inputs that need not be real.
 
-Walk both networks once, in topological order. At every consumer of folded channels, replace the plain column sum W U by W B
-(:mod:`onnxfold.passes.least_squares`). Behind every layer whose rows were merged, restore what
-averaging took from the activations: each merged channel gets the mean and the standard deviation that its members have on
-average on the same inputs. With a BatchNormalization that is done in its statistics, without one in the rows
+Walk both networks once, in topological order. At every consumer of folded channels, replace the plain column sum W U
+by W B (:mod:`onnxfold.passes.least_squares`). Behind every layer whose rows were merged, restore what
+averaging took from the activations: each merged channel gets the mean and the standard deviation that its
+members have on average on the same inputs. With a BatchNormalization that is done in its statistics, without one in the rows
 and the bias.
 
 **Matched reference.** Synthetic inputs have the wrong statistics. With `match_batch_norm` the original runs with every
@@ -12,7 +12,9 @@ correlations come from the inputs. While the walk goes on the folded network run
 statistics too; what is stored translates them back by the ratios that the original shows,
 
     var'  = var_synthetic(folded)  * geometric mean over members of var_running / var_synthetic
-    mean' = mean_synthetic(folded) + mean over members of (mu_running - mu_synthetic) / sigma_running, in units of sigma_running.
+    mean' = mean_synthetic(folded) + mean over members of (mu_running - mu_synthetic) / sigma_running,
+
+the latter in units of sigma_running.
 """
 
 from dataclasses import dataclass, field
@@ -192,18 +194,16 @@ class _Walk:
         place = np.argsort(mapped.folded_positions[:, 0])
         if self.repair.match_batch_norm:
             floor = _DEAD * np.median(var / sigma_run**2) * sigma_run**2
-            ratio = sigma_run**2 / np.maximum(var, np.maximum(floor, np.finfo(np.float32).tiny))
+            ratio = sigma_run**2 / np.maximum(np.maximum(var, floor), np.finfo(np.float32).tiny)
             shift = (mean_run[order] - mu) / sigma_run
             walk_var, walk_mean = folded.variance, folded.mean
             stored_var = walk_var * np.exp(mapped.encode @ np.log(ratio))[place]
             stored_mean = walk_mean + ((mapped.encode @ shift) * (mapped.encode @ sigma_run))[place]
-            self.reference.run(
-                before,
-                {
-                    before.input[3]: _like(reference.mean, mean_run),
-                    before.input[4]: reference.variance.astype(np.float32),
-                },
-            )
+            own = {
+                before.input[3]: _like(reference.mean, mean_run),
+                before.input[4]: _like(reference.variance, mean_run),
+            }
+            self.reference.run(before, own)
         else:
             normal_mean = (mapped.encode @ ((mu - mean_run[order]) / sigma_run))[place]
             normal_dev = (mapped.encode @ (np.sqrt(var) / sigma_run))[place]
@@ -215,9 +215,8 @@ class _Walk:
             walk_mean = folded.mean - normal_mean * deviation
             stored_var, stored_mean = walk_var, walk_mean
             self.reference.run(before)
-        self.folded.run(
-            after, {after.input[3]: _like(walk_mean, mean_run), after.input[4]: walk_var.astype(np.float32)}
-        )
+        own = {after.input[3]: _like(walk_mean, mean_run), after.input[4]: _like(walk_var, mean_run)}
+        self.folded.run(after, own)
         self.stored[after.input[3]] = stored_mean
         self.stored[after.input[4]] = np.maximum(stored_var, 0.0)
 
@@ -240,7 +239,7 @@ class _Walk:
         gain = np.ones(len(mean))
         if is_folded:
             now = np.sqrt(folded.variance)
-            alive = now > _DEAD * max(float(np.median(now)), np.finfo(np.float32).tiny)
+            alive = now > np.maximum(_DEAD * np.median(now), np.finfo(np.float32).tiny)
             gain = np.where(alive, np.clip(deviation / np.where(alive, now, 1.0), 1 / _MAX_GAIN, _MAX_GAIN), 1.0)
         shift = mean - gain * folded.mean
         if self.apply(layer, before, after, gain, shift):

@@ -69,6 +69,7 @@ class YoloV8(nn.Module):
         self.box = nn.ModuleList(self._tower(c, 2 * w, 4 * bins) for c in widths)
         self.score = nn.ModuleList(self._tower(c, 2 * w, classes) for c in widths)
         self.expectation = nn.Conv2d(bins, 1, 1, bias=False).requires_grad_(False)
+        self.expectation.weight.copy_(torch.arange(bins, dtype=torch.float32).view(1, bins, 1, 1))
 
     @staticmethod
     def _tower(inputs: int, inner: int, outputs: int) -> nn.Module:

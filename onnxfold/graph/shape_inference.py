@@ -12,8 +12,8 @@ Shape = tuple[int | None, ...]
 #: Element type, dimensions, and the symbol of each dimension ('' where it has none).
 TensorType = tuple[int, Shape, tuple[str, ...]]
 
-#: What onnxruntime's optimiser writes, and the operator (with its number of inputs) whose result has the same shape:
-#: onnx knows no shapes of foreign operators.
+#: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
+#: follow), and the operator, with its number of inputs, whose result has the same shape.
 _SHAPED_AS = {
     "BiasGelu": ("Identity", 1),
     "FastGelu": ("Identity", 1),
@@ -21,11 +21,14 @@ _SHAPED_AS = {
     "FusedGemm": ("Gemm", 3),
     "FusedMatMul": ("MatMul", 2),
     "Gelu": ("Identity", 1),
+    "GroupNormalization": ("Identity", 1),
     "QuickGelu": ("Identity", 1),
     "SimplifiedLayerNormalization": ("Identity", 1),
     "SkipLayerNormalization": ("Identity", 1),
     "SkipSimplifiedLayerNormalization": ("Identity", 1),
 }
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -55,13 +58,12 @@ def infer_types(
     """
     work = ModelProto()
     work.CopyFrom(model)
-    # Stored value_info may be stale (it describes the network before an edit) or simply wrong.
-    del work.graph.value_info[:]
+    _drop_inferable(work)
     for output in work.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     for node in work.graph.node:
-        if node.domain == "com.microsoft" and node.op_type in _SHAPED_AS:
+        if node.domain in _DOMAINS and node.op_type in _SHAPED_AS:
             _stand_in(node)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
@@ -79,8 +81,17 @@ def infer_types(
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
 
+def _drop_inferable(model: ModelProto) -> None:
+    """Drop value_info, which may be stale or simply wrong; of foreign operators' results it is all there is."""
+    known = (*_DOMAINS[:2], *(f.domain for f in model.functions))
+    foreign = {o for node in model.graph.node if node.domain not in known for o in node.output}
+    kept = [info for info in model.graph.value_info if info.name in foreign]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+
+
 def _stand_in(node: NodeProto) -> None:
-    """Turn a foreign operator into the standard one that has the same result shape."""
+    """Turn an operator into the one that has the same result shape."""
     if any(a.name.startswith("trans") and a.i for a in node.attribute) and node.op_type == "FusedMatMul":
         return
     node.op_type, inputs = _SHAPED_AS[node.op_type]

@@ -1,7 +1,7 @@
 """Dead leaves: random images with the edges and the scale invariance of natural ones.
 
-An image is covered, front to back, by overlapping discs and boxes of random colour whose radii follow a power law, as in
-"Learning to See by Looking at Noise", arXiv 2106.05963. Fewer and larger shapes work better for
+An image is covered, front to back, by overlapping discs and boxes of random colour whose radii follow a power law, as
+in "Learning to See by Looking at Noise", arXiv 2106.05963. Fewer and larger shapes work better for
 folding than many small ones.
 """
 

@@ -23,8 +23,8 @@ _IMAGE_CHANNELS = (1, 3, 4)
 def synthetic_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves") -> Batches:
     """Return batches of inputs for every input of a model.
 
-    Images (rank 4) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids
-    below the length of the table that they look up. Everything is standardised.
+    Images (rank 4) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer
+    inputs are ids below the length of the table that they look up. Everything is standardised.
 
     Parameters
     ----------
@@ -72,7 +72,9 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
     spectrum = np.fft.rfft(random.standard_normal(shape), axis=-1)
     spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1.0))
     signal: npt.NDArray[np.float64] = np.fft.irfft(spectrum, shape[-1], axis=-1)
-    return (signal - signal.mean()) / max(float(signal.std()), 1e-12)
+    signal -= signal.mean()
+    signal /= max(float(signal.std()), 1e-12)
+    return signal
 
 
 def _vocabulary(view: GraphView, name: str) -> int:
