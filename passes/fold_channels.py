@@ -13,6 +13,7 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
+from onnxfold.graph.shape_inference import drop_inferable
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -52,7 +53,7 @@ class FoldChannels(Pass):
         for select in self.selects:
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
                 self._renumber(view, by_output[select.node], select)
-        del view.graph.value_info[:]
+        drop_inferable(view.model)
         view.touch()
         return PassResult(modified=bool(tensors))
 

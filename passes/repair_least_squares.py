@@ -3,8 +3,8 @@ r"""Least-squares compensation: original and folded network run side by side on 
 Walk both networks once, in topological order. At every consumer of folded channels, replace the plain column sum W U
 by W B (:mod:`onnxfold.passes.least_squares`). Behind every layer whose rows were merged, restore what
 averaging took from the activations: each merged channel gets the mean and the standard deviation that its
-members have on average on the same inputs. With a BatchNormalization that is done in its statistics, without one in the rows
-and the bias.
+members have on average on the same inputs. With a BatchNormalization that is done in its statistics, without
+one in the rows and the bias.
 
 **Matched reference.** Synthetic inputs have the wrong statistics. With `match_batch_norm` the original runs with every
 BatchNormalization in batch mode, so that each channel has its true mean beta and variance gamma^2 and only the

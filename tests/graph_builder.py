@@ -222,9 +222,10 @@ class GraphBuilder:
         def info(name: str) -> onnx.ValueInfoProto:
             return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", *self.shapes[name]])
 
-        graph = helper.make_graph(
-            self.nodes, self.name, [info("x")], [info(name) for name in self.outputs], self.initializers
-        )
+        # onnx cannot infer the shapes of operators of other domains.
+        foreign = [info(o) for n in self.nodes if n.domain for o in n.output if o in self.shapes]
+        outputs = [info(name) for name in self.outputs]
+        graph = helper.make_graph(self.nodes, self.name, [info("x")], outputs, self.initializers, value_info=foreign)
         used = {node.domain for node in self.nodes}
         opsets = [helper.make_opsetid("", self.opset)]
         opsets += [helper.make_opsetid(name, version) for name, version in self.domains.items() if name in used]

@@ -74,11 +74,11 @@ def widen(
     wide = [_draw_units(group, factor, rng) for group in groups]
     result = onnx.ModelProto()
     result.CopyFrom(model)
-    del result.graph.value_info[:]
     weights = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
     counts = _Counts(result, groups, wide, weights)
     for node in result.graph.node:
         counts.rewrite(node)
+    del result.graph.value_info[:]
 
     for name in dict.fromkeys(m.axis.tensor for g in groups for m in g.members):
         axes: dict[tuple[int, int], Role] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import Residual, conv_bn
 
@@ -30,8 +30,8 @@ class M5Original(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return log probabilities (N, 1, classes)."""
         x = self.features(x)
-        x = F.avg_pool1d(x, x.shape[-1]).permute(0, 2, 1)
-        return F.log_softmax(self.head(x), dim=2)
+        x = functional.avg_pool1d(x, x.shape[-1]).permute(0, 2, 1)
+        return functional.log_softmax(self.head(x), dim=2)
 
 
 def ds_cnn(width: int = 16, classes: int = 12) -> nn.Module:
@@ -72,7 +72,7 @@ class TcnBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch."""
-        return F.relu(self.body(x) + (x if self.shortcut is None else self.shortcut(x)))
+        return functional.relu(self.body(x) + (x if self.shortcut is None else self.shortcut(x)))
 
 
 class Tcn(nn.Module):
@@ -100,7 +100,7 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Pad and convolve."""
-        out: Tensor = self.conv(F.pad(x, (self.pad, 0)))
+        out: Tensor = self.conv(functional.pad(x, (self.pad, 0)))
         return out
 
 

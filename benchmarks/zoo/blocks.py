@@ -50,9 +50,7 @@ class Residual(nn.Module):
 class SqueezeExcite(nn.Module):
     """Squeeze-and-excitation with 1x1 convolutions, as in EfficientNet, MobileNetV3 and RegNetY."""
 
-    def __init__(
-        self, channels: int, squeeze: int, act: Activation = nn.ReLU, gate: Activation = nn.Sigmoid
-    ) -> None:
+    def __init__(self, channels: int, squeeze: int, act: Activation = nn.ReLU, gate: Activation = nn.Sigmoid) -> None:
         super().__init__()
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.reduce = nn.Conv2d(channels, squeeze, 1)

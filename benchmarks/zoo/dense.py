@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import Branches, classifier, conv_bn
 
@@ -21,8 +21,8 @@ class DenseLayer(nn.Module):
 
     def forward(self, features: list[Tensor]) -> Tensor:
         """Return the new features."""
-        squeezed = self.conv1(F.relu(self.norm1(torch.cat(features, 1))))
-        out: Tensor = self.conv2(F.relu(self.norm2(squeezed)))
+        squeezed = self.conv1(functional.relu(self.norm1(torch.cat(features, 1))))
+        out: Tensor = self.conv2(functional.relu(self.norm2(squeezed)))
         return out
 
 
@@ -91,9 +91,7 @@ def _inception_a(inputs: int, w: int) -> nn.Module:
 def _inception_b(inputs: int, w: int) -> nn.Module:
     conv = nn.Sequential(nn.Conv2d(inputs, 12 * w, 3, 2, bias=False), nn.BatchNorm2d(12 * w), nn.ReLU())
     last = nn.Sequential(nn.Conv2d(6 * w, 6 * w, 3, 2, bias=False), nn.BatchNorm2d(6 * w), nn.ReLU())
-    return Branches(
-        conv, nn.Sequential(conv_bn(inputs, 4 * w, 1), conv_bn(4 * w, 6 * w, 3), last), nn.MaxPool2d(3, 2)
-    )
+    return Branches(conv, nn.Sequential(conv_bn(inputs, 4 * w, 1), conv_bn(4 * w, 6 * w, 3), last), nn.MaxPool2d(3, 2))
 
 
 def _inception_c(inputs: int, w: int) -> nn.Module:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import Branches, Residual, conv_bn
 
@@ -35,7 +35,7 @@ class UNet(nn.Module):
         """Segment."""
         skips = []
         for index, block in enumerate(self.down):
-            x = block(F.max_pool2d(x, 2) if index else x)
+            x = block(functional.max_pool2d(x, 2) if index else x)
             skips.append(x)
         for up, merge, skip in zip(self.up, self.merge, reversed(skips[:-1]), strict=True):
             x = merge(torch.cat([skip, up(x)], 1))
@@ -71,7 +71,7 @@ class Fpn(nn.Module):
         outputs: list[Tensor] = []
         for feature, lateral, smooth in zip(features[::-1], self.lateral[::-1], self.smooth[::-1], strict=True):
             here = lateral(feature)
-            top = here if top is None else here + F.interpolate(top, scale_factor=2.0, mode="nearest")
+            top = here if top is None else here + functional.interpolate(top, scale_factor=2.0, mode="nearest")
             outputs.insert(0, smooth(top))
         return tuple(outputs)
 
@@ -110,7 +110,7 @@ class ImagePooling(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Interpolate to the input's size."""
-        return F.interpolate(self.conv(x), size=x.shape[-2:], mode="bilinear", align_corners=False)
+        return functional.interpolate(self.conv(x), size=x.shape[-2:], mode="bilinear", align_corners=False)
 
 
 class DeepLab(nn.Module):
@@ -130,7 +130,7 @@ class DeepLab(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Segment at full resolution."""
         out = self.classifier(self.head(self.aspp(self.backbone(x))))
-        return F.interpolate(out, size=x.shape[-2:], mode="bilinear", align_corners=False)
+        return functional.interpolate(out, size=x.shape[-2:], mode="bilinear", align_corners=False)
 
 
 class HighResolution(nn.Module):
@@ -153,8 +153,8 @@ class HighResolution(nn.Module):
         b = self.transition(a)
         for high, low, down, up in zip(self.high, self.low, self.down, self.up, strict=True):
             a, b = high(a), low(b)
-            raised = F.interpolate(up(b), scale_factor=2.0, mode="nearest")
-            a, b = F.relu(a + raised), F.relu(b + down(a))
-        both = torch.cat([a, F.interpolate(b, scale_factor=2.0, mode="bilinear", align_corners=False)], 1)
+            raised = functional.interpolate(up(b), scale_factor=2.0, mode="nearest")
+            a, b = functional.relu(a + raised), functional.relu(b + down(a))
+        both = torch.cat([a, functional.interpolate(b, scale_factor=2.0, mode="bilinear", align_corners=False)], 1)
         out: Tensor = self.head(both)
         return out

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import Residual, conv_bn
 
@@ -118,7 +118,7 @@ class YoloV3(nn.Module):
         """Return one (N, anchors, H, W, fields) tensor per scale."""
         low = self.low(x)
         deep = self.deep(low)
-        up = F.interpolate(self.side(deep), scale_factor=2.0, mode="nearest")
+        up = functional.interpolate(self.side(deep), scale_factor=2.0, mode="nearest")
         fine = self.merge(torch.cat([up, low], 1))
         outputs = []
         for head, feature in zip(self.heads, (deep, fine), strict=True):
@@ -154,4 +154,4 @@ class Ssd(nn.Module):
             x = stage(x)
             boxes.append(box(x).permute(0, 2, 3, 1).reshape(x.shape[0], -1, 4))
             scores.append(score(x).permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.classes))
-        return torch.cat(boxes, 1), F.softmax(torch.cat(scores, 1), -1)
+        return torch.cat(boxes, 1), functional.softmax(torch.cat(scores, 1), -1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import Residual, conv_bn
 
@@ -97,7 +97,7 @@ class Vae(nn.Module):
         """Return reconstruction, mean, log variance. 16 pixels."""
         code = self.encoder(x)
         mean, log_variance = self.mean(code), self.log_variance(code)
-        image = F.relu(self.widen(mean)).view(-1, 2 * self.width, 4, 4)
+        image = functional.relu(self.widen(mean)).view(-1, 2 * self.width, 4, 4)
         return self.decoder(image), mean, log_variance
 
 
@@ -107,10 +107,12 @@ class PixelUnshuffleNet(nn.Module):
     def __init__(self, width: int = 16) -> None:
         super().__init__()
         body = [conv_bn(width, width) for _ in range(3)]
-        self.body = nn.Sequential(nn.Conv2d(5, width, 3, padding=1), nn.ReLU(), *body, nn.Conv2d(width, 4, 3, padding=1))
+        self.body = nn.Sequential(
+            nn.Conv2d(5, width, 3, padding=1), nn.ReLU(), *body, nn.Conv2d(width, 4, 3, padding=1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Denoise, with a noise map as fifth channel."""
-        small = F.pixel_unshuffle(x, 2)
+        small = functional.pixel_unshuffle(x, 2)
         level = torch.full_like(small[:, :1], 0.1)
-        return F.pixel_shuffle(self.body(torch.cat([small, level], 1)), 2)
+        return functional.pixel_shuffle(self.body(torch.cat([small, level], 1)), 2)

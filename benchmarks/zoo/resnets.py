@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import LinearSqueezeExcite, Residual, SqueezeExcite, classifier, conv_bn
 
@@ -40,7 +40,7 @@ class OptionA(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Subsample and pad."""
-        return F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.padding, self.padding))
+        return functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.padding, self.padding))
 
 
 def resnet_option_a(width: int = 8, depth: int = 3) -> nn.Module:
@@ -69,9 +69,9 @@ class PreActBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the branch."""
-        active = F.relu(self.norm1(x))
+        active = functional.relu(self.norm1(x))
         skip = x if self.shortcut is None else self.shortcut(active)
-        out = F.relu(self.norm2(self.conv1(active)))
+        out = functional.relu(self.norm2(self.conv1(active)))
         if self.dropout is not None:
             out = self.dropout(out)
         summed: Tensor = self.conv2(out) + skip
@@ -213,7 +213,7 @@ class Cbam(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply both gates."""
-        mean, peak = F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, 1)
+        mean, peak = functional.adaptive_avg_pool2d(x, 1), functional.adaptive_max_pool2d(x, 1)
         x = x * torch.sigmoid(self.mlp(mean) + self.mlp(peak))
         over = torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)
         return x * torch.sigmoid(self.spatial(over))
@@ -238,7 +238,11 @@ class Eca(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale every channel by a gate that its neighbours take part in."""
-        gate = self.conv(F.adaptive_avg_pool2d(x, 1).squeeze(-1).transpose(-1, -2)).transpose(-1, -2).unsqueeze(-1)
+        gate = (
+            self.conv(functional.adaptive_avg_pool2d(x, 1).squeeze(-1).transpose(-1, -2))
+            .transpose(-1, -2)
+            .unsqueeze(-1)
+        )
         return x * torch.sigmoid(gate).expand_as(x)
 
 
@@ -264,7 +268,7 @@ class RepVggBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Add the branches."""
         out = self.dense(x) + self.point(x)
-        return F.relu(out if self.norm is None else out + self.norm(x))
+        return functional.relu(out if self.norm is None else out + self.norm(x))
 
 
 def repvgg(width: int = 8) -> nn.Module:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import conv_bn
 
@@ -70,6 +70,6 @@ class TextCnn(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Classify."""
         embedded = self.table(tokens).permute(0, 2, 1)
-        pooled = [F.relu(conv(embedded)).max(dim=2)[0] for conv in self.convs]
+        pooled = [functional.relu(conv(embedded)).max(dim=2)[0] for conv in self.convs]
         out: Tensor = self.head(torch.cat(pooled, 1))
         return out

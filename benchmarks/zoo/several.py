@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import conv_bn
 
@@ -36,7 +36,7 @@ class Metric(nn.Module):
 
     def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosine and the first embedding."""
-        left, right = F.normalize(self.trunk(a), dim=1), F.normalize(self.trunk(b), dim=1)
+        left, right = functional.normalize(self.trunk(a), dim=1), functional.normalize(self.trunk(b), dim=1)
         return (left * right).sum(1), left
 
 

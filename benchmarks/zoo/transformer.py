@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.zoo.blocks import conv_bn
 
@@ -44,7 +44,7 @@ class SdpaAttention(nn.Module):
             layer(x).view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         out: Tensor = self.project(mixed.transpose(1, 2).reshape(batch, tokens, width))
         return out
 

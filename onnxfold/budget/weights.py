@@ -29,30 +29,35 @@ class WeightCost:
 
     Parameters
     ----------
-    view : GraphView
-        The normalised graph.
-    groups : sequence of FoldGroup
-        The groups whose widths vary.
+    graphs : sequence of (GraphView, sequence of FoldGroup)
+        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
     """
 
-    def __init__(self, view: GraphView, groups: Sequence[FoldGroup]) -> None:
+    def __init__(self, graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> None:
+        self._fixed = 0
+        self._tensors: list[_Tensor] = []
+        first = 0
+        for view, groups in graphs:
+            self._add(view, groups, first)
+            first += len(groups)
+
+    def _add(self, view: GraphView, groups: Sequence[FoldGroup], first: int) -> None:
         parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         blocks: dict[tuple[str, int], int] = {}
-        for g, group in enumerate(groups):
+        for g, group in enumerate(groups, start=first):
             for member in group.members:
                 key = (member.axis.tensor, member.axis.axis)
                 parts.setdefault(key, []).append((g, member.positions.shape[1]))
                 blocks[key] = member.axis.blocks
-        sizes = [group.size for group in groups]
         touched = {tensor for tensor, _ in parts}
-        self._fixed = sum(view.weight_size(n) for n in view.float_weight_names() if n not in touched)
-        self._tensors = []
+        self._fixed += sum(view.weight_size(n) for n in view.float_weight_names() if n not in touched)
         for tensor in touched:
             dims = []
             for axis, size in enumerate(view.weights[tensor].shape):
                 found = tuple(parts.get((tensor, axis), ()))
                 divisor = blocks.get((tensor, axis), 1)
-                dims.append((size * divisor - sum(sizes[g] * r for g, r in found), found, divisor))
+                covered = sum(groups[g - first].size * r for g, r in found)
+                dims.append((size * divisor - covered, found, divisor))
             self._tensors.append(_Tensor(tuple(dims)))
 
     def __call__(self, widths: Sequence[int]) -> int:

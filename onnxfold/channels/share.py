@@ -1,8 +1,7 @@
 """How much of a model's weights can be folded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
@@ -25,38 +24,34 @@ class WeightShare:
     weights: int
 
 
-def weight_share(view: GraphView, groups: list[FoldGroup]) -> tuple[WeightShare, dict[str, int]]:
-    """Return the shares, and per group the number of weights on its channels."""
-    covered: dict[tuple[str, Role], float] = {}
-    per_group: dict[str, int] = {}
-    for group in groups:
-        held = 0
-        for member in group.members:
-            if member.role not in (Role.PRODUCER, Role.CONSUMER):
-                continue
-            name = member.axis.tensor
-            width = view.weights[name].shape[member.axis.axis] * member.axis.blocks
-            part = member.positions.size / width
-            held += round(view.weight_size(name) * part)
-            covered[name, member.role] = covered.get((name, member.role), 0.0) + part
-        per_group[group.name] = held
-    linear = dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2] if view.is_weight(i))
-    total = sum(view.weight_size(n) for n in linear)
-    with_inputs = [n for n in linear if not _is_depthwise(view, n)]
-
-    def share(names: list[str], *roles: Role) -> float:
-        size = sum(view.weight_size(n) for n in names)
-        hit = sum(view.weight_size(n) * max(min(1.0, covered.get((n, r), 0.0)) for r in roles) for n in names)
-        return hit / size if size else 0.0
-
-    names = list(linear)
-    result = WeightShare(
-        outputs=share(names, Role.PRODUCER),
-        inputs=share(with_inputs, Role.CONSUMER),
-        either=share(names, Role.PRODUCER, Role.CONSUMER),
-        weights=int(np.sum(total)),
+def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tuple[WeightShare, list[int]]:
+    """Return the shares over several graphs, and the number of weights on each group's channels."""
+    sizes: list[tuple[int, bool, float, float]] = []
+    held: list[int] = []
+    for view, groups in graphs:
+        covered: dict[tuple[str, Role], float] = {}
+        for group in groups:
+            held.append(0)
+            for member in group.members:
+                if member.role not in (Role.PRODUCER, Role.CONSUMER):
+                    continue
+                name = member.axis.tensor
+                part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
+                held[-1] += round(view.weight_size(name) * part)
+                covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
+        for name in dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2]):
+            if view.is_weight(name):
+                out, into = (covered.get((name, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
+                sizes.append((view.weight_size(name), _is_depthwise(view, name), out, into))
+    total = sum(size for size, *_ in sizes)
+    dense = sum(size for size, is_depthwise, *_ in sizes if not is_depthwise)
+    share = WeightShare(
+        outputs=sum(size * out for size, _, out, _ in sizes) / max(total, 1),
+        inputs=sum(size * into for size, is_depthwise, _, into in sizes if not is_depthwise) / max(dense, 1),
+        either=sum(size * max(out, into) for size, _, out, into in sizes) / max(total, 1),
+        weights=total,
     )
-    return result, per_group
+    return share, held
 
 
 def _is_depthwise(view: GraphView, name: str) -> bool:

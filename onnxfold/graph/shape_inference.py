@@ -28,8 +28,6 @@ _SHAPED_AS = {
     "SkipSimplifiedLayerNormalization": ("Identity", 1),
 }
 
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
-
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
 
@@ -58,12 +56,12 @@ def infer_types(
     """
     work = ModelProto()
     work.CopyFrom(model)
-    _drop_inferable(work)
+    drop_inferable(work)
     for output in work.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     for node in work.graph.node:
-        if node.domain in _DOMAINS and node.op_type in _SHAPED_AS:
+        if _is_shaped(node) and node.op_type in _SHAPED_AS:
             _stand_in(node)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
@@ -81,13 +79,17 @@ def infer_types(
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
 
-def _drop_inferable(model: ModelProto) -> None:
-    """Drop value_info, which may be stale or simply wrong; of foreign operators' results it is all there is."""
-    known = (*_DOMAINS[:2], *(f.domain for f in model.functions))
-    foreign = {o for node in model.graph.node if node.domain not in known for o in node.output}
+def drop_inferable(model: ModelProto) -> None:
+    """Drop value_info, which may be stale or simply wrong; of other vendors' operators it is all there is to know."""
+    local = {f.domain for f in model.functions}
+    foreign = {o for n in model.graph.node if n.domain not in local and not _is_shaped(n) for o in n.output}
     kept = [info for info in model.graph.value_info if info.name in foreign]
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
+
+
+def _is_shaped(node: NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx") or (node.domain == "com.microsoft" and node.op_type in _SHAPED_AS)
 
 
 def _stand_in(node: NodeProto) -> None:

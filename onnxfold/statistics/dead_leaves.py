@@ -48,10 +48,13 @@ def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: i
     images += _NOISE * random.standard_normal(images.shape, np.float32)
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     deviation = images.std(axis=(0, 2, 3), keepdims=True)
-    return ((images - mean) / np.maximum(deviation, 1e-6)).astype(np.float32)
+    images -= mean
+    images /= np.maximum(deviation, 1e-6)
+    return images
 
 
 def _colour(random: np.random.Generator, channels: int) -> npt.NDArray[np.float32]:
     """Return a colour; its channels share most of their brightness, as those of photographs do."""
     grey = random.random()
-    return (0.7 * grey + 0.3 * random.random(channels)).astype(np.float32)
+    colour: npt.NDArray[np.float32] = (0.7 * grey + 0.3 * random.random(channels)).astype(np.float32)
+    return colour

@@ -211,7 +211,7 @@ def _tile(g: GraphBuilder, x: str) -> str:
 
 
 def _gather(g: GraphBuilder, x: str) -> str:
-    """Two channels twice, the others once, one counted from the end; then all in reverse, scaled by a row of the image."""
+    """Two channels twice, the others once, one counted from the end; then all in reverse, times a row of the image."""
     chosen = g.constant("chosen", np.array([4, 0, -1, 2, 1, 3, 4, 2], np.int64))
     y = g.node("Gather", [x, chosen], [8, 8, 8], axis=1)
     row = g.node("Gather", [y, g.constant("row", np.array([3], np.int64))], [8, 1, 8], axis=2)
@@ -310,7 +310,8 @@ def _norm_over_rows(op: str, inputs: int) -> Middle:
 def _skip_norm(op: str) -> Middle:
     def middle(g: GraphBuilder, x: str) -> str:
         flat = g.node("Reshape", [x, g.constant("flat", np.array([0, WIDTH, 64], np.int64))], [WIDTH, 64])
-        skip = g.node("Reshape", [g.conv("x", WIDTH), "flat"], [WIDTH, 64])
+        other = g.constant("flat_too", np.array([0, WIDTH, 64], np.int64))
+        skip = g.node("Reshape", [g.conv("x", WIDTH), other], [WIDTH, 64])
         scale = g.constant("scale", g.uniform(0.5, 1.5, 64))
         normed = g.node(op, [flat, skip, scale], [WIDTH, 64], domain="com.microsoft")
         return g.node("Reshape", [normed, g.constant("image", np.array([0, WIDTH, 8, 8], np.int64))], [WIDTH, 8, 8])
@@ -448,6 +449,14 @@ def _conv(g: GraphBuilder, x: str) -> str:
     return g.conv(g.conv(x, 2 * WIDTH, groups=WIDTH), 2 * WIDTH, groups=3)
 
 
+def _simplified_layer_norm() -> onnx.ModelProto:
+    model = _net("LayerNormalization", _norm_over_rows("LayerNormalization", 1), 17)
+    for node in model.graph.node:
+        if node.op_type == "LayerNormalization":
+            node.op_type = "SimplifiedLayerNormalization"
+    return model
+
+
 def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
     table: dict[str, Callable[[], onnx.ModelProto]] = {}
 
@@ -490,6 +499,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
         "SkipSimplifiedLayerNormalization": _skip_norm("SkipSimplifiedLayerNormalization"),
     }.items():  # fmt: skip
         add(op, op, middle)
+    table["SimplifiedLayerNormalization"] = _simplified_layer_norm
     add("Gelu-microsoft", "Relu", _microsoft_gelu("Gelu"))
     for mode in ("DCR", "CRD"):
         add(f"DepthToSpace-{mode}", "DepthToSpace", _depth_to_space(mode))
@@ -515,3 +525,12 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
 
 
 RULE_MODELS = _build_table()
+
+#: Channels end at these; the word stands in the reason.
+BLOCKING = {"GroupNormalization": "mean and variance", "LRN": "neighbours"}
+
+#: onnx's checker does not know the operator, which onnxruntime nevertheless writes into the default domain.
+UNKNOWN_TO_ONNX = {"SimplifiedLayerNormalization"}
+
+#: Written in a form that only the normalised graph can be widened in.
+NEEDS_NORMAL_FORM = {"Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18"}

@@ -28,9 +28,9 @@ def layer_normalization(node: NodeContext) -> None:
     _link_before(node, axis)
 
 
-@channel_rule("SimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
+@channel_rule("SimplifiedLayerNormalization", mixes=_OVER_CHANNELS)
 def simplified_layer_normalization(node: NodeContext) -> None:
-    """As RMSNormalization."""
+    """As RMSNormalization; onnxruntime's own, but it writes it into the default domain."""
     layer_normalization(node)
 
 
@@ -38,9 +38,13 @@ def simplified_layer_normalization(node: NodeContext) -> None:
     "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS
 )
 def skip_layer_normalization(node: NodeContext) -> None:
-    """Sum of two inputs, normalised over the last axis."""
-    for axis in range(node.rank(node.input(0)) - 1):
-        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+    """Sum of two inputs, the second broadcast to the first, normalised over the last axis."""
+    y = node.output()
+    for operand in (node.input(0), node.input(1)):
+        for i in range(2, node.rank(operand) + 1):
+            source = node.axis(operand, -i)
+            if operand == node.input(0) or node.width(source) != 1:
+                node.link(source, node.axis(y, -i))
 
 
 @channel_rule("GroupNormalization", mixes=_OVER_CHANNELS)

@@ -1,0 +1,88 @@
+"""Bodies of If, Loop and Scan as graphs of their own.
+
+A body is opened as a :class:`~onnxfold.graph.view.GraphView` like any model: its formal inputs, and the
+outer activations it captures, are inputs; its results are outputs; so nothing that crosses its border can change.
+Weights that it alone reads belong to it wherever they are stored. Closing it writes it back into
+the node it came from.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import AttributeProto, GraphProto, ModelProto, helper
+
+from onnxfold.graph.tensors import LazyTensor, to_proto
+from onnxfold.graph.view import GraphView, captured_names
+
+
+@dataclass(eq=False)
+class Body:
+    """An opened body.
+
+    Parameters
+    ----------
+    view : GraphView
+        The body as a graph.
+    parent : GraphView
+        The graph whose node holds it.
+    node : str
+        First output of that node.
+    attribute : str
+        The attribute that holds the body.
+    """
+
+    view: GraphView
+    parent: GraphView
+    node: str
+    attribute: str
+    _inputs: int
+
+    def close(self) -> None:
+        """Write the body, weights included, back into its node."""
+        graph = GraphProto()
+        graph.CopyFrom(self.view.graph)
+        del graph.input[self._inputs :]
+        for name, value in self.view.weights.items():
+            stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
+            graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
+        for node in self.parent.graph.node:
+            if node.output[0] == self.node:
+                for attr in node.attribute:
+                    if attr.name == self.attribute:
+                        attr.g.CopyFrom(graph)
+        self.parent.touch()
+
+
+def open_bodies(view: GraphView) -> Iterator[Body]:
+    """Open the bodies that a graph holds directly; weights that one body alone reads move into it."""
+    for node in view.nodes:
+        for attr in node.attribute:
+            if attr.type == AttributeProto.GRAPH:
+                yield _open(view, node.output[0], attr)
+
+
+def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
+    model = ModelProto(ir_version=view.model.ir_version, opset_import=view.model.opset_import)
+    model.graph.CopyFrom(attr.g)
+    weights = {t.name: LazyTensor(t) for t in attr.g.initializer}
+    del model.graph.initializer[:]
+    formal = len(model.graph.input)
+    for name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g)):
+        if view.is_weight(name) and _readers(view, name) == 1:
+            weights[name] = view.weights.pop(name)  # type: ignore[assignment]
+        else:
+            shape = view.shape(name)
+            dims = None if shape is None else list(shape)
+            model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
+    return Body(GraphView(model, dict(weights)), view, node, attr.name, formal)
+
+
+def _readers(view: GraphView, name: str) -> int:
+    """Count the nodes and bodies that read a weight."""
+    total = 0
+    for node in view.nodes:
+        total += list(node.input).count(name)
+        for attr in node.attribute:
+            if attr.type == AttributeProto.GRAPH:
+                total += name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g))
+    return total + (name in view.output_names)

@@ -1,0 +1,49 @@
+"""The graphs of a model that are folded: the main graph, and the bodies of its If, Loop and Scan nodes."""
+
+from dataclasses import dataclass
+
+from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.graph.scopes import Body, open_bodies
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.report import PassRecord, Refusal
+
+
+@dataclass(eq=False)
+class Scope:
+    """One graph, normalised and analysed.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    analysis : ChannelAnalysis
+        Its groups and refusals.
+    records : list of PassRecord
+        What normalisation did.
+    body : Body, optional
+        Where the graph goes back to; None for the main graph.
+    """
+
+    view: GraphView
+    analysis: ChannelAnalysis
+    records: list[PassRecord]
+    body: Body | None = None
+
+
+def open_scopes(view: GraphView, body: Body | None = None) -> list[Scope]:
+    """Normalise and analyse a graph and every body inside it; outer graphs come first."""
+    records = list(NORMALIZE(view).records)
+    # Bodies take the weights that only they read before the graph around them is analysed.
+    inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
+    return [Scope(view, find_groups(view), records, body), *inner]
+
+
+def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
+    """Return the groups of all scopes, outer graphs first."""
+    return [group for scope in scopes for group in scope.analysis.groups]
+
+
+def all_refusals(scopes: list[Scope]) -> list[Refusal]:
+    """Return the refusals of all scopes, those that hold back most weights first."""
+    return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
