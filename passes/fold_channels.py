@@ -15,7 +15,7 @@ from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
 from onnxfold.graph.shape_inference import drop_inferable
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.base import Pass, PassResult
 
 
@@ -45,7 +45,7 @@ class FoldChannels(Pass):
         tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
         for tensor in tensors:
             view.set_weight(tensor, merge_weight(view, self.plan, tensor, view.weight(tensor)))
-        by_output = {node.output[0]: node for node in view.graph.node}
+        by_output = {node_key(node): node for node in view.graph.node}
         for count in self.counts:
             if self.plan.touches(count.axis):
                 new = self.plan.kept_between(count.axis, count.start, count.stop)
@@ -61,7 +61,7 @@ class FoldChannels(Pass):
         old = view.weight(node.input[select.input_index])
         chosen = old[self.plan.kept_positions(select.axis, len(old))]
         new = [self.plan.kept_between(select.source, 0, int(position)) for position in chosen]
-        node.input[select.input_index] = view.add_weight(f"{node.output[0]}_indices", np.array(new, old.dtype))
+        node.input[select.input_index] = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
 
     def ensures(self, view: GraphView) -> None:
         """Check that every weight axis has the planned width."""
@@ -119,4 +119,4 @@ def _set_count(view: GraphView, node: NodeProto, count: Count, new: int) -> None
     old = view.weight(node.input[count.input_index])
     values = np.array(old)
     values.reshape(-1)[count.element or 0] = new
-    node.input[count.input_index] = view.add_weight(f"{node.output[0]}_{count.input_index}", values)
+    node.input[count.input_index] = view.add_weight(f"{node_key(node)}_{count.input_index}", values)

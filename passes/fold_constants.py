@@ -7,7 +7,7 @@ from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.constant_folding import evaluate
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, attr_int, subgraphs
+from onnxfold.graph.view import GraphView, attr_int, node_key, subgraphs
 from onnxfold.passes.base import Pass, PassResult
 
 _RANDOM = frozenset(
@@ -47,8 +47,8 @@ class FoldConstants(Pass):
             if not done:
                 break
             view.weights.update({o: np.asarray(values[o]) for n in done for o in n.output if o})
-            gone = {n.output[0] for n in done}
-            view.replace_nodes(n for n in view.nodes if n.output[0] not in gone)
+            gone = {node_key(n) for n in done}
+            view.replace_nodes(n for n in view.nodes if node_key(n) not in gone)
             modified = True
         return PassResult(modified=modified)
 

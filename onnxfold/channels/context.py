@@ -19,7 +19,7 @@ from onnxfold.channels.declarations import (
 )
 from onnxfold.graph.shape_inference import Shape
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.view import GraphView, captured_names, node_key
 
 
 class CannotDeclareError(Exception):
@@ -42,7 +42,7 @@ class NodeContext:
     def __init__(self, view: GraphView, node: NodeProto, live: set[Axis]) -> None:
         self.view = view
         self.node = node
-        self.key = node.output[0]
+        self.key = node_key(node)
         self.declarations: list[Declaration] = []
         self._live = live
         self._mentioned: set[tuple[str, int]] = set()

@@ -25,7 +25,7 @@ from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.channels.registry import find_rule
-from onnxfold.graph.view import GraphView, captured_names, subgraphs
+from onnxfold.graph.view import GraphView, captured_names, node_key, subgraphs
 from onnxfold.report import Refusal
 
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
@@ -147,7 +147,7 @@ def _build_groups(
             blocked.update(dict.fromkeys(units, problem))
         elif group.size > 1:
             groups.append(_with_blocks(group, blocks))
-    order = {node.output[0]: i for i, node in enumerate(view.nodes)}
+    order = {node_key(node): i for i, node in enumerate(view.nodes)}
     groups.sort(key=lambda g: min(order[u.node] for m in g.with_role(Role.PRODUCER) for u in m.uses))
     return _unique_names(groups), blocked
 

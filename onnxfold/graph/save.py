@@ -129,11 +129,15 @@ def _save_external(view: GraphView, path: Path) -> None:
                 continue
             offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
             data.seek(offset)
-            values = view.weight(name)
-            values.tofile(data)
-            tensor = TensorProto(name=name, dims=values.shape, data_type=view.weight_type(name))
+            weight = view.weights[name]
+            if isinstance(weight, LazyTensor) and weight.is_external:
+                weight.copy_to(data)
+            else:
+                view.weight(name).tofile(data)
+            tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
             tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", data_path.name), ("offset", offset), ("length", values.nbytes)):
+            length = data.tell() - offset
+            for key, value in (("location", data_path.name), ("offset", offset), ("length", length)):
                 tensor.external_data.add(key=key, value=str(value))
             model.graph.initializer.append(tensor)
     save_model(model, path)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
 from onnxfold.graph.tensors import LazyTensor, to_proto
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.view import GraphView, captured_names, node_key
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class Body:
             stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
             graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
         for node in self.parent.graph.node:
-            if node.output[0] == self.node:
+            if node_key(node) == self.node:
                 for attr in node.attribute:
                     if attr.name == self.attribute:
                         attr.g.CopyFrom(graph)
@@ -58,7 +58,7 @@ def open_bodies(view: GraphView) -> Iterator[Body]:
     for node in view.nodes:
         for attr in node.attribute:
             if attr.type == AttributeProto.GRAPH:
-                yield _open(view, node.output[0], attr)
+                yield _open(view, node_key(node), attr)
 
 
 def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:

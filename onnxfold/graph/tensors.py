@@ -6,7 +6,7 @@ copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from onnxfold.errors import ModelLoadError
 Array = npt.NDArray[Any]
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+
+_COPY_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,20 @@ class LazyTensor:
             return np.zeros(self.shape, dtype)
         # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
         return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
+
+    def copy_to(self, target: IO[bytes]) -> None:
+        """Append the raw payload to an open file without holding it in memory; for external tensors."""
+        entries = {e.key: e.value for e in self.proto.external_data}
+        path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
+        left = self.size * np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type)).itemsize
+        with path.open("rb") as source:
+            source.seek(int(entries.get("offset", "0")))
+            while left > 0:
+                part = source.read(min(left, _COPY_BYTES))
+                if not part:
+                    raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
+                target.write(part)
+                left -= len(part)
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:

@@ -184,6 +184,11 @@ class GraphView:
         return view
 
 
+def node_key(node: NodeProto) -> str:
+    """Return the output that names a node uniquely: its first one, or the first that is not left out."""
+    return next(filter(None, node.output), "")
+
+
 def attribute(node: NodeProto, name: str, default: object = None) -> object:
     """Return an attribute's value, `default` where the node does not have it."""
     for attr in node.attribute:

@@ -14,6 +14,7 @@ from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
 from onnxfold.passes.unshare_initializers import ShareInitializers, UnshareInitializers
+from tests.contract.rule_models import RULE_MODELS
 from tests.export_forms import FORMS
 from tests.models import ALL_MODELS, random_input, run
 from tests.widen import relative_difference
@@ -34,6 +35,8 @@ WORKS_ON = {
     "DropZeroBias": ["with_dropout"],
     "RemoveUnused": ["unused_parts"],
     "UnshareInitializers": ["shared_vectors"],
+    "ShufflesToGather": ["Shuffle"],
+    "WriteSplitSizes": ["Split-equal-12", "Split-equal-17", "Split-equal-18"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
@@ -116,6 +119,7 @@ def _subgraph() -> onnx.ModelProto:
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
     **{f.__name__[1:]: f for f in (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _subgraph)},
+    **{name: RULE_MODELS[name] for name in ("Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18")},
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),
 }
