@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.large_model [--folder DIR] [--gigabytes 2.2]
 
-The model looks tokens up in a table (random, over 2 GB, external data), normalises, and runs MLP blocks of random weights.
+The model looks tokens up in a table (random, over 2 GB, external data), normalises, and runs random MLP blocks.
 Only the blocks can be folded. The same blocks without the table are folded in memory, and the folded weights are
 compared bit by bit. Peak resident memory is that of a process of its own, as the kernel counts it.
 """

@@ -260,7 +260,7 @@ class _Counts:
     def _lstm(self, node: onnx.NodeProto) -> None:
         for attr in node.attribute:
             if attr.name == "hidden_size":
-                attr.i = self.width(node.output[0], -1)
+                attr.i = self.width(next(filter(None, node.output)), -1)
 
     _gru = _rnn = _lstm
 

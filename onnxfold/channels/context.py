@@ -113,7 +113,22 @@ class NodeContext:
         a_positions: Sequence[int] | Positions | None = None,
         b_positions: Sequence[int] | Positions | None = None,
     ) -> None:
-        """Declare that positions of `a` and `b` are the same channels, one to one unless told."""
+        """Declare that positions of `a` and `b` are the same channels, one to one unless told.
+
+        A constant that is linked like an activation holds a parameter per channel.
+        """
+        for data, channels in ((a, b), (b, a)):
+            if self.is_weight(data.tensor):
+                self.declarations.append(Use(data, Role.PARAMETER, self.key, channels))
+        self._connect(a, b, a_positions, b_positions)
+
+    def _connect(
+        self,
+        a: Axis,
+        b: Axis,
+        a_positions: Sequence[int] | Positions | None,
+        b_positions: Sequence[int] | Positions | None,
+    ) -> None:
         self._mention(a)
         self._mention(b)
         if a in self._live:
@@ -142,7 +157,7 @@ class NodeContext:
         if role is Role.PRODUCER:
             self._live.add(channels)
         self.declarations.append(Use(weight, role, self.key, channels))
-        self.link(weight, channels, weight_positions, channel_positions)
+        self._connect(weight, channels, weight_positions, channel_positions)
 
     def block(self, axis: Axis, reason: str) -> None:
         """Declare that the axis must keep its width."""

@@ -94,12 +94,14 @@ class _Blocked:
 def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> dict[int, _Blocked]:
     """Map each unit that must stay to the first reason why."""
     blocked: dict[int, _Blocked] = {}
-    done: set[Axis] = set()
+    known: dict[tuple[str, int], list[Axis]] = defaultdict(list)
+    for axis in elements.axes:  # a packed axis must stay where the plain one must
+        known[axis.tensor, axis.axis].append(axis)
     for d in declarations:
-        if isinstance(d, Block) and d.axis in elements.offset and d.axis not in done:
-            done.add(d.axis)
-            for unit in np.unique(elements.units_on(d.axis)).tolist():
-                blocked.setdefault(unit, _Blocked(d.node, d.reason))
+        if isinstance(d, Block):
+            for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
+                for unit in np.unique(elements.units_on(axis)).tolist():
+                    blocked.setdefault(unit, _Blocked(d.node, d.reason))
     _block_conflicts(elements, declarations, blocked)
     return blocked
 

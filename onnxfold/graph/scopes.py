@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
-from onnxfold.graph.tensors import LazyTensor, to_proto
+from onnxfold.graph.tensors import LazyTensor, is_float, to_proto
 from onnxfold.graph.view import GraphView, captured_names, node_key
 
 
@@ -29,6 +29,10 @@ class Body:
         First output of that node.
     attribute : str
         The attribute that holds the body.
+
+    Notes
+    -----
+    New names in a body begin with its place in the model, since no name may hide one of the graphs around it.
     """
 
     view: GraphView
@@ -36,6 +40,7 @@ class Body:
     node: str
     attribute: str
     _inputs: int
+    _borrowed: frozenset[str]
 
     def close(self) -> None:
         """Write the body, weights included, back into its node."""
@@ -43,6 +48,8 @@ class Body:
         graph.CopyFrom(self.view.graph)
         del graph.input[self._inputs :]
         for name, value in self.view.weights.items():
+            if name in self._borrowed:
+                continue
             stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
             graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
         for node in self.parent.graph.node:
@@ -67,14 +74,21 @@ def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
     weights = {t.name: LazyTensor(t) for t in attr.g.initializer}
     del model.graph.initializer[:]
     formal = len(model.graph.input)
+    borrowed = set()
     for name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g)):
         if view.is_weight(name) and _readers(view, name) == 1:
             weights[name] = view.weights.pop(name)  # type: ignore[assignment]
+        elif view.is_weight(name) and not is_float(view.weight_type(name)):
+            # Axes, shapes and indices: several bodies read them, none changes them in place.
+            weights[name] = view.weights[name]  # type: ignore[assignment]
+            borrowed.add(name)
         else:
             shape = view.shape(name)
             dims = None if shape is None else list(shape)
             model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
-    return Body(GraphView(model, dict(weights)), view, node, attr.name, formal)
+    inner = GraphView(model, dict(weights))
+    inner.name_prefix = f"{view.name_prefix}{node}/{attr.name}/"
+    return Body(inner, view, node, attr.name, formal, frozenset(borrowed))
 
 
 def _readers(view: GraphView, name: str) -> int:

@@ -57,8 +57,9 @@ def infer_types(
     work = ModelProto()
     work.CopyFrom(model)
     drop_inferable(work)
+    given = {*weights, *(i.name for i in work.graph.input)}
     for output in work.graph.output:
-        if output.type.HasField("tensor_type"):
+        if output.type.HasField("tensor_type") and output.name not in given:
             output.type.tensor_type.ClearField("shape")
     for node in work.graph.node:
         if _is_shaped(node) and node.op_type in _SHAPED_AS:

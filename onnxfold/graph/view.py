@@ -33,6 +33,8 @@ class GraphView:
         self.model = model
         self.weights = weights
         self.input_shapes: dict[str, tuple[int, ...]] = {}
+        #: What new names begin with.
+        self.name_prefix = ""
         #: Initializers that are copies of another one, made so that they can be edited apart.
         self.copies: dict[str, str] = {}
         self._types: dict[str, TensorType] | None = None
@@ -135,10 +137,11 @@ class GraphView:
     def fresh_name(self, stem: str) -> str:
         """Return a tensor name that is not in use."""
         taken = self._all_names()
-        name, i = stem, 0
+        start = stem if stem.startswith(self.name_prefix) else self.name_prefix + stem
+        name, i = start, 0
         while name in taken:
             i += 1
-            name = f"{stem}_{i}"
+            name = f"{start}_{i}"
         return name
 
     def _all_names(self) -> set[str]:
@@ -180,6 +183,7 @@ class GraphView:
         view = GraphView(model, dict(self.weights))
         view.input_shapes = dict(self.input_shapes)
         view.copies = dict(self.copies)
+        view.name_prefix = self.name_prefix
         view._types = self._types
         return view
 

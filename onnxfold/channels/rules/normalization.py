@@ -17,8 +17,11 @@ def instance_normalization(node: NodeContext) -> None:
     for axis in (0, 1):
         node.link(node.axis(x, axis), node.axis(y, axis))
     for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
-        if node.is_weight(node.input(index)):
-            node.use(node.axis(node.input(index), 0), role, node.axis(y, 1))
+        parameter = node.axis(node.input(index), 0)
+        if node.is_weight(parameter.tensor):
+            node.use(parameter, role, node.axis(y, 1))
+        else:
+            node.link(parameter, node.axis(y, 1))
 
 
 @channel_rule("LayerNormalization", "RMSNormalization", mixes=_OVER_CHANNELS)

@@ -1,6 +1,7 @@
 """Reshape and Flatten: channels become blocks of positions, or blocks become channels."""
 
 from collections.abc import Iterator
+from math import prod
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def reshape(node: NodeContext) -> None:
 def link_reshape(node: NodeContext, x: str, y: str) -> list[int]:
     """Link the axes that a row-major reshape carries over; return the linked axes of the result."""
     linked = []
-    for ins, outs in _blocks(node.shape(x), node.shape(y)):
+    for ins, outs in _blocks(node, x, y):
         if len(ins) == 1 and len(outs) == 1:
             node.link(Axis(x, ins[0]), Axis(y, outs[0]))
             linked.append(outs[0])
@@ -57,29 +58,41 @@ def _link_part(node: NodeContext, tensor: str, axes: list[int], axis: int, flat:
         node.link(source, flat, index, np.arange(len(index)))
 
 
-def _blocks(x: Shape, y: Shape) -> Iterator[tuple[list[int], list[int]]]:
+def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[int], list[int]]]:
     """Split two shapes of equal size into the shortest runs of axes with equal products; axes of size 1 drop out.
 
-    Unknown dimensions pair up when both sides have one at the same place, else nothing behind them
-    can be told.
+    Unknown dimensions are a run of their own where they are certainly equal: they have the same symbol, or
+    everything behind them is known and of equal size. Otherwise nothing behind them can be told.
     """
+    x, y = node.shape(source), node.shape(result)
+    symbols = node.view.symbols(source), node.view.symbols(result)
     ins = [i for i, d in enumerate(x) if d != 1]
     outs = [i for i, d in enumerate(y) if d != 1]
     while ins and outs:
         if x[ins[0]] is None or y[outs[0]] is None:
             if x[ins[0]] is not y[outs[0]]:
                 break
+            same_symbol = symbols[0][ins[0]] and symbols[0][ins[0]] == symbols[1][outs[0]]
+            rest = _size(x, ins[1:])
+            if not same_symbol and (rest is None or rest != _size(y, outs[1:])):
+                break
             yield [ins.pop(0)], [outs.pop(0)]
             continue
         run_in, run_out = [ins.pop(0)], [outs.pop(0)]
         product_in, product_out = x[run_in[0]] or 0, y[run_out[0]] or 0
         while product_in != product_out:
-            source, axes, shape = (ins, run_in, x) if product_in < product_out else (outs, run_out, y)
-            if not source or shape[source[0]] is None:
+            left, axes, shape = (ins, run_in, x) if product_in < product_out else (outs, run_out, y)
+            if not left or shape[left[0]] is None:
                 raise CannotDeclareError("the shapes before and after it cannot be matched; give --input-shapes")
-            axes.append(source.pop(0))
+            axes.append(left.pop(0))
             if axes is run_in:
                 product_in *= shape[axes[-1]] or 0
             else:
                 product_out *= shape[axes[-1]] or 0
         yield run_in, run_out
+
+
+def _size(shape: Shape, axes: list[int]) -> int | None:
+    """Return the product of some dimensions, None if one is unknown."""
+    dims = [shape[a] for a in axes]
+    return None if None in dims else prod(d or 0 for d in dims)
