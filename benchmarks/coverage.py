@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
@@ -43,6 +43,7 @@ from onnxfold import api
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.graph.load import load
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize import NORMALIZE
 from tests.torch_zoo import FORMS, Form
 from tests.widen import Array, relative_difference
@@ -51,7 +52,10 @@ SPARSITY: Final = 0.3
 TOLERANCE: Final = 1e-4
 ENOUGH: Final = 0.9
 TIME_LIMIT: Final = 180.0
-_STEPS: Final = ("export", "inspect", "fold", "run", "lossless")
+#: A fold at SPARSITY that moves the outputs of a random network less than this shows that they hardly depend on it.
+BLIND: Final = 1e-3
+_RECURRENT: Final = frozenset({"LSTM", "GRU", "RNN"})
+_STEPS: Final = ("export", "original", "inspect", "fold", "lossless")
 
 
 @dataclass
@@ -92,12 +96,13 @@ class Row:
 
 
 def measure(name: str, form: Form, built: Entry, folder: Path) -> Row:
-    """Do every step for one form; a step that fails ends the row, but for the last two, which are independent."""
+    """Do every step for one form; without a file, or without its groups, nothing follows."""
     row = Row(name, form)
     start = time.perf_counter()
     path = folder / f"{name}.{form}.onnx"
     steps = {
         "export": lambda: _export(row, built, path),
+        "original": lambda: _check_original(row, built, path),
         "inspect": lambda: _inspect(row, path),
         "fold": lambda: _fold(row, path),
         "lossless": lambda: _widen(row, path),
@@ -122,6 +127,11 @@ def _export(row: Row, built: Entry, path: Path) -> None:
         row.notes.append(f"no export with a free batch ({type(error).__name__}): exported with batch {len(inputs[0])}")
         row.static_batch = True
         export(module, inputs, path, row.form, dynamic_batch=False)
+
+
+def _check_original(row: Row, built: Entry, path: Path) -> None:
+    """Run the export beside torch: what does not run or differs here is not the fold's doing."""
+    module, inputs = built
     feeds = {f"x{i}": x.numpy() for i, x in enumerate(inputs)}
     with torch.no_grad():
         result = module(*inputs)
@@ -135,11 +145,6 @@ def _inspect(row: Row, path: Path) -> None:
     found = api.inspect_model(path)
     row.weights, row.groups = found.share.weights, len(found.groups)
     row.outputs, row.inputs, row.either = found.share.outputs, found.share.inputs, found.share.either
-    row.held = _held_back(path, found)
-
-
-def _held_back(path: Path, found: api.Inspection) -> list[tuple[str, float]]:
-    """Return why weights lie in no group, on their output and on their input axis, largest share first."""
     view = load(path)
     NORMALIZE(view)
     covered: dict[tuple[str, Role], float] = defaultdict(float)
@@ -147,10 +152,22 @@ def _held_back(path: Path, found: api.Inspection) -> list[tuple[str, float]]:
         for m in group.members:
             size = view.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks
             covered[m.axis.tensor, m.role] += m.positions.size / size
+    row.held = _held_back(view, found, covered)
+    recurrent = [i for n in view.nodes if n.op_type in _RECURRENT for i in n.input[1:3]]
+    stay = {i for i in recurrent if covered[i, Role.PRODUCER] < 1.0}
+    if stay:
+        why = dict.fromkeys(_general(r.reason) for r in found.refusals if any(f"'{i}'" in r.axis for i in stay))
+        row.notes.append(f"{len(stay)} of {len(recurrent)} recurrent weights stay: {'; '.join(why)}")
+
+
+def _held_back(
+    view: GraphView, found: api.Inspection, covered: Mapping[tuple[str, Role], float]
+) -> list[tuple[str, float]]:
+    """Return why weights lie in no group, on their output and on their input axis, largest share first."""
     linear = dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2] if view.is_weight(i))
     shares: Counter[str] = Counter()
     for weight in linear:
-        free = 1.0 - max(covered[weight, Role.PRODUCER], covered[weight, Role.CONSUMER])
+        free = 1.0 - max(covered.get((weight, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
         if free > 1e-9:
             why = [f"{r.axis.split(' ')[0]}: {_general(r.reason)}" for r in found.refusals if f"'{weight}'" in r.axis]
             ops = "/".join(sorted({n.op_type for n in view.consumers(weight)}))
@@ -170,8 +187,12 @@ def _fold(row: Row, path: Path) -> None:
     row.notes += [note for note in result.report.notes if not note.startswith("reached sparsity")]
     if result.report.fidelity is not None:
         row.noise_error = max(o.relative_error for o in result.report.fidelity.outputs)
-    row.valid = False
+        if row.noise_error < BLIND:
+            row.notes.append(f"the outputs hardly depend on the weights (relative error {row.noise_error:.0e})")
     saved = result.save(path.with_suffix(".folded.onnx"))
+    if "original" in row.errors:  # nothing to compare with
+        return
+    row.valid = False
     feeds = _feeds(path, seed=11)
     before, after = _run(path, feeds), _run(saved, feeds)
     for a, b in zip(before, after, strict=True):
@@ -184,7 +205,7 @@ def _fold(row: Row, path: Path) -> None:
 
 def _widen(row: Row, path: Path) -> None:
     """Double every channel, fold by half, compare with the file from which everything started."""
-    if row.groups == 0:
+    if row.groups == 0 or "original" in row.errors:
         return
     feeds = _feeds(path, seed=12)
     expected = _run(path, feeds)

@@ -61,7 +61,7 @@ def render_cli() -> str:
 
 
 def stated_reasons(function: Callable[..., object]) -> list[str]:
-    """Return the reasons for leaving an axis or a node alone that a rule's source holds, its helpers' included.
+    """Return the reasons for leaving an axis or a node alone that a rule, or a function that it calls, states.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def stated_reasons(function: Callable[..., object]) -> list[str]:
             elif name == "constant_ints":
                 found[f"its {_text(call.args[1], current)} is computed at run time"] = None
             elif isinstance(call.func, ast.Name):
-                helper = inspect.unwrap(current).__globals__.get(name)
-                if inspect.isfunction(helper) and ".rules." in helper.__module__ and helper not in functions:
-                    functions.append(helper)
+                called = inspect.unwrap(current).__globals__.get(name)
+                if inspect.isfunction(called) and ".rules." in called.__module__ and called not in functions:
+                    functions.append(called)
     return list(found)
 
 

@@ -189,10 +189,11 @@ def _choose_widths(scopes: list[Scope], config: FoldConfig, before: int) -> list
 def _nothing(refusals: list[Refusal]) -> str:
     if not refusals:
         return "nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels"
-    worst = refusals[0]
+    # That the model's own inputs and outputs stay is true of every model.
+    worst = next((r for r in refusals if "it is the model's" not in r.reason), refusals[0])
     return (
-        f"nothing to fold: no channel of this model can be merged; the largest weight that stays is '{worst.node}' "
-        f"({worst.axis}), because of {worst.reason}"
+        f"nothing to fold: no channel of this model can be merged; a large weight that stays is '{worst.node}' "
+        f"({worst.axis}): {worst.reason}"
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import NodeProto, defs
 
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -24,9 +25,14 @@ class DropZeroBias(Pass):
         for node in view.graph.node:
             index = _BIAS_INPUT.get(node.op_type, -1) if node.domain in ("", "ai.onnx") else -1
             bias = node.input[index] if 0 <= index < len(node.input) else ""
-            if view.is_weight(bias) and not np.any(view.weight(bias)):
+            if view.is_weight(bias) and _is_optional(view, node, index) and not np.any(view.weight(bias)):
                 del node.input[index:]
                 modified = True
         if modified:
             view.touch()
         return PassResult(modified)
+
+
+def _is_optional(view: GraphView, node: NodeProto, index: int) -> bool:
+    """Whether the operator does without an input in this operator set; before 11 Gemm does not."""
+    return bool(defs.get_schema(node.op_type, view.opset(), "").min_input <= index)

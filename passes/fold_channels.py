@@ -60,7 +60,8 @@ class FoldChannels(Pass):
     def _renumber(self, view: GraphView, node: NodeProto, select: Select) -> None:
         old = view.weight(node.input[select.input_index])
         chosen = old[self.plan.kept_positions(select.axis, len(old))]
-        new = [self.plan.kept_between(select.source, 0, int(position)) for position in chosen]
+        # Negative positions count from an end that moves.
+        new = [self.plan.kept_between(select.source, 0, int(position) % select.width) for position in chosen]
         node.input[select.input_index] = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
 
     def ensures(self, view: GraphView) -> None:

@@ -8,8 +8,9 @@ from onnxfold.passes.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.inline_functions import InlineFunctions
 from onnxfold.passes.lift_constants import LiftConstants
 from onnxfold.passes.remove_unused import RemoveUnused
+from onnxfold.passes.share_initializers import ShareInitializers
 from onnxfold.passes.shuffles_to_gather import ShufflesToGather
-from onnxfold.passes.unshare_initializers import ShareInitializers, UnshareInitializers
+from onnxfold.passes.unshare_initializers import UnshareInitializers
 from onnxfold.passes.write_split_sizes import WriteSplitSizes
 
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.

@@ -12,7 +12,7 @@ class UnshareInitializers(Pass):
 
     Optimisers deduplicate equal biases and BatchNormalization parameters; sharing would couple the channels of
     layers that have nothing to do with each other. Copies that stay equal are shared again by
-    :class:`ShareInitializers`. Matrices and filters stay shared: there the sharing is the model's own (siamese
+    :class:`~onnxfold.passes.share_initializers.ShareInitializers`. Matrices and filters stay shared: there the sharing is the model's own (siamese
     branches, tied weights), and its channels really are the same.
     """
 
@@ -34,31 +34,3 @@ class UnshareInitializers(Pass):
         if modified:
             view.touch()
         return PassResult(modified=modified)
-
-
-@dataclass(frozen=True)
-class ShareInitializers(Pass):
-    """Merge the copies that :class:`UnshareInitializers` made with their original where they are still equal.
-
-    Others that happen to be equal stay: sharing the means and variances that a repair normalised would
-    count as weights removed, which the fold did not earn.
-    """
-
-    def run(self, view: GraphView) -> PassResult:
-        """Rename readers of a copy to the first equal one."""
-        first: dict[tuple[str, bytes], str] = {}
-        renamed: dict[str, str] = {}
-        for copy, original in view.copies.items():
-            for name in (original, copy):
-                if name in view.weights:
-                    key = (original, view.weight(name).tobytes())
-                    if first.setdefault(key, name) != name:
-                        renamed[name] = first[key]
-        for node in view.graph.node:
-            for i, name in enumerate(node.input):
-                if name in renamed:
-                    node.input[i] = renamed[name]
-        view.copies.clear()
-        if renamed:
-            view.touch()
-        return PassResult(modified=bool(renamed))

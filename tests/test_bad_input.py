@@ -86,6 +86,7 @@ CASES = {
     "unknown method": (_good, ("--method", "magic"), 2, "unknown"),
     "unknown allocation": (_good, ("--allocation", "magic"), 2, "not one of"),
     "ratio without group": (_good, ("--ratio", "nosuchnode=0.5"), 2, "matches no fold group"),
+    "keep without group": (_good, ("--keep", "nosuchnode"), 2, "matches no fold group"),
     "ratio malformed": (_good, ("--ratio", "0.5"), 2, "GLOB=R"),
     "input shape of no input": (_good, ("--input-shapes", "nope:1,3"), 2, "no input"),
     "round to 0": (_good, ("--round-to", 0), 2, "at least 1"),

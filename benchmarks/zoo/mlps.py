@@ -66,10 +66,10 @@ class Recommender(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(entries, width) for _ in range(categories))
         self.bottom = nn.Sequential(nn.Linear(dense, 32), nn.ReLU(), nn.Linear(32, width), nn.ReLU())
         pairs = (categories + 1) ** 2
-        self.top = nn.Sequential(nn.Linear(width + pairs, 32), nn.ReLU(), nn.Linear(32, 1), nn.Sigmoid())
+        self.top = nn.Sequential(nn.Linear(width + pairs, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, dense: Tensor, indices: Tensor) -> Tensor:
-        """Return a probability."""
+        """Return a logit."""
         low = self.bottom(dense)
         vectors = torch.stack([low, *(table(indices[:, i]) for i, table in enumerate(self.tables))], 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)

@@ -238,11 +238,8 @@ class Eca(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale every channel by a gate that its neighbours take part in."""
-        gate = (
-            self.conv(functional.adaptive_avg_pool2d(x, 1).squeeze(-1).transpose(-1, -2))
-            .transpose(-1, -2)
-            .unsqueeze(-1)
-        )
+        pooled = functional.adaptive_avg_pool2d(x, 1).squeeze(-1)
+        gate = self.conv(pooled.transpose(-1, -2)).transpose(-1, -2).unsqueeze(-1)
         return x * torch.sigmoid(gate).expand_as(x)
 
 

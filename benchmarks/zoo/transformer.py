@@ -81,7 +81,7 @@ class TinyViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Classify 16-pixel images."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.positions
+        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), tokens], 1) + self.positions
         out: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
         return out
 

@@ -55,7 +55,7 @@ class _Widener:
     def run(self) -> ModelProto:
         for name in dict.fromkeys(m.axis.tensor for g in self.analysis.groups for m in g.members):
             self.new[name] = self._widened(name)
-        nodes = {n.output[0]: n for n in self.result.graph.node}
+        nodes = {o: n for n in self.result.graph.node for o in n.output if o}
         for count in self.analysis.counts:
             self._set_count(nodes[count.node], count)
         for select in self.analysis.selects:
@@ -109,6 +109,6 @@ class _Widener:
         self._rewire(node, select.input_index, np.array(values, chosen.dtype))
 
     def _rewire(self, node: NodeProto, index: int, values: Array) -> None:
-        name = f"{node.output[0]}_wide_{index}"
+        name = f"{next(filter(None, node.output))}_wide_{index}"
         self.new[name] = values
         node.input[index] = name

@@ -44,7 +44,7 @@ def fixed_widths(
     fixed: dict[int, int] = {}
     for glob, ratio in {**ratios, **dict.fromkeys(keep, 0.0)}.items():
         found = [i for i, group in enumerate(groups) if group.matches(glob)]
-        if not found and glob not in keep:
+        if not found:
             raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
         fixed.update({i: width_for(groups[i], ratio, round_to) for i in found})
     return fixed

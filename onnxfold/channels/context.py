@@ -92,7 +92,7 @@ class NodeContext:
         """
         values = self.constant(index)
         if values is None:
-            raise CannotDeclareError(f"its {what} is computed at run time, so it cannot follow a new channel count")
+            raise CannotDeclareError(f"{what} computed at run time cannot follow a new channel count")
         return [int(v) for v in np.asarray(values).reshape(-1)]
 
     def is_live(self, axis: Axis) -> bool:
@@ -186,7 +186,9 @@ class NodeContext:
 
     def select(self, axis: Axis, source: Axis, input_index: int) -> None:
         """Declare that a constant input holds, for every position of `axis`, a position of `source`."""
-        self.declarations.append(Select(self.key, axis, source, input_index))
+        width = self.width(source)
+        if width is not None:
+            self.declarations.append(Select(self.key, axis, source, input_index, width))
 
     def link_all(self, a: str, b: str, *, but: Iterable[int] = ()) -> None:
         """Link every axis of two tensors of equal rank, except some."""

@@ -105,12 +105,13 @@ class Count:
 
 @dataclass(frozen=True)
 class Select:
-    """A constant input that holds positions of `source`, one for each position of `axis`."""
+    """A constant input that holds positions of `source`, which has `width` of them, one for each position of `axis`."""
 
     node: str
     axis: Axis
     source: Axis
     input_index: int
+    width: int
 
 
 Declaration = Select | Link | Use | Block | EqualBlocks | Count

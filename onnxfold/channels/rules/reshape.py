@@ -32,7 +32,10 @@ def link_reshape(node: NodeContext, x: str, y: str) -> list[int]:
     """Link the axes that a row-major reshape carries over; return the linked axes of the result."""
     linked = []
     for ins, outs in _blocks(node, x, y):
-        if len(ins) == 1 and len(outs) == 1:
+        if not ins or not outs:
+            for axis in [*(Axis(x, a) for a in ins), *(Axis(y, a) for a in outs)]:
+                node.block(axis, "the sizes before and after it are not known to match; give them with --input-shapes")
+        elif len(ins) == 1 and len(outs) == 1:
             node.link(Axis(x, ins[0]), Axis(y, outs[0]))
             linked.append(outs[0])
         elif len(outs) == 1:
@@ -62,7 +65,8 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
     """Split two shapes of equal size into the shortest runs of axes with equal products; axes of size 1 drop out.
 
     Unknown dimensions are a run of their own where they are certainly equal: they have the same symbol, or
-    everything behind them is known and of equal size. Otherwise nothing behind them can be told.
+    everything behind them is known and of equal size. Otherwise nothing behind them can be told: the last
+    runs have one side only.
     """
     x, y = node.shape(source), node.shape(result)
     symbols = node.view.symbols(source), node.view.symbols(result)
@@ -70,11 +74,10 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
     outs = [i for i, d in enumerate(y) if d != 1]
     while ins and outs:
         if x[ins[0]] is None or y[outs[0]] is None:
-            if x[ins[0]] is not y[outs[0]]:
-                break
+            both = x[ins[0]] is y[outs[0]]
             same_symbol = symbols[0][ins[0]] and symbols[0][ins[0]] == symbols[1][outs[0]]
             rest = _size(x, ins[1:])
-            if not same_symbol and (rest is None or rest != _size(y, outs[1:])):
+            if not both or not (same_symbol or (rest is not None and rest == _size(y, outs[1:]))):
                 break
             yield [ins.pop(0)], [outs.pop(0)]
             continue
@@ -90,6 +93,8 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
             else:
                 product_out *= shape[axes[-1]] or 0
         yield run_in, run_out
+    yield ins, []
+    yield [], outs
 
 
 def _size(shape: Shape, axes: list[int]) -> int | None:

@@ -13,19 +13,22 @@ def shape(node: NodeContext) -> None:
     rank = node.rank(x)
     start = attr_int(node.node, "start", 0)
     first = max(0, start + rank if start < 0 else start)
-    for axis in set(range(rank)) - {first + i for i in _looked_at(node.view, y, rank)}:
+    end = attr_int(node.node, "end", rank)
+    count = max(0, min(rank, end + rank if end < 0 else end) - first)
+    for axis in set(range(rank)) - {first + i for i in _looked_at(node.view, y, count)}:
         node.link(Axis(x, axis), Axis(x, axis))
 
 
-def _looked_at(view: GraphView, tensor: str, rank: int) -> set[int]:
-    everything = set(range(rank))
+def _looked_at(view: GraphView, tensor: str, count: int) -> set[int]:
+    """Return which of the numbers in a shape somebody reads."""
+    everything = set(range(count))
     if tensor in view.output_names:
         return everything
     seen: set[int] = set()
     for consumer in view.consumers(tensor):
         if consumer.op_type != "Gather" or consumer.input[0] != tensor or not view.is_weight(consumer.input[1]):
             return everything
-        seen |= {int(i) % rank for i in view.weight(consumer.input[1]).reshape(-1)}
+        seen |= {int(i) % count for i in view.weight(consumer.input[1]).reshape(-1)}
     return seen
 
 
