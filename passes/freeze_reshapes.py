@@ -15,8 +15,9 @@ class FreezeReshapes(Pass):
 
     ``x.view(x.size(0), -1)`` exports as Shape, Gather, Concat, Reshape. Shape inference with data propagation
     knows the result. Case 1: one unknown dimension is written as -1. Case 2: of several, those with the symbol that
-    the input has at the same place are copied from there, written as 0. A constant is what lets channels be
-    followed, and changed, through a Reshape.
+    the input has at the same place are copied from there, written as 0. Case 3: a known dimension that a constant
+    target copies by a 0 is written as a number, because the channels at that place of the input need not be those at
+    that place of the result. A constant is what lets channels be followed, and changed, through a Reshape.
     """
 
     def run(self, view: GraphView) -> PassResult:
@@ -32,9 +33,9 @@ class FreezeReshapes(Pass):
                 view.touch()
         frozen: dict[str, list[int]] = {}
         for node in view.nodes:
-            if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or view.is_weight(node.input[1]):
+            if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
                 continue
-            target = _target(view, node)
+            target = _without_copies(view, node) if view.is_weight(node.input[1]) else _target(view, node)
             if target is not None:
                 frozen[node.output[0]] = target
         for node in view.graph.node:
@@ -58,3 +59,13 @@ def _target(view: GraphView, node: NodeProto) -> list[int] | None:
             if before and before == after:
                 target[axis] = 0
     return target if target.count(-1) <= 1 else None
+
+
+def _without_copies(view: GraphView, node: NodeProto) -> list[int] | None:
+    """Return a constant target with known dimensions in place of zeros, None if that changes nothing."""
+    shape = view.shape(node.output[0])
+    if shape is None or attr_int(node, "allowzero", 0):
+        return None
+    old = [int(d) for d in view.weight(node.input[1])]
+    new = [size if d == 0 and size else d for d, size in zip(old, shape, strict=True)]
+    return new if new != old else None

@@ -8,7 +8,7 @@ from onnxfold.passes.base import Pass, PassResult
 
 @dataclass(frozen=True)
 class ShareInitializers(Pass):
-    """Merge the copies that :class:`~onnxfold.passes.unshare_initializers.UnshareInitializers` made with their original where they are still equal.
+    """Merge the copies that UnshareInitializers made with their original where they are still equal.
 
     Others that happen to be equal stay: sharing the means and variances that a repair normalised would
     count as weights removed, which the fold did not earn.

@@ -1156,6 +1156,10 @@ def _opsets_of(domain: str, rule: ChannelRule) -> list[int]:
     return found
 
 
+#: Rules that do not speak in opset 17 come up three times as often, as nothing else exercises them.
+_FOCUS = _RULES + 2 * [(domain, rule) for domain, rule in _RULES if 17 not in _opsets_of(domain, rule)]
+
+
 def _draw_opset(rng: np.random.Generator, allowed: list[int]) -> int:
     weights = np.array([20.0 if o == 17 else 2.0 if 13 <= o <= 20 else 0.5 for o in allowed])
     return int(rng.choice(allowed, p=weights / weights.sum()))
@@ -1164,7 +1168,7 @@ def _draw_opset(rng: np.random.Generator, allowed: list[int]) -> int:
 def _build(seed: int, attempt: int) -> onnx.ModelProto:
     rng = np.random.default_rng([seed, attempt, 11])
     # The rule to exercise goes round by the seed, so that every one comes up equally often.
-    domain, rule = _RULES[seed % len(_RULES)]
+    domain, rule = _FOCUS[seed % len(_FOCUS)]
     focus = [_block_name(domain, rule.op_type)]
     opset = _draw_opset(rng, _opsets_of(domain, rule))
     kind = rng.random()
