@@ -3,9 +3,9 @@
 Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--markdown coverage.md]
 
 For every architecture of benchmarks.zoo and every form: share of the conv/linear weights in fold groups, fold at
-sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after doubling
-every channel, whether folding by half gives the original function back. Every architecture runs in a process of its
-own with a time limit per form; an exception is a row of the table.
+sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
+been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
+a process of its own with a time limit per form; an exception is a row of the table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import torch
 import onnxfold
 from benchmarks.zoo import ZOO, Entry
 from benchmarks.zoo.prepare import export
-from benchmarks.zoo.widening import normalised, widen_twice
+from benchmarks.zoo.widening import normalised, widen
 from onnxfold import api
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.layers import LINEAR_OPS
@@ -79,6 +79,7 @@ class Row:
     normalised: float | None = None
     widened: float | None = None
     lossless: float | None = None
+    uneven: float | None = None
     static_batch: bool = False
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -88,8 +89,8 @@ class Row:
 
     @property
     def is_lossless(self) -> bool | None:
-        """Whether folding undid the doubling; None if that was not tried."""
-        return None if self.lossless is None else self.lossless <= TOLERANCE
+        """Whether folding undid the widening, even and uneven; None if that was not tried."""
+        return None if self.lossless is None else max(self.lossless, self.uneven or 0.0) <= TOLERANCE
 
 
 # -- one architecture, in its own process ------------------------------------------------------------
@@ -204,17 +205,23 @@ def _fold(row: Row, path: Path) -> None:
 
 
 def _widen(row: Row, path: Path) -> None:
-    """Double every channel, fold by half, compare with the file from which everything started."""
+    """Double every channel, fold by half, compare with the original; the same with one to three copies of each."""
     if row.groups == 0 or "original" in row.errors:
         return
     feeds = _feeds(path, seed=12)
     expected = _run(path, feeds)
     model = normalised(str(path))
     row.normalised = relative_difference(expected, _run(model, feeds))
-    wide = widen_twice(model)
+    wide, _ = widen(model, 2)
     row.widened = relative_difference(expected, _run(wide, feeds))
     folded = onnxfold.fold(wide, channel_ratio=0.5, verify=False).model
     row.lossless = relative_difference(expected, _run(folded, feeds))
+    uneven, ratios = widen(model, None)
+    if ratios is None:
+        return
+    row.widened = max(row.widened, relative_difference(expected, _run(uneven, feeds)))
+    folded = onnxfold.fold(uneven, channel_ratio=0.0, ratios=ratios, verify=False).model
+    row.uneven = relative_difference(expected, _run(folded, feeds))
 
 
 def _session(model: Path | onnx.ModelProto) -> ort.InferenceSession:
@@ -328,7 +335,11 @@ def main() -> None:
 
 def _line(row: Row) -> str:
     parts = [f"{row.name:<18} {row.form:<12}", f"either {_percent(row.either)}", f"sparsity {_number(row.reached)}"]
-    parts += [f"valid {_yes(row.valid)}", f"lossless {_power(row.lossless)}", f"{row.seconds:.1f} s"]
+    parts += [
+        f"valid {_yes(row.valid)}",
+        f"lossless {_power(row.lossless)} {_power(row.uneven)}",
+        f"{row.seconds:.1f} s",
+    ]
     return "  ".join(parts) + "".join(f"  {step}: {text[:100]}" for step, text in row.errors.items())
 
 
@@ -341,6 +352,7 @@ def summary(rows: list[Row]) -> list[str]:
     low = sorted({r.name for r in rows if r.either is not None and r.either < ENOUGH}, key=names.index)
     folded = [r for r in rows if r.reached is not None]
     exact = [r for r in rows if r.lossless is not None]
+    uneven = [r for r in rows if r.uneven is not None]
     inspected = [r for r in rows if r.either is not None]
     lines = [
         f"- {len(names)} architectures in {len({r.form for r in rows})} forms, {len(rows)} exported files wanted, "
@@ -350,8 +362,9 @@ def summary(rows: list[Row]) -> list[str]:
         f"- sparsity {SPARSITY} asked: {len(folded)} of {len(inspected)} files folded, "
         f"{sum(abs((r.reached or 0.0) - SPARSITY) <= 0.01 for r in folded)} within 0.01 of it; "
         f"{sum(bool(r.valid) for r in rows)} folded files run in onnxruntime with equal shapes and finite outputs",
-        f"- doubled and folded by half: {sum(bool(r.is_lossless) for r in exact)} of {len(exact)} give the original "
-        f"outputs back to {TOLERANCE:g} of their largest entry",
+        f"- every channel doubled, and folded by half: {sum((r.lossless or 0) <= TOLERANCE for r in exact)} of "
+        f"{len(exact)} give the original outputs back to {TOLERANCE:g} of their largest entry; "
+        f"with one to three copies of each: {sum((r.uneven or 0) <= TOLERANCE for r in uneven)} of {len(uneven)}",
     ]
     errors = Counter(step for r in rows for step in r.errors)
     if errors:
@@ -368,25 +381,36 @@ def markdown(rows: list[Row], seconds: float) -> str:
     lines += [f"Written by `python -m benchmarks.coverage` in {seconds / 60:.0f} minutes.", "", *summary(rows), ""]
     lines += ["## Reasons", "", "Weights in no group on either side, as part of all conv/linear weights of all files:"]
     lines += ["", "| share | files | reason |", "| ---: | ---: | --- |", *_top_reasons(rows), ""]
-    head = ["architecture", "weights", *(f"either, {f}" for f in forms), "sparsity", "valid", "worst after doubling"]
+    head = ["architecture", "weights", *(f"either, {f}" for f in forms), "sparsity", "valid", "worst after widening"]
     lines += ["## Architectures", "", _cells(head), _cells(["---", "---:"] + ["---:"] * (len(head) - 2))]
     for name in names:
         mine = [by_case[name, form] for form in forms if (name, form) in by_case]
         reached = sorted({_number(r.reached) for r in mine if r.reached is not None})
         spread = reached[0] if len(reached) == 1 else f"{reached[0]} to {reached[-1]}" if reached else "-"
-        exact = [r.lossless for r in mine if r.lossless is not None]
+        exact = [max(r.lossless, r.uneven or 0.0) for r in mine if r.lossless is not None]
         worst = _power(max(exact)) if exact else "-"
         cells = [name, f"{max(r.weights for r in mine):,}", *(_percent(r.either) for r in mine), spread]
         lines.append(_cells([*cells, f"{sum(bool(r.valid) for r in mine)} of {len(mine)}", worst]))
     lines += ["", *_below(rows), *_exceptions(rows)]
     for form in forms:
         lines += ["", f"## {form}", ""]
-        head = ["architecture", "groups", "outputs", "inputs", "either", "asked", "reached", "valid", "doubled, folded"]
+        head = [
+            "architecture",
+            "groups",
+            "outputs",
+            "inputs",
+            "either",
+            "asked",
+            "reached",
+            "valid",
+            "doubled",
+            "1 to 3",
+        ]
         lines += [_cells([*head, "notes"]), _cells(["---"] + ["---:"] * (len(head) - 1) + ["---"])]
         for r in (by_case[n, form] for n in names if (n, form) in by_case):
             cells = [r.name, str(r.groups), *map(_percent, (r.outputs, r.inputs, r.either)), f"{SPARSITY:g}"]
             remarks = [*(f"{step}: {text}" for step, text in r.errors.items()), *r.notes]
-            cells += [_number(r.reached), _yes(r.valid), _power(r.lossless), "; ".join(remarks)]
+            cells += [_number(r.reached), _yes(r.valid), _power(r.lossless), _power(r.uneven), "; ".join(remarks)]
             lines.append(_cells(cells))
     lines += ["", "## Environment", "", *_environment()]
     return "\n".join(lines) + "\n"
@@ -416,7 +440,12 @@ def _exceptions(rows: list[Row]) -> list[str]:
     lines += [_cells(["file", "step", "text"]), _cells(["---", "---", "---"])]
     for r in rows:
         lines += [_cells([f"{r.name}, {r.form}", step, text]) for step, text in r.errors.items()]
-        for step, value in (("normalised", r.normalised), ("widened", r.widened), ("lossless", r.lossless)):
+        for step, value in (
+            ("normalised", r.normalised),
+            ("widened", r.widened),
+            ("doubled", r.lossless),
+            ("1 to 3", r.uneven),
+        ):
             if value is not None and value > TOLERANCE:
                 lines.append(_cells([f"{r.name}, {r.form}", step, f"difference {value:.1e} of the largest output"]))
     return lines

@@ -21,7 +21,8 @@ class FoldConstants(Pass):
     """Replace nodes by their values where these do not depend on the model's inputs.
 
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
-    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: CastLike of an initializer,
+    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
+    out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
     of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
     materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
     stay, they are what a quantised model is about. BatchNormalization is never touched.
@@ -77,7 +78,21 @@ def _known(view: GraphView, node: NodeProto) -> Array | None:
     if node.op_type == "CastLike" and view.is_weight(node.input[0]):
         elem_type = view.elem_type(node.input[1])
         return view.weight(node.input[0]).astype(helper.tensor_dtype_to_np_dtype(elem_type)) if elem_type else None
+    if node.op_type == "Gather":
+        return _known_dimensions(view, node)
     return _known_shape(view, node) if node.op_type == "Shape" else None
+
+
+def _known_dimensions(view: GraphView, node: NodeProto) -> Array | None:
+    """Return the dimensions that a Gather picks out of a Shape, where these are known though others are not."""
+    source = view.producer(node.input[0])
+    if source is None or source.op_type != "Shape" or source.attribute or not view.is_weight(node.input[1]):
+        return None
+    shape, index = view.shape(source.input[0]), view.weight(node.input[1])
+    if shape is None or view.input_shapes or index.size == 0:
+        return None
+    picked = [shape[int(i)] for i in index.reshape(-1)]
+    return None if any(d is None for d in picked) else np.array(picked, np.int64).reshape(index.shape)
 
 
 def _known_shape(view: GraphView, node: NodeProto) -> Array | None:

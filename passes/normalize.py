@@ -8,6 +8,7 @@ from onnxfold.passes.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.inline_functions import InlineFunctions
 from onnxfold.passes.lift_constants import LiftConstants
 from onnxfold.passes.remove_unused import RemoveUnused
+from onnxfold.passes.sequences_to_split import SequencesToSplit
 from onnxfold.passes.share_initializers import ShareInitializers
 from onnxfold.passes.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.unshare_initializers import UnshareInitializers
@@ -20,6 +21,7 @@ NORMALIZE = Pipeline(
         LiftConstants(),
         EliminateIdentity(),
         FoldConstants(),
+        SequencesToSplit(),
         FreezeReshapes(),
         DropZeroBias(),
         ShufflesToGather(),

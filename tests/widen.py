@@ -71,7 +71,7 @@ def widen(
     """
     rng = np.random.default_rng([seed, 7])
     groups = onnxfold.inspect(model)
-    wide = [_draw_units(group, factor, rng) for group in groups]
+    wide = [_draw_units(group, factor, rng) for group in groups]  # first, see copied_units
     result = onnx.ModelProto()
     result.CopyFrom(model)
     weights = {t.name: numpy_helper.to_array(t) for t in result.graph.initializer}
@@ -98,6 +98,12 @@ def widen(
         tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(weights[tensor.name]), tensor.name))
     ratios = {g.name: 1.0 - g.size / len(w.source) for g, w in zip(groups, wide, strict=True)}
     return result, ratios
+
+
+def copied_units(model: onnx.ModelProto, seed: int, factor: int | None = 2) -> dict[str, Index]:
+    """Return, per group, the old unit that each unit of ``widen(model, seed, factor)`` is a copy of."""
+    rng = np.random.default_rng([seed, 7])
+    return {group.name: _draw_units(group, factor, rng).source for group in onnxfold.inspect(model)}
 
 
 def _draw_units(group: FoldGroup, factor: int | None, rng: np.random.Generator) -> WideGroup:

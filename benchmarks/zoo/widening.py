@@ -7,12 +7,15 @@ copies go, is tests/widen.py's decision, independent of the library's merge.
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, numpy_helper
 
 from onnxfold.channels import ChannelAnalysis, find_groups
 from onnxfold.channels.declarations import Count, Role, Select
+from onnxfold.channels.group import FoldGroup
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
@@ -27,25 +30,41 @@ def normalised(path: str) -> ModelProto:
     return to_model(view)
 
 
-def widen_twice(model: ModelProto, seed: int = 0) -> ModelProto:
-    """Return an equal model in which every channel of every fold group exists twice.
+def widen(model: ModelProto, factor: int | None, seed: int = 0) -> tuple[ModelProto, dict[str, float] | None]:
+    """Return an equal, wider model, and per group of it the channel ratio that leads back.
+
+    The ratios are None where no order of them says what is meant, because groups answer to each other's names.
 
     Parameters
     ----------
     model : ModelProto
         Normalised; left untouched.
+    factor : int, optional
+        Copies of every channel of every fold group; None draws one to three, so that nothing that weighs channels
+        by their number comes out equal by chance.
     seed : int
         Decides the order of the channels and the parts that columns are split into.
     """
-    return _Widener(model, seed).run()
+    widener = _Widener(model, factor, seed)
+    return widener.run(), _ratios(widener.analysis.groups, widener.wide)
+
+
+def _ratios(groups: list[FoldGroup], wide: list[WideGroup]) -> dict[str, float] | None:
+    """Order the ratios so that the last one that a group answers to is its own."""
+    ratios = {g.name: 1.0 - g.size / len(w.source) for g, w in zip(groups, wide, strict=True)}
+    earlier = {g.name: {name for name in ratios if name != g.name and g.matches(name)} for g in groups}
+    try:
+        return {name: ratios[name] for name in TopologicalSorter(earlier).static_order()}
+    except CycleError:
+        return None
 
 
 class _Widener:
-    def __init__(self, model: ModelProto, seed: int) -> None:
+    def __init__(self, model: ModelProto, factor: int | None, seed: int) -> None:
         self.view: GraphView = load(model)
         self.analysis: ChannelAnalysis = find_groups(self.view)
         self.rng = np.random.default_rng([seed, 7])
-        self.wide: list[WideGroup] = [_draw_units(g, 2, self.rng) for g in self.analysis.groups]
+        self.wide: list[WideGroup] = [_draw_units(g, factor, self.rng) for g in self.analysis.groups]
         self.result = ModelProto()
         self.result.CopyFrom(model)
         del self.result.graph.value_info[:]

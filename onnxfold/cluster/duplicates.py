@@ -13,6 +13,8 @@ from collections import defaultdict
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
@@ -22,7 +24,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
 #: Rounding of the stored weights, in units of their machine epsilon, that still counts as equal.
-_EPSILONS = 32.0
+_EPSILONS = 8.0
 _MAX_ROUNDS = 64
 _PROJECTIONS = 2
 _PART_ELEMENTS = 1 << 22
@@ -105,7 +107,7 @@ def _other_axes(
         for h, m in others:
             if m.axis.axis == axis:
                 slots = draws[h][:, np.arange(m.positions.shape[1]) % draws[h].shape[1]]
-                spread = random.standard_normal(m.positions.shape[1])
+                spread = random.uniform(0.5, 1.5, m.positions.shape[1])  # bounded, as rounding is
                 vector[m.positions] = slots[labels[h]] * spread
         vectors[axis] = (blocks, vector)
     return vectors
@@ -149,7 +151,11 @@ def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vecto
 
 
 def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
-    """Split classes whose members' projections differ by more than rounding."""
+    """Split classes whose members' projections differ by more than rounding.
+
+    First column by column, at gaps. In a coarse type many channels lie so close together in every single
+    column that there are no gaps; what is left is held together only by pairs that agree in all columns at once.
+    """
     labels = old
     for column in range(projected.shape[1]):
         order = np.lexsort((projected[:, column], labels))
@@ -159,7 +165,35 @@ def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
         fresh = np.empty(len(labels), np.int64)
         fresh[order] = np.cumsum(cut)
         labels = fresh
+    order = np.argsort(labels, kind="stable")
+    next_label = len(labels)
+    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(members) > 2:
+            parts = _joined(projected[members], tolerance[members])
+            labels[members] = next_label + parts
+            next_label += len(members)
     return renumber(labels)[0]
+
+
+def _joined(values: Vector, bounds: Vector) -> Labels:
+    """Return the connected components of points, two being connected that are within bounds in every column."""
+    order = np.argsort(values[:, 0], kind="stable")
+    v, b, n = values[order], bounds[order], len(values)
+    parts = np.arange(n)
+    for step in range(1, n):  # pairs by their distance in the order of the first column
+        gaps = np.abs(v[step:] - v[:-step])
+        if gaps[:, 0].min() > b[:, 0].max():
+            break
+        near = np.flatnonzero((gaps <= np.maximum(b[step:], b[:-step])).all(axis=1))
+        a, c = parts[near], parts[near + step]
+        if (a != c).any():
+            edges = coo_array((np.ones(len(a), np.int8), (a, c)), shape=(n, n))
+            parts = connected_components(edges, directed=False)[1][parts]
+            if (parts == parts[0]).all():
+                break
+    labels = np.empty(n, np.int64)
+    labels[order] = parts
+    return labels
 
 
 def _epsilon(dtype: np.dtype[np.generic]) -> float:

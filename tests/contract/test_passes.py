@@ -38,6 +38,7 @@ WORKS_ON = {
     "UnshareInitializers": ["shared_vectors"],
     "ShufflesToGather": ["Shuffle"],
     "WriteSplitSizes": ["Split-equal-12", "Split-equal-17", "Split-equal-18"],
+    "SequencesToSplit": ["sequences"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
@@ -92,6 +93,27 @@ def _shape_outputs() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
+def _sequences() -> onnx.ModelProto:
+    """A convolution's channels cut into a sequence of halves, as the unoptimised dynamo exporter writes chunk."""
+    model = _base()
+    first = next(node for node in model.graph.node if node.op_type == "Relu")
+    channels = next(t for t in model.graph.initializer if t.name == model.graph.node[0].input[1]).dims[0]
+    whole, first.output[0] = first.output[0], "uncut"
+    sizes = numpy_helper.from_array(np.array([channels // 2, channels - channels // 2], np.int64), "halves")
+    model.graph.initializer.append(sizes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(i, np.int64), f"place_{i}") for i in (0, 1))
+    nodes = [
+        helper.make_node("SplitToSequence", ["uncut", "halves"], ["parts"], "cut", axis=1),
+        helper.make_node("SequenceAt", ["parts", "place_1"], ["second"], "take_second"),
+        helper.make_node("SequenceAt", ["parts", "place_0"], ["first"], "take_first"),
+        helper.make_node("Concat", ["second", "first"], [whole], "swap", axis=1),
+    ]
+    position = list(model.graph.node).index(first) + 1
+    for offset, node in enumerate(nodes):
+        model.graph.node.insert(position + offset, node)
+    return model
+
+
 def _subgraph() -> onnx.ModelProto:
     """An If whose branches read an Identity's result, a Constant, and a weight of the main graph by name."""
     model = _base()
@@ -117,9 +139,11 @@ def _subgraph() -> onnx.ModelProto:
     return model
 
 
+_FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph)
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
-    **{f.__name__[1:]: f for f in (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _subgraph)},
+    **{f.__name__[1:]: f for f in _FORMS},
     **{name: RULE_MODELS[name] for name in ("Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18")},
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),

@@ -51,13 +51,18 @@ class Outcome:
     nodes: int = 0
     rules: set[Rule] = field(default_factory=set)
 
+    @staticmethod
+    def of(seed: int, model: onnx.ModelProto) -> Outcome:
+        """What can be said of a graph before it is checked."""
+        return Outcome(seed, nodes=len(model.graph.node), rules=_rules(model))
+
 
 def check(seed: int, *, repeat: bool | None = None) -> Outcome:
     """Fold the graph of a seed arbitrarily, and its widened form back; `repeat`: also compare two runs bit by bit."""
     model = random_graph(seed)
     rng = np.random.default_rng([seed, 17])
     method = str(rng.choice(list(METHODS)))
-    outcome = Outcome(seed, nodes=len(model.graph.node), rules=_rules(model))
+    outcome = Outcome.of(seed, model)
     _arbitrary(model, outcome, float(rng.uniform(0.2, 0.7)), method, repeat=seed % 10 == 0 if repeat is None else repeat)
     _lossless(model, outcome, method)
     return outcome

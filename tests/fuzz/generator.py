@@ -426,6 +426,8 @@ def _matmul(g: Graph, x: str, op: str) -> str:
         columns = g.width()
         weight = g.const(g.normal(shape[0], *[1] * (len(shape) - 3), shape[-1], columns, std=1 / math.sqrt(shape[-1])))
         return g.node(op, [x, weight], [*shape[:-1], columns])
+    if kind >= 3 and len(shape) > 1 and shape[-1] == shape[-2]:  # a tensor and itself
+        return g.times(g.node(op, [x, x], shape), 1 / shape[-1])
     if kind == 3 and len(shape) > 1:  # two activations
         other = g.twin(x)
         axes = list(range(1, len(shape) + 1))

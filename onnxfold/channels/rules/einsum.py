@@ -5,10 +5,10 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.registry import channel_rule
 from onnxfold.graph.view import attribute
 
+_MIXES = "it sums over this index of two activations, where a merged channel would count only once"
 
-@channel_rule(
-    "Einsum", mixes="it sums over this index of two activations, where a merged channel would count only once"
-)
+
+@channel_rule("Einsum", mixes=_MIXES)
 def einsum(node: NodeContext) -> None:
     """Follow each index letter from the operands to the result.
 
@@ -33,6 +33,10 @@ def einsum(node: NodeContext) -> None:
                 node.link(Axis(tensor, axis), target)
     if len(operands) == 2 and sum(node.is_weight(t) for t, _ in operands) == 1:
         (weight, weight_term), (other, other_term) = sorted(operands, key=lambda o: not node.is_weight(o[0]))
-        for letter in set(weight_term) & set(other_term) - set(result):
-            channels = Axis(other, other_term.index(letter))
-            node.use(Axis(weight, weight_term.index(letter)), Role.CONSUMER, channels)
+        for axis, letter in enumerate(weight_term):
+            if letter in other_term and letter not in result:
+                node.use(Axis(weight, axis), Role.CONSUMER, Axis(other, other_term.index(letter)))
+    elif not any(node.is_weight(t) for t, _ in operands):
+        for tensor, term in operands:  # said here, because both operands may be one tensor
+            for axis in (i for i, letter in enumerate(term) if letter not in result):
+                node.block(Axis(tensor, axis), _MIXES)

@@ -4,8 +4,10 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.registry import channel_rule
 
+_MIXES = "it sums over this axis of two activations, where a merged channel would count only once"
 
-@channel_rule("MatMul", mixes="it sums over this axis of two activations, where a merged channel would count only once")
+
+@channel_rule("MatMul", mixes=_MIXES)
 def matmul(node: NodeContext) -> None:
     """Follow A (..., M, K), B (..., K, N), Y (..., M, N); leading axes broadcast."""
     a, b, y = node.input(0), node.input(1), node.output()
@@ -23,6 +25,8 @@ def matmul(node: NodeContext) -> None:
     else:
         node.link(node.axis(a, -2), rows)
         node.link(node.axis(b, -1), columns)
+        for summed in (node.axis(a, -1), node.axis(b, -2)):  # said here, because a and b may be one tensor
+            node.block(summed, _MIXES)
     for operand in (a, b):
         _link_leading(node, operand, y)
 

@@ -13,10 +13,14 @@ _DOMAIN = "com.microsoft"
 
 @channel_rule("FusedConv", domain=_DOMAIN, mixes="a convolution mixes neighbouring positions of its spatial axes")
 def fused_conv(node: NodeContext) -> None:
-    """Conv, an optional summand as input 3, and an activation."""
+    """Conv, an optional summand as input 3, and an activation; what Conv mixes stays, also where the summand is X."""
     conv(node)
     if node.input(3):
-        node.link_all(node.input(3), node.output())
+        for axis in (0, 1):
+            node.link(node.axis(node.input(3), axis), node.axis(node.output(), axis))
+        for tensor in (node.input(0), node.input(3), node.output()):
+            for axis in range(2, node.rank(tensor)):
+                node.block(node.axis(tensor, axis), "a convolution mixes neighbouring positions of its spatial axes")
 
 
 @channel_rule("FusedGemm", domain=_DOMAIN, mixes="a matrix product sums over this axis")

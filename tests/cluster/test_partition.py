@@ -1,0 +1,63 @@
+"""The algebra of partitions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxfold.cluster.partition import identity_partition, mean_partition, renumber
+
+LABELS = st.lists(st.integers(-5, 5), min_size=1, max_size=20)
+BOUNDED = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+
+@BOUNDED
+@given(labels=LABELS)
+def test_encode_after_decode_is_the_identity(labels: list[int]) -> None:
+    """P Q = I: what was folded and unfolded folds to itself; Q P averages within clusters."""
+    p = mean_partition(labels)
+    np.testing.assert_allclose(p.encode @ p.decode, np.eye(p.clusters), atol=1e-12)
+    averaged = p.decode @ p.encode
+    np.testing.assert_allclose(averaged @ averaged, averaged, atol=1e-12)
+    np.testing.assert_allclose(averaged, averaged.T, atol=1e-12)
+
+
+@BOUNDED
+@given(labels=LABELS)
+def test_rows_average_and_columns_add_up(labels: list[int]) -> None:
+    p = mean_partition(labels)
+    np.testing.assert_allclose(p.encode.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(p.decode.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(p.decode.sum(axis=0), p.cluster_sizes)
+    assert p.cluster_sizes.min() >= 1
+    assert p.cluster_sizes.sum() == p.size == len(labels)
+
+
+@BOUNDED
+@given(labels=LABELS, shift=st.integers(1, 9))
+def test_numbering_does_not_matter(labels: list[int], shift: int) -> None:
+    """Clusters are numbered by their first members, which are the representatives, in ascending order."""
+    p, q = mean_partition(labels), mean_partition([-shift * v for v in labels])
+    np.testing.assert_array_equal(p.labels, q.labels)
+    np.testing.assert_array_equal(p.encode, q.encode)
+    np.testing.assert_array_equal(p.representatives, q.representatives)
+    assert (np.diff(p.representatives) > 0).all()
+    assert [labels.index(v) for v in dict.fromkeys(labels)] == p.representatives.tolist()
+    np.testing.assert_array_equal(p.labels[p.representatives], np.arange(p.clusters))
+    same = np.equal.outer(np.array(labels), np.array(labels))
+    np.testing.assert_array_equal(same, np.equal.outer(p.labels, p.labels))
+
+
+def test_renumber() -> None:
+    labels, first = renumber(np.array([7, 3, 7, 9, 3]))
+    assert labels.tolist() == [0, 1, 0, 2, 1]
+    assert first.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_identity(n: int) -> None:
+    p = identity_partition(n)
+    assert p.is_identity
+    np.testing.assert_array_equal(p.encode, np.eye(n))
+    np.testing.assert_array_equal(p.decode, np.eye(n))
+    assert mean_partition([0] * n).is_identity is (n == 1)
