@@ -18,7 +18,7 @@ from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
 from onnxfold.errors import NothingToFoldError
-from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.save import save, to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
@@ -72,6 +72,7 @@ class FoldResult:
         return target
 
 
+@blames_broken_files
 def fold(
     model: ModelLike, sparsity: float | None = None, *, progress: Progress | None = None, **options: Any
 ) -> FoldResult:

@@ -9,7 +9,7 @@ from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
-from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
 from onnxfold.scope import all_groups, all_refusals, open_scopes
@@ -47,6 +47,7 @@ class Inspection:
         }
 
 
+@blames_broken_files
 def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
     """Return fold groups, refusals with reasons, and the share of the weights in groups."""
     view = load(model, input_shapes)

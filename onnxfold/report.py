@@ -1,6 +1,7 @@
 """What a run tells: sizes before and after, groups, refusals, fidelity."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -127,7 +128,7 @@ class FoldReport:
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False, default=str) + "\n"
+        return json.dumps(_finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
 
     def __str__(self) -> str:
         lines = [
@@ -137,3 +138,12 @@ class FoldReport:
             f"{len(self.refusals)} weight axes left alone",
         ]
         return "\n".join(lines + self.notes)
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have and a model with such weights has fidelities of, by None."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -96,7 +96,10 @@ def _compare(original: ModelLike, folded: Session, view: GraphView, seed: int) -
         reference = Session(original)
     except VerificationError as error:
         return VerificationResult(None, (f"fidelity was not measured, the original does not load: {error}",))
-    feeds = noise_inputs(reference.inputs, samples=_SAMPLES, seed=seed, shapes=view.input_shapes)
+    try:
+        feeds = noise_inputs(reference.inputs, samples=_SAMPLES, seed=seed, shapes=view.input_shapes)
+    except MemoryError:
+        return VerificationResult(None, ("fidelity was not measured: inputs of this size do not fit into memory",))
     try:
         expected = reference.run(feeds)
     except VerificationError as error:

@@ -51,7 +51,7 @@ class WeightCost:
                 blocks[key] = member.axis.blocks
         touched = {tensor for tensor, _ in parts}
         self._fixed += sum(view.weight_size(n) for n in view.float_weight_names() if n not in touched)
-        for tensor in touched:
+        for tensor in touched.intersection(view.float_weight_names()):
             dims = []
             for axis, size in enumerate(view.weights[tensor].shape):
                 found = tuple(parts.get((tensor, axis), ()))

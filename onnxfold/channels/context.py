@@ -6,6 +6,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import (
+    MAX_WIDTH,
     Axis,
     Block,
     Count,
@@ -75,7 +76,7 @@ class NodeContext:
     def width(self, axis: Axis) -> int | None:
         """Return the number of positions on an axis, None if unknown."""
         size = self.shape(axis.tensor)[axis.axis]
-        return None if size is None else size * axis.blocks
+        return None if size is None or size > MAX_WIDTH else size * axis.blocks
 
     def constant(self, index: int) -> Array | None:
         """Return the values of a constant input, None if it is absent or computed at run time."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from onnxfold.channels.declarations import Axis, Declaration, Link, Positions
+from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, Positions
 from onnxfold.graph.view import GraphView
 
 
@@ -22,7 +22,7 @@ class Elements:
         links = [d for d in declarations if isinstance(d, Link)]
         for axis in dict.fromkeys(a for d in declarations for a in _axes_of(d)):
             size = (view.shape(axis.tensor) or ())[axis.axis]
-            if size:
+            if size and size <= MAX_WIDTH:
                 self.offset[axis] = total
                 self.axes.append(axis)
                 self.widths.append(size * axis.blocks)

@@ -24,9 +24,11 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
 #: Rounding of the stored weights, in units of their machine epsilon, that still counts as equal.
-_EPSILONS = 8.0
+_EPSILONS = 4.0
+_ARITHMETIC = 64 * float(np.finfo(np.float64).eps)
 _MAX_ROUNDS = 64
-_PROJECTIONS = 2
+#: Projections per round, and of types so coarse that different channels often agree in two of them.
+_PROJECTIONS, _COARSE_PROJECTIONS, _COARSE_EPSILON = 2, 8, 1e-4
 _PART_ELEMENTS = 1 << 22
 
 Vector = npt.NDArray[np.float64]
@@ -75,12 +77,13 @@ def _project(
     scales: list[list[Vector]] = [[] for _ in groups]
     for tensor, found in where.items():
         values = view.weight(tensor)
-        tolerance = _EPSILONS * _epsilon(values.dtype)
+        epsilon = _epsilon(values.dtype)
+        tolerance = _EPSILONS * epsilon
         for g, member in found:
             if member.role is Role.CONSUMER:
                 continue
             others = [(h, m) for h, m in found if m.axis != member.axis]
-            for _ in range(_PROJECTIONS):
+            for _ in range(_PROJECTIONS if epsilon < _COARSE_EPSILON else _COARSE_PROJECTIONS):
                 vectors = _other_axes(values, member, others, labels, draws, random)
                 rows, norms = _contract_in_parts(values, member, vectors)
                 slots = random.standard_normal(member.positions.shape[1])
@@ -197,6 +200,10 @@ def _joined(values: Vector, bounds: Vector) -> Labels:
 
 
 def _epsilon(dtype: np.dtype[np.generic]) -> float:
-    """Return a type's relative spacing; integers and booleans are not rounded, only their float64 sums are."""
-    rounded = dtype if dtype.kind not in "biu" else np.dtype(np.float64)
-    return float(ml_dtypes.finfo(rounded).eps)  # type: ignore[no-untyped-call]
+    """Return the relative spacing of a type, but not less than what adding up in float64 loses.
+
+    Integers and booleans are not rounded.
+    """
+    if dtype.kind in "biu":
+        return _ARITHMETIC
+    return max(_ARITHMETIC, float(ml_dtypes.finfo(dtype).eps))  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from onnxfold.cluster.features import features
 from onnxfold.cluster.gram import Points, rotate
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
 
@@ -158,7 +159,12 @@ def class_points(view: GraphView, group: FoldGroup, classes: Labels, *, with_dev
                 matrix = merge.decode.T if role is Role.CONSUMER else merge.encode
                 yield matrix.astype(rows.dtype) @ rows
 
-    return rotate(blocks())
+    try:
+        return rotate(blocks())
+    except np.linalg.LinAlgError:
+        raise UnsupportedModelError(
+            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
+        ) from None
 
 
 def _split_duplicates(classes: Labels, k: int) -> Labels:

@@ -1,21 +1,56 @@
 """From a path or a ModelProto to a :class:`~onnxfold.graph.view.GraphView`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
-from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, UnsupportedModelError
+from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, OnnxFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import LazyTensor
 from onnxfold.graph.view import GraphView, require_main_graph
+from onnxfold.graph.well_formed import nodes_problem, payload_fits
 
 #: The oldest operator set whose operators mean what they mean today (Reshape with a shape input,
 #: BatchNormalization without is_test, numpy broadcasting).
 MIN_OPSET = 7
 
 ModelLike = str | Path | ModelProto
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def blames_broken_files(function: F) -> F:
+    """Explain what a function of a model stumbles over by the model, if onnx's checker rejects it.
+
+    Models that the checker rejects are worked on all the same, because onnxruntime runs many of them.
+    """
+
+    @wraps(function)
+    def explained(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(model, *args, **kwargs)
+        except OnnxFoldError:
+            raise
+        except Exception as error:
+            problem = checker_problem(model)
+            if not problem:
+                raise
+            where = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
+            raise ModelLoadError(f"{where} is not a valid ONNX model: {problem}") from error
+
+    return cast(F, explained)
+
+
+def checker_problem(model: ModelLike) -> str:
+    """Return in one line what onnx's checker, shape inference included, says against a model, '' for nothing."""
+    try:
+        onnx.checker.check_model(model if isinstance(model, ModelProto) else str(model), full_check=True)
+    except Exception as error:  # checker and shape inference raise different types
+        return " ".join(str(error).split())[:400]
+    return ""
 
 
 def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
@@ -79,6 +114,9 @@ def _check(proto: ModelProto, where: str) -> None:
         raise UnsupportedModelError(
             f"{where} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
         )
+    problem = nodes_problem(proto.graph, version or newest)
+    if problem:
+        raise ModelLoadError(f"{where} is broken: {problem}")
 
 
 def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
@@ -92,7 +130,9 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
     weights = {}
     for tensor in proto.graph.initializer:
         weight = LazyTensor(tensor, base_dir)
-        if not weight.is_external and not _payload_fits(weight):
+        if tensor.name in weights:
+            raise ModelLoadError(f"{where} is broken: it has two initializers called '{tensor.name}'")
+        if not payload_fits(weight):
             raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not hold what its shape says")
         weights[tensor.name] = weight
     return GraphView(skeleton, dict(weights))
@@ -106,21 +146,6 @@ def _copy_field(source: object, target: object, name: str) -> None:
         getattr(target, name).CopyFrom(value)
     else:
         getattr(target, name).extend(value)
-
-
-def _payload_fits(weight: LazyTensor) -> bool:
-    proto = weight.proto
-    if any(d < 0 for d in proto.dims):
-        return False
-    if not proto.HasField("raw_data"):
-        return True  # typed fields are few and small; numpy_helper checks them on access
-    try:
-        itemsize = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type).itemsize
-    except KeyError:
-        return False
-    packed = proto.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
-    expected = (weight.size + 1) // 2 if packed else weight.size * itemsize
-    return len(proto.raw_data) == expected or itemsize == 1  # 1: packed sub-byte types newer than this list
 
 
 def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:

@@ -69,13 +69,6 @@ def save(view: GraphView, path: Path, *, external_data: bool = False) -> None:
         file.write(payload)
 
 
-def save_model(model: ModelProto, path: Path) -> None:
-    """Write a ModelProto to `path` through a temporary file in the same folder."""
-    payload = model.SerializeToString(deterministic=True)
-    with replacing(path) as file:
-        file.write(payload)
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` when the block ends without an error.
@@ -122,7 +115,7 @@ def _save_external(view: GraphView, path: Path) -> None:
     data_path = path.with_name(path.name + ".data")
     model = ModelProto()
     model.CopyFrom(view.model)
-    with replacing(data_path) as data:
+    with replacing(path) as file, replacing(data_path) as data:  # both are complete before either is moved
         for name in view.weights:
             if _bytes(view, name) < _INLINE_BYTES:
                 model.graph.initializer.append(_proto(view, name))
@@ -133,14 +126,14 @@ def _save_external(view: GraphView, path: Path) -> None:
             if isinstance(weight, LazyTensor) and weight.is_external:
                 weight.copy_to(data)
             else:
-                view.weight(name).tofile(data)
+                data.write(to_proto(name, view.weight(name)).raw_data)
             tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
             tensor.data_location = TensorProto.EXTERNAL
             length = data.tell() - offset
             for key, value in (("location", data_path.name), ("offset", offset), ("length", length)):
                 tensor.external_data.add(key=key, value=str(value))
             model.graph.initializer.append(tensor)
-    save_model(model, path)
+        file.write(model.SerializeToString(deterministic=True))
 
 
 def _proto(view: GraphView, name: str) -> TensorProto:

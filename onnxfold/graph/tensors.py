@@ -4,10 +4,13 @@ A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external 
 copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -51,7 +54,13 @@ class LazyTensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Length of the raw payload."""
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
+        return -(-self.size * bits_per_element(dtype) // 8)
 
     @property
     def is_external(self) -> bool:
@@ -72,10 +81,14 @@ class LazyTensor:
         path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
         offset = int(entries.get("offset", "0"))
-        if path.stat().st_size < offset + self.size * dtype.itemsize:
+        length = self.stored_bytes
+        if path.stat().st_size < offset + length:
             raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
         if self.size == 0:
             return np.zeros(self.shape, dtype)
+        if length < self.size:  # several elements in a byte
+            raw = np.fromfile(path, dtype=np.uint8, count=length, offset=offset).tobytes()
+            return numpy_helper.to_array(TensorProto(dims=self.shape, data_type=self.elem_type, raw_data=raw))
         # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
         return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
 
@@ -83,7 +96,7 @@ class LazyTensor:
         """Append the raw payload to an open file without holding it in memory; for external tensors."""
         entries = {e.key: e.value for e in self.proto.external_data}
         path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
-        left = self.size * np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type)).itemsize
+        left = self.stored_bytes
         with path.open("rb") as source:
             source.seek(int(entries.get("offset", "0")))
             while left > 0:
@@ -110,6 +123,17 @@ def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
     if not path.is_file():
         raise ModelLoadError(f"tensor '{tensor}': external data file '{path}' does not exist; put it beside the model")
     return path
+
+
+def bits_per_element(dtype: np.dtype[np.generic]) -> int:
+    """Return the bits per element in a file; numpy gives every packed one a byte of its own."""
+    known: Iterable[object] = (ml_dtypes.finfo, ml_dtypes.iinfo) if dtype.itemsize == 1 and dtype.kind == "V" else ()
+    for info in known:
+        try:
+            return int(info(dtype).bits)  # type: ignore[operator]
+        except ValueError:
+            continue
+    return dtype.itemsize * 8
 
 
 def is_float(elem_type: int) -> bool:

@@ -1,5 +1,6 @@
 """Exact duplicates: all that were planted, and nothing else."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +11,7 @@ from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import renumber
 from onnxfold.graph.load import load
 from tests.contract.rule_models import RULE_MODELS
+from tests.graph_builder import GraphBuilder
 from tests.models import ALL_MODELS
 from tests.widen import copied_units, widen
 
@@ -68,6 +70,20 @@ def test_weights_of_another_type(name: str, dtype: type[np.floating]) -> None:
     planted = {group: renumber(source)[0].tolist() for group, source in copied_units(model, 1, 2).items()}
     assert _classes(wide) == planted
     assert all(labels == list(range(len(labels))) for labels in _classes(model).values())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("bias", [None, (-1,)], ids=["no bias", "bias"])
+def test_wide_layers_of_coarse_types(bias: tuple[int, ...] | None, dtype: type) -> None:
+    """Among many channels, some always lie within rounding of each other in any one projection."""
+    g = GraphBuilder("net", 0, (64,))
+    h = g.relu(g.gemm(g.relu(g.gemm("x", 200, bias=bias)), 200, bias=bias))
+    g.output(g.gemm(h, 5))
+    model = _cast(g.build(), dtype)
+    assert all(labels == list(range(200)) for labels in _classes(model).values())
+    wide, _ = widen(model, 1, 2, per_row=True, order="backward")
+    planted = {group: renumber(source)[0].tolist() for group, source in copied_units(model, 1, 2).items()}
+    assert _classes(wide) == planted
 
 
 @pytest.mark.parametrize(

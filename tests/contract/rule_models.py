@@ -517,6 +517,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
         add(f"Resize-{opset}", "Resize", _resize(opset), opset)
     add("Resize-sizes", "Resize", _resize(17, sizes=True))
     add("Shuffle", "Transpose", _shuffle)
+    add("Trilu", "Trilu", lambda g, x: g.node("Trilu", [x], g.shapes[x]))
     for op in ("LSTM", "GRU", "RNN"):
         add(op, op, _recurrent(op))
         add(f"{op}-bidirectional", op, _recurrent(op, direction="bidirectional"))

@@ -63,7 +63,9 @@ def check(seed: int, *, repeat: bool | None = None) -> Outcome:
     rng = np.random.default_rng([seed, 17])
     method = str(rng.choice(list(METHODS)))
     outcome = Outcome.of(seed, model)
-    _arbitrary(model, outcome, float(rng.uniform(0.2, 0.7)), method, repeat=seed % 10 == 0 if repeat is None else repeat)
+    _arbitrary(
+        model, outcome, float(rng.uniform(0.2, 0.7)), method, repeat=seed % 10 == 0 if repeat is None else repeat
+    )
     _lossless(model, outcome, method)
     return outcome
 

@@ -110,8 +110,10 @@ class Graph:
         elif not isinstance(values, np.ndarray):
             values = np.array(values, dtype or np.int64)
         name = self.fresh("c")
-        tensor = numpy_helper.from_array(np.ascontiguousarray(values), name) if values.ndim else (
-            numpy_helper.from_array(values, name)
+        tensor = (
+            numpy_helper.from_array(np.ascontiguousarray(values), name)
+            if values.ndim
+            else (numpy_helper.from_array(values, name))
         )
         if self.constant_nodes and self.chance(0.5):
             self.nodes.append(helper.make_node("Constant", [], [name], name=f"node_{name}", value=tensor))
@@ -138,7 +140,13 @@ class Graph:
         return not schema.deprecated
 
     def node(
-        self, op: str, inputs: Sequence[str], shape: Sequence[int] = (), domain: str = "", outputs: int = 1, **attrs: Any
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int] = (),
+        domain: str = "",
+        outputs: int = 1,
+        **attrs: Any,
     ) -> str:
         """Add a node with one used output; `shape` is that of the output."""
         return self.nodes_out(op, inputs, [tuple(shape)] * outputs, domain, **attrs)[0]
@@ -275,9 +283,7 @@ class Graph:
             inputs.append(self.bias(outputs))
         shape = [outputs, *[(s + 2 * pad - kernel) // stride + 1 for s in spatial]]
         attrs = {"kernel_shape": [kernel] * rank} if self.chance(0.7) else {}
-        return self.node(
-            "Conv", inputs, shape, pads=[pad] * (2 * rank), strides=[stride] * rank, group=groups, **attrs
-        )
+        return self.node("Conv", inputs, shape, pads=[pad] * (2 * rank), strides=[stride] * rank, group=groups, **attrs)
 
     def linear(self, x: str, outputs: int) -> str:
         """A MatMul over the last axis, with a bias now and then."""
@@ -557,7 +563,9 @@ def _siamese(g: Graph, x: str, op: str) -> str:
         args = [other, *node.input[1:]]
         if len(args) > 2 and g.chance(0.3):
             args[2] = g.const(g.normal(g.shapes[a][0]))
-        b = g.nodes_out("Conv", args, [g.shapes[a]], **{a.name: helper.get_attribute_value(a) for a in node.attribute})[0]
+        b = g.nodes_out("Conv", args, [g.shapes[a]], **{a.name: helper.get_attribute_value(a) for a in node.attribute})[
+            0
+        ]
     else:
         outputs = g.width()
         weight = g.const(g.normal(shape[-1], outputs, std=1 / math.sqrt(shape[-1])))
@@ -649,7 +657,7 @@ def _cast(g: Graph, x: str, op: str) -> str:
 
 @block("CastLike", weight=0.6)
 def _cast_like(g: Graph, x: str, op: str) -> str:
-    return g.same(op, x, g.inputs[0].name if not g.inputs[0].type.tensor_type.elem_type == TensorProto.INT64 else x)
+    return g.same(op, x, g.inputs[0].name if g.inputs[0].type.tensor_type.elem_type != TensorProto.INT64 else x)
 
 
 @block("Dropout", weight=0.6)
@@ -746,7 +754,11 @@ def _outer(g: Graph, x: str, op: str) -> str:
 
 @block("BiasGelu", "FastGelu", "QuickGelu", "Gelu-microsoft", weight=0.6)
 def _microsoft_gelu(g: Graph, x: str, op: str) -> str:
-    bias = [g.const(g.normal(g.shapes[x][-1], std=0.3))] if op == "BiasGelu" or (op == "FastGelu" and g.chance(0.5)) else []
+    bias = (
+        [g.const(g.normal(g.shapes[x][-1], std=0.3))]
+        if op == "BiasGelu" or (op == "FastGelu" and g.chance(0.5))
+        else []
+    )
     return g.same(op.removesuffix("-microsoft"), x, *bias, domain=MICROSOFT)
 
 
@@ -1057,7 +1069,9 @@ def _resize(g: Graph, x: str, op: str) -> str:
     scales = np.array([1, 1, *[factor] * len(spatial)], np.float32)
     shape = [channels, *[factor * s for s in spatial]]
     if op == "Upsample":
-        return g.node(op, [x], shape, scales=scales.tolist()) if g.opset < 9 else g.node(op, [x, g.const(scales)], shape)
+        return (
+            g.node(op, [x], shape, scales=scales.tolist()) if g.opset < 9 else g.node(op, [x, g.const(scales)], shape)
+        )
     if g.opset < 11:
         return g.node(op, [x, g.const(scales)], shape)
     roi = "" if g.opset >= 13 or g.chance(0.7) else g.const(np.zeros(0, np.float32))
@@ -1128,7 +1142,8 @@ def _quantize(g: Graph, x: str, op: str) -> str:
 _DOUBLE = (
     "Gemm", "MatMul", "Einsum", "Residual", "Siamese", "Sigmoid", "Tanh", "Relu", "Abs", "Neg", "Exp", "Sqrt",
     "Add", "Sub", "Mul", "Div", "Max", "Min", "ReduceMean", "ReduceSum", "ReduceMax", "Flatten", "Reshape", "Squeeze",
-    "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Softmax", "Expand", "Identity", "LayerNormalization",
+    "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather", "Softmax", "Expand", "Identity",
+    "LayerNormalization",
     "BatchNormalization", "Where", "Pad", "ViewChain", "Shape",
 )  # fmt: skip
 _HALF = (*_DOUBLE, "Conv", "ConvTranspose", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Gate", "Shuffle",
@@ -1210,18 +1225,18 @@ def _build(seed: int, attempt: int) -> onnx.ModelProto:
 def _place(g: Graph, name: str) -> bool:
     """Place a block on a tensor of the pool that it fits; tensors that grew too large are pooled first."""
     choices = _BLOCKS[name]
-    function, ranks, _ = choices[int(g.rng.choice(len(choices), p=np.array([w for _, _, w in choices]) / sum(w for _, _, w in choices)))]
+    function, ranks, _ = choices[
+        int(g.rng.choice(len(choices), p=np.array([w for _, _, w in choices]) / sum(w for _, _, w in choices)))
+    ]
     fitting = [p for p in g.pool if len(g.shapes[p]) in ranks and math.prod(g.shapes[p]) <= _MAX_ELEMENTS]
     state = len(g.nodes), len(g.initializers), len(g.pool), len(g.inputs)
     zero = dict(g._zero_biases)
     try:
-        if fitting:
-            x = fitting[-1] if g.chance(0.7) else g.choice(fitting)
-        else:
-            x = _adapted(g, ranks)
+        recent = g.chance(0.7)
+        x = (fitting[-1] if recent else g.choice(fitting)) if fitting else _adapted(g, ranks)
         y = function(g, x, name)
         if math.prod(g.shapes[y]) > 4 * _MAX_ELEMENTS or not 1 <= len(g.shapes[y]) <= 4 or 0 in g.shapes[y]:
-            raise _NotHereError
+            raise _NotHereError  # noqa: TRY301
     except _NotHereError:
         del g.nodes[state[0] :], g.initializers[state[1] :], g.pool[state[2] :], g.inputs[state[3] :]
         g._zero_biases = zero
@@ -1245,7 +1260,7 @@ def _adapted(g: Graph, ranks: range) -> str:
     spatial = 4 if len(ranks) and ranks[0] > 1 else 1
     width = g.width()
     wide = g.gemm(g.flatten(x) if len(shape) > 1 else x, width * spatial) if total else x
-    rank = ranks[0] if ranks[0] <= 3 else ranks[0]
+    rank = ranks[0]
     dims = {1: [width * spatial], 2: [width, 4], 3: [width, 2, 2], 4: [width, 2, 2, 1]}[rank]
     return g.reshape(wide, dims)
 

@@ -9,7 +9,7 @@ import onnxfold
 import onnxfold.errors
 from onnxfold.channels.registry import registered
 from tests.fuzz.check import Outcome, check
-from tests.fuzz.generator import draw_feeds, random_graph, run
+from tests.fuzz.generator import Array, draw_feeds, random_graph, run
 
 SEEDS = range(300)
 CHUNK = 25
@@ -42,7 +42,9 @@ def test_the_same_seed_gives_the_same_graph() -> None:
 # -- what random graphs have found -------------------------------------------------------------
 
 
-def _model(nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], constants: dict[str, np.ndarray], opset: int = 17):
+def _model(
+    nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], constants: dict[str, Array], opset: int = 17
+) -> onnx.ModelProto:
     domains = {n.domain for n in nodes} - {""}
     graph = helper.make_graph(
         nodes,
@@ -55,7 +57,7 @@ def _model(nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], constants:
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def _doubled(rng: np.random.Generator, rows: int, *rest: int) -> np.ndarray:
+def _doubled(rng: np.random.Generator, rows: int, *rest: int) -> Array:
     """Rows that exist twice, the copies behind the originals."""
     values = rng.standard_normal((rows, *rest)).astype(np.float32)
     return np.concatenate([values, values])
@@ -137,7 +139,7 @@ def _contracted(rng: np.random.Generator) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("middle", [_square, _fused, _contracted])
-def test_one_tensor_in_two_roles(middle) -> None:  # noqa: ANN001
+def test_one_tensor_in_two_roles(middle) -> None:
     """An operand that passes an axis through does not speak for the other operand, which sums over it."""
     rng = np.random.default_rng(0)
     nodes = [

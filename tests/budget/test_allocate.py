@@ -1,0 +1,134 @@
+"""Widths for a request: ratios, globs, rounding, and the sparsity that was asked for."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onnxfold
+from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths, width_for
+from onnxfold.budget.weights import WeightCost, count_parameters
+from onnxfold.channels.group import FoldGroup
+from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
+from onnxfold.graph.load import load
+from tests.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
+
+
+def _groups(model: onnx.ModelProto) -> list[FoldGroup]:
+    return onnxfold.inspect(model)
+
+
+def _solve(model: onnx.ModelProto, sparsity: float, round_to: int = 1) -> tuple[list[int], float]:
+    view, groups = load(model), _groups(model)
+    cost, before = WeightCost([(view, groups)]), count_parameters(view)
+    widths = solve_uniform(groups, cost, before, sparsity, {}, round_to)
+    return widths, 1 - cost(widths) / before
+
+
+WIDE = {
+    "mlp": lambda: mlp(0, widths=(60, 50, 40)),
+    "chain_conv": lambda: chain_conv(0, widths=(24, 32, 40)),
+    "residual": lambda: residual(0, width=24),
+    "grouped_conv": lambda: grouped_conv(0, groups=2, width=32),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@given(sparsity=st.floats(0.05, 0.95))
+def test_sparsity_is_met_within_a_percentage_point_or_refused(name: str, sparsity: float) -> None:
+    model = WIDE[name]()
+    view, groups = load(model), _groups(model)
+    cost = WeightCost([(view, groups)])
+    most = 1 - cost([g.block_count for g in groups]) / count_parameters(view)
+    if sparsity > most + TOLERANCE:
+        with pytest.raises(BudgetError, match=f"{most:.3g} is the most"):
+            _solve(model, sparsity)
+        return
+    widths, reached = _solve(model, sparsity)
+    assert abs(reached - sparsity) <= TOLERANCE
+    assert all(g.block_count <= w <= g.size for g, w in zip(groups, widths, strict=True))
+    # One ratio for all, but for rounding and a few single steps that come closer.
+    ratio = float(np.median([w / g.size for g, w in zip(groups, widths, strict=True)]))
+    assert all(abs(w - ratio * g.size) <= 5 * g.block_count for g, w in zip(groups, widths, strict=True))
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize("sparsity", [0.1, 0.3, 0.5, 0.7])
+def test_small_models_say_when_they_cannot(name: str, sparsity: float) -> None:
+    """Networks with a handful of channels: the sparsity, or a note, or an error."""
+    try:
+        report = onnxfold.fold(ALL_MODELS[name](0), sparsity, verify=False).report
+    except (BudgetError, NothingToFoldError):
+        return
+    met = abs(report.sparsity - sparsity) <= TOLERANCE
+    assert met or any("whole numbers" in note for note in report.notes)
+
+
+def test_common_ratio_as_published() -> None:
+    """A channel ratio of 0.293 everywhere removes half of the weights of a network that is mostly inner layers."""
+    _, reached = _solve(residual(0, width=48), 0.5)
+    widths, _ = _solve(residual(0, width=48), 0.5)
+    assert reached == pytest.approx(0.5, abs=0.005)
+    assert 1 - sum(widths) / sum(g.size for g in _groups(residual(0, width=48))) == pytest.approx(0.293, abs=0.015)
+
+
+def test_width_for() -> None:
+    (first, second, third) = _groups(grouped_conv(0, groups=2, width=10))
+    assert [width_for(third, r) for r in (0.0, 0.3, 0.5, 0.99)] == [8, 6, 4, 1]
+    assert [width_for(first, r) for r in (0.0, 0.3, 0.47, 0.99)] == [20, 14, 10, 2]  # two equal blocks
+    assert [width_for(first, r, 4) for r in (0.0, 0.3, 0.6, 0.99)] == [20, 16, 8, 4]
+    assert [width_for(first, r, 3) for r in (0.3, 0.6)] == [12, 6]  # multiples of 3 and of two blocks
+    assert width_for(third, 0.5, 64) == 4  # not that many channels: no rounding
+    assert width_for(second, 1e-9) == 20
+
+
+@pytest.mark.parametrize("round_to", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", WIDE)
+def test_round_to(name: str, round_to: int) -> None:
+    result = onnxfold.fold(WIDE[name](), channel_ratio=0.37, round_to=round_to, verify=False)
+    assert all(g.folded_width % round_to == 0 for g in result.report.groups)
+    assert any(g.folded_width < g.width for g in result.report.groups)
+    widths, _ = _solve(WIDE[name](), 0.4, round_to)
+    assert all(w % round_to == 0 for w in widths)
+
+
+def test_ratios_fix_groups_by_name_and_glob() -> None:
+    model = residual(0, width=24)
+    result = onnxfold.fold(model, channel_ratio=0.25, ratios={"conv_3": 0.5, "conv_[01]": 0.0}, verify=False)
+    assert {g.name: g.folded_width for g in result.report.groups} == {
+        "conv_0": 24, "conv_1": 24, "conv_3": 24, "conv_4": 36
+    }  # fmt: skip
+    result = onnxfold.fold(model, 0.5, ratios={"conv_3": 0.25}, verify=False)
+    assert {g.name: g.folded_width for g in result.report.groups}["conv_3"] == 36
+    assert result.report.sparsity == pytest.approx(0.5, abs=TOLERANCE)
+
+
+def test_any_producer_of_a_group_names_it() -> None:
+    """conv_5 adds into the stream that is called after conv_4."""
+    result = onnxfold.fold(residual(0), channel_ratio=0.5, keep=["conv_5"], verify=False)
+    assert {g.name: g.folded_width for g in result.report.groups}["conv_4"] == 16
+
+
+def test_keep_wins_over_ratios() -> None:
+    model = residual(0)
+    groups = _groups(model)
+    fixed = fixed_widths(groups, {"*": 0.5}, ["conv_1"], 1)
+    assert [fixed[i] for i in range(len(groups))] == [4, 8, 8, 8]
+    assert uniform_widths(groups, 0.25, {1: 8}) == [6, 8, 12, 12]
+
+
+def test_globs_must_match() -> None:
+    with pytest.raises(ConfigError, match="'nothing_\\*' matches no fold group"):
+        onnxfold.fold(residual(0), ratios={"nothing_*": 0.5})
+
+
+def test_keeping_everything_is_nothing_to_fold() -> None:
+    with pytest.raises(NothingToFoldError):
+        onnxfold.fold(residual(0), channel_ratio=0.5, keep=["*"])
+
+
+def test_out_of_reach() -> None:
+    with pytest.raises(BudgetError, match="is the most that the fold groups of this model allow"):
+        onnxfold.fold(residual(0), 0.999)
