@@ -3,8 +3,8 @@ PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
-DATA   ?= ../shared/data
-MODELS ?= ../shared/models
+DATA   ?= data
+MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint types imports bench docs clean

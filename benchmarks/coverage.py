@@ -40,6 +40,7 @@ from benchmarks.zoo import ZOO, Entry
 from benchmarks.zoo.prepare import export
 from benchmarks.zoo.widening import normalised, widen
 from onnxfold import api
+from onnxfold.budget.weights import count_parameters
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.graph.load import load
@@ -154,6 +155,9 @@ def _inspect(row: Row, path: Path) -> None:
             size = view.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks
             covered[m.axis.tensor, m.role] += m.positions.size / size
     row.held = _held_back(view, found, covered)
+    unshared = count_parameters(view)
+    if unshared > 1.02 * found.parameters:
+        row.notes.append(f"normalising makes {unshared:,} weights of {found.parameters:,}: shared ones became several")
     recurrent = [i for n in view.nodes if n.op_type in _RECURRENT for i in n.input[1:3]]
     stay = {i for i in recurrent if covered[i, Role.PRODUCER] < 1.0}
     if stay:
@@ -315,6 +319,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="default: benchmarks/coverage.md when everything is run")
     args = parser.parse_args()
     names, forms = args.only or list(ZOO), args.form or list(FORMS)
+    environment = _environment()  # now: the library that runs is the one imported above
     rows: list[Row] = []
     start = time.perf_counter()
     total = len(names) * len(forms)
@@ -328,7 +333,7 @@ def main() -> None:
     if target is None and len(names) == len(ZOO) and len(forms) == len(FORMS):
         target = Path(__file__).with_name("coverage.md")
     if target:
-        target.write_text(markdown(rows, time.perf_counter() - start))
+        target.write_text(markdown(rows, time.perf_counter() - start, environment))
     print("\n" + "\n".join(summary(rows)))
     sys.exit(any(r.errors for r in rows))
 
@@ -372,7 +377,7 @@ def summary(rows: list[Row]) -> list[str]:
     return lines
 
 
-def markdown(rows: list[Row], seconds: float) -> str:
+def markdown(rows: list[Row], seconds: float, environment: list[str]) -> str:
     """Return the whole report."""
     names = list(dict.fromkeys(r.name for r in rows))
     forms = list(dict.fromkeys(r.form for r in rows))
@@ -412,7 +417,7 @@ def markdown(rows: list[Row], seconds: float) -> str:
             remarks = [*(f"{step}: {text}" for step, text in r.errors.items()), *r.notes]
             cells += [_number(r.reached), _yes(r.valid), _power(r.lossless), _power(r.uneven), "; ".join(remarks)]
             lines.append(_cells(cells))
-    lines += ["", "## Environment", "", *_environment()]
+    lines += ["", "## Environment", "", *environment]
     return "\n".join(lines) + "\n"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 
@@ -144,6 +146,17 @@ def unused_parts(model: onnx.ModelProto) -> onnx.ModelProto:
     result.graph.value_info.append(helper.make_tensor_value_info("nobody_reads_this_either", TensorProto.FLOAT, None))
     result.metadata_props.add(key="author", value="tests")
     return result
+
+
+def runtime_optimised(model: onnx.ModelProto) -> onnx.ModelProto:
+    """What onnxruntime's optimiser writes: layers and activations are fused into operators of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.optimized_model_filepath = f"{folder}/optimised.onnx"
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(options.optimized_model_filepath)
 
 
 FORMS: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {

@@ -56,6 +56,8 @@ def randomise(module: nn.Module, *inputs: Callable[[int], Tensor], batch: int = 
             if m.bias is not None:
                 nn.init.normal_(m.bias, std=0.2)
         elif isinstance(m, nn.MultiheadAttention):
+            # nn.TransformerEncoder starts with copies of one layer, which exporters deduplicate.
+            nn.init.xavier_uniform_(m.in_proj_weight)
             nn.init.normal_(m.in_proj_bias, std=0.1)
     module.eval()
     norms = [m for m in module.modules() if isinstance(m, _BATCH_NORMS)]

@@ -1,16 +1,16 @@
 """From a path or a ModelProto to a :class:`~onnxfold.graph.view.GraphView`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, OnnxFoldError, UnsupportedModelError
-from onnxfold.graph.tensors import LazyTensor
+from onnxfold.graph.tensors import LazyTensor, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
 from onnxfold.graph.well_formed import nodes_problem, payload_fits
 
@@ -78,6 +78,7 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     require_main_graph(view.model)
     if input_shapes:
         view.input_shapes = _checked_shapes(view, input_shapes)
+        view.touch()
     return view
 
 
@@ -135,7 +136,21 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         if not payload_fits(weight):
             raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not hold what its shape says")
         weights[tensor.name] = weight
+    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir)
     return GraphView(skeleton, dict(weights))
+
+
+def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None) -> None:
+    """Read the external data of tensors that are no initializers of the main graph: the model may move."""
+    for node in nodes:
+        for attr in node.attribute:
+            tensors = [attr.t, *attr.tensors]
+            for graph in (attr.g, *attr.graphs):
+                tensors += graph.initializer
+                _read_inner_payloads(graph.node, base_dir)
+            for tensor in tensors:
+                if tensor.data_location == TensorProto.EXTERNAL:
+                    tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
 
 
 def _copy_field(source: object, target: object, name: str) -> None:

@@ -11,7 +11,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
-from onnxfold.graph.tensors import LazyTensor, to_proto
+from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
 from onnxfold.graph.view import GraphView
 
 #: Protobuf cannot hold more in one message.
@@ -125,8 +125,10 @@ def _save_external(view: GraphView, path: Path) -> None:
             weight = view.weights[name]
             if isinstance(weight, LazyTensor) and weight.is_external:
                 weight.copy_to(data)
-            else:
+            elif bits_per_element(view.weight(name).dtype) < 8:
                 data.write(to_proto(name, view.weight(name)).raw_data)
+            else:
+                view.weight(name).tofile(data)
             tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
             tensor.data_location = TensorProto.EXTERNAL
             length = data.tell() - offset

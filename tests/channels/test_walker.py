@@ -49,17 +49,17 @@ def test_unknown_operator_blocks_and_is_named() -> None:
 
 def test_standard_operator_without_a_rule_blocks_too() -> None:
     g = GraphBuilder("net", 0, (3, 8, 8))
-    g.output(g.head(g.node("Trilu", [g.conv("x", 6)], [6, 8, 8], "the triangle")))
+    g.output(g.head(g.node("Bernoulli", [g.conv("x", 6)], [6, 8, 8], "the coin")))
     assert reasons(g.build()) == {
-        "conv_0_w.0": "Trilu 'the triangle': no channel rule says how this operator treats the axis",
-        "gemm_0_w.1": "Trilu 'the triangle': no channel rule says how this operator treats the axis",
+        "conv_0_w.0": "Bernoulli 'the coin': no channel rule says how this operator treats the axis",
+        "gemm_0_w.1": "Bernoulli 'the coin': no channel rule says how this operator treats the axis",
     }
 
 
 def test_folding_nothing_is_an_error_that_says_why() -> None:
     g = GraphBuilder("net", 0, (3, 8, 8))
-    g.output(g.head(g.node("Trilu", [g.conv("x", 60)], [60, 8, 8], "the triangle")))
-    with pytest.raises(NothingToFoldError, match="the triangle"):
+    g.output(g.head(g.node("Bernoulli", [g.conv("x", 60)], [60, 8, 8], "the coin")))
+    with pytest.raises(NothingToFoldError, match="the coin"):
         onnxfold.fold(g.build(), channel_ratio=0.5)
 
 

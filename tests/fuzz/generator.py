@@ -807,6 +807,12 @@ def _arg(g: Graph, x: str, op: str) -> str:
     return g.times(g.cast(g.node(op, [x], shape, axis=axis, keepdims=keepdims)), 0.3)
 
 
+@block("Trilu", ranks=(2, 4), weight=0.6)
+def _trilu(g: Graph, x: str, op: str) -> str:
+    k = [g.const(np.array(g.integer(-1, 1), np.int64))] if g.chance(0.5) else []
+    return g.same(op, x, *k, upper=g.integer(0, 1))
+
+
 @block("TopK", weight=0.6)
 def _top_k(g: Graph, x: str, op: str) -> str:
     axis = g.channel_axis(x)

@@ -11,7 +11,7 @@ import pytest
 
 import onnxfold
 from onnxfold.passes.methods import METHODS
-from tests.export_forms import FORMS
+from tests.export_forms import FORMS, runtime_optimised
 from tests.models import ALL_MODELS, random_input, run
 from tests.widen import relative_difference, widen
 
@@ -90,6 +90,15 @@ def test_the_form_of_the_export_does_not_matter(name: str, form: str) -> None:
     feeds = random_input(model, 0)
     assert relative_difference(run(model, feeds), run(exported, feeds)) <= 1e-5
     assert relative_difference(_outputs(model, "fold-ar"), _outputs(exported, "fold-ar")) <= 1e-5
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["chain_conv_plain", "mlp", "residual_plain", "matmul_bias_net"])
+def test_fused_operators_of_onnxruntime_fold_like_their_parts(name: str, method: str) -> None:
+    model = ALL_MODELS[name](0)
+    optimised = runtime_optimised(model)
+    assert {n.domain for n in optimised.graph.node} - {""} or name == "matmul_bias_net"
+    assert relative_difference(_outputs(model, method), _outputs(optimised, method)) <= 1e-5
 
 
 @pytest.mark.parametrize("method", METHODS)
