@@ -254,7 +254,8 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
 def _print_refusals(refusals: list[Any], *, verbose: bool) -> None:
     shown = refusals if verbose else refusals[:_SHOWN_REFUSALS]
     for refusal in shown:
-        click.echo(f"left alone: {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
+        held = f"{refusal.weights:,} weights"
+        click.echo(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
     if len(refusals) > len(shown):
         click.echo(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
 
