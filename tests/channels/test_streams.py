@@ -8,6 +8,7 @@ import pytest
 from onnx import helper
 
 from tests.channels.describe import groups, reasons
+from tests.contract.rule_models import RULE_MODELS
 from tests.graph_builder import GraphBuilder
 
 IMAGE = (3, 8, 8)
@@ -187,6 +188,15 @@ GROUPS: dict[str, tuple[Body, list[str]]] = {
 def test_groups(name: str) -> None:
     body, expected = GROUPS[name]
     assert groups(build(body, (7,) if name.startswith("view in front") else IMAGE)) == expected
+
+
+def test_channels_whose_parts_come_in_another_order_are_another_group() -> None:
+    """Position by position, the second filter of one channel would be merged with the first of the other."""
+    model = RULE_MODELS["Gather-order"]()
+    assert groups(model)[:2] == [
+        "conv_0 3: +conv_0_w.0 +conv_1_w.0*2 -conv_2_w.1*2 b:conv_0_b.0 b:conv_1_b.0*2",
+        "conv_0#2 3: +conv_0_w.0 +conv_1_w.0*2 -conv_2_w.1*2 b:conv_0_b.0 b:conv_1_b.0*2",
+    ]
 
 
 def test_constant_joined_to_the_features_is_a_parameter() -> None:

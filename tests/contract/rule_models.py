@@ -218,6 +218,14 @@ def _gather(g: GraphBuilder, x: str) -> str:
     return g.node("Gather", [g.mul(y, row), g.constant("reverse", np.arange(8)[::-1].copy())], [8, 8, 8], axis=1)
 
 
+def _gather_order(g: GraphBuilder, x: str) -> str:
+    """Two filters per channel, whose results change places for every second channel."""
+    filtered = g.relu(g.conv(x, 2 * WIDTH, groups=WIDTH))
+    order = np.arange(2 * WIDTH).reshape(-1, 2)
+    order[1::2] = order[1::2, ::-1]
+    return g.node("Gather", [filtered, g.constant("order", order.reshape(-1))], [2 * WIDTH, 8, 8], axis=1)
+
+
 def _shuffle(g: GraphBuilder, x: str) -> str:
     """ShuffleNet's channel shuffle behind a grouped convolution."""
     y = g.conv(x, WIDTH, 1, groups=2)
@@ -517,6 +525,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
         add(f"Resize-{opset}", "Resize", _resize(opset), opset)
     add("Resize-sizes", "Resize", _resize(17, sizes=True))
     add("Shuffle", "Transpose", _shuffle)
+    add("Gather-order", "Gather", _gather_order)
     add("Trilu", "Trilu", lambda g, x: g.node("Trilu", [x], g.shapes[x]))
     for op in ("LSTM", "GRU", "RNN"):
         add(op, op, _recurrent(op))
