@@ -1,0 +1,37 @@
+"""``onnxfold compare``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnxfold.commands.shared import PATH, common, fidelity_line, set_flags
+
+
+@click.command()
+@click.argument("a", metavar="A.onnx", type=PATH)
+@click.argument("b", metavar="B.onnx", type=PATH)
+@click.option("--data", type=PATH, help=".npz with arrays named after the inputs; with labels 'y' also accuracy.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise used without --data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@common
+@click.pass_context
+def compare(
+    context: click.Context, /, a: Path, b: Path, data: Path | None, seed: int, as_json: bool, **options: Any
+) -> None:
+    """Measure how close B.onnx is to A.onnx on the same inputs."""
+    from onnxfold import api
+
+    set_flags(context, options)
+    arrays = api.load_arrays(data) if data is not None else {}
+    labels = arrays.pop("y", None)
+    found = api.compare(a, b, arrays or None, labels, seed=seed)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+        return
+    click.echo(f"{found.samples} samples of {found.inputs}")
+    for output in found.outputs:
+        click.echo("  " + fidelity_line(output))
+    if found.accuracy_a is not None and found.accuracy_b is not None:
+        click.echo(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")

@@ -1,0 +1,83 @@
+"""``onnxfold fold``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnxfold.commands.shared import PATH, RATIO, SHAPE, common, console, fidelity_line, print_refusals, set_flags
+from onnxfold.errors import ConfigError
+from onnxfold.progress import ProgressBar
+
+
+@click.command()
+@click.argument("model", metavar="IN.onnx", type=PATH)
+@click.argument("output", metavar="OUT.onnx", type=PATH)
+@click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5]")
+@click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
+@click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
+@click.option("--method", default="fold-ar", show_default=True, help="How channels are merged and repaired.")
+@click.option("--allocation", default="uniform", show_default=True, help="How widths are chosen.")
+@click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this.")
+@click.option("--keep", multiple=True, metavar="GLOB", help="Keep groups with a matching node whole.")
+@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option("--report", type=PATH, help="Write a JSON report.")
+@click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
+@click.option("--no-verify", is_flag=True, help="Do not run the result in onnxruntime before writing it.")
+@common
+@click.pass_context
+def fold(
+    context: click.Context, /, model: Path, output: Path, report: Path | None, no_verify: bool, **options: Any
+) -> None:
+    """Fold IN.onnx into OUT.onnx."""
+    from onnxfold import api
+    from onnxfold.graph.save import check_writable, replacing
+
+    set_flags(context, options)
+    for path in filter(None, (output, report)):
+        check_writable(path)
+        if path.exists() and model.exists() and path.samefile(model):
+            raise ConfigError(f"'{path}' is the input model: give another path, the input is never overwritten")
+    options["ratios"] = dict(options["ratios"])
+    options["input_shapes"] = dict(options["input_shapes"])
+    with ProgressBar() as tell:
+        result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
+    result.save(output)
+    if report is not None:
+        with replacing(report) as file:
+            file.write(result.report.to_json().encode())
+    _print_fold(result.report, output, verbose=context.obj["verbose"])
+
+
+def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
+    from rich.table import Table
+
+    table = Table(title=f"{report.method}, {report.allocation} allocation, {report.requested}", title_justify="left")
+    for column in ("", "before", "after", "removed"):
+        table.add_column(column, justify="left" if not column else "right")
+    before, after = report.before, report.after
+    rows: list[tuple[str, int | None, int | None]] = [
+        ("parameters", before.parameters, after.parameters),
+        ("MACs", before.macs, after.macs),
+        ("size (bytes)", before.size_bytes, after.size_bytes),
+        ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
+    ]
+    for name, old, new in rows:
+        if old is None or new is None:
+            table.add_row(name, "unknown", "unknown", "")
+        else:
+            table.add_row(name, f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else "")
+    console().print(table)
+    folded = sum(g.folded_width < g.width for g in report.groups)
+    click.echo(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
+    if verbose:
+        for group in report.groups:
+            click.echo(f"  {group.name}: {group.width} -> {group.folded_width}")
+    print_refusals(report.refusals, verbose=verbose)
+    if report.fidelity is not None:
+        for fidelity in report.fidelity.outputs:
+            click.echo(f"fidelity on {report.fidelity.inputs}: {fidelity_line(fidelity)}")
+    for note in report.notes:
+        click.echo(f"note: {note}")
+    click.echo(f"wrote {output} in {report.seconds:.1f} s")

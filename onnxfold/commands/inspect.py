@@ -1,0 +1,54 @@
+"""``onnxfold inspect``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnxfold.commands.shared import PATH, SHAPE, common, console, print_refusals, set_flags
+
+
+@click.command()
+@click.argument("model", metavar="IN.onnx", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
+@common
+@click.pass_context
+def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:
+    """Show fold groups, widths, and what cannot be folded with the reason."""
+    from onnxfold import api
+
+    set_flags(context, options)
+    found = api.inspect_model(model, input_shapes=dict(options["input_shapes"]))
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+        return
+    _print_inspection(found, verbose=context.obj["verbose"])
+
+
+def _print_inspection(found: Any, *, verbose: bool) -> None:
+    from rich.table import Table
+
+    table = Table(title="fold groups", title_justify="left")
+    for column, justify in (("group", "left"), ("width", "right"), ("weights", "right"), ("share", "right"),
+                            ("producers", "left"), ("consumers", "left")):  # fmt: skip
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for group in found.to_dict()["groups"]:
+        table.add_row(
+            group["name"], str(group["width"]), f"{group['weights']:,}", f"{group['share']:.1%}",
+            _names(group["producers"], verbose=verbose), _names(group["consumers"], verbose=verbose),
+        )  # fmt: skip
+    console().print(table)
+    share = found.share
+    click.echo(
+        f"{share.either:.1%} of the {share.weights:,} conv/linear weights lie in fold groups "
+        f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
+    )
+    print_refusals(found.refusals, verbose=verbose)
+
+
+def _names(names: list[str], *, verbose: bool) -> str:
+    if verbose or len(names) <= 2:
+        return "\n".join(names)
+    return f"{names[0]}\n... {len(names) - 1} more"

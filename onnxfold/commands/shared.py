@@ -1,0 +1,74 @@
+"""What several commands have in common: types of arguments, flags, and ways to print."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_SHOWN_REFUSALS = 8
+
+
+class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """``KEY<separator>VALUE`` as a pair."""
+
+    def __init__(self, name: str, separator: str, convert: Callable[[str], Any]) -> None:
+        self.name = name
+        self._separator = separator
+        self._convert = convert
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Split at the last separator: names may contain it."""
+        if isinstance(value, tuple):
+            return value
+        key, found, text = str(value).rpartition(self._separator)
+        try:
+            return (
+                (key, self._convert(text)) if found and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
+            )
+        except ValueError:
+            self.fail(f"'{value}' is not {self.name}", param, ctx)
+
+
+RATIO = Pairs("GLOB=R", "=", float)
+SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
+PATH = click.Path(path_type=Path)
+
+
+def common(function: Callable[..., None]) -> Callable[..., None]:
+    """Let ``--verbose`` and ``--debug`` also stand behind the command."""
+    function = click.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")(function)
+    return click.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")(function)
+
+
+def set_flags(context: click.Context, options: dict[str, Any]) -> None:
+    """Take the flags out of a command's options and set up logging."""
+    context.obj["verbose"] |= options.pop("local_verbose")
+    context.obj["debug"] |= options.pop("local_debug")
+    if context.obj["verbose"] or context.obj["debug"]:
+        logging.getLogger().setLevel(logging.DEBUG if context.obj["debug"] else logging.INFO)
+
+
+def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
+    """Print what was left alone and why, the largest first."""
+    shown = refusals if verbose else refusals[:_SHOWN_REFUSALS]
+    for refusal in shown:
+        held = f"{refusal.weights:,} weights"
+        click.echo(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
+    if len(refusals) > len(shown):
+        click.echo(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
+
+
+def fidelity_line(fidelity: Any) -> str:
+    """Return the fidelity of one output as a line."""
+    line = f"{fidelity.output}: relative error {fidelity.relative_error:.3g}"
+    return line if fidelity.top1_agreement is None else f"{line}, top-1 agreement {fidelity.top1_agreement:.1%}"
+
+
+def console() -> Any:
+    """Return a console that is wide enough for a table where output is redirected."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=120)
