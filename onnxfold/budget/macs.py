@@ -1,43 +1,68 @@
 """Multiply-accumulate operations per sample."""
 
-import numpy as np
+from collections.abc import Iterator, Sequence
+
 from onnx import NodeProto
 
+from onnxfold.budget.lengths import FoldedAxes, Graphs, Integers, Length, Product, SumCost, group_count, numbered
+from onnxfold.budget.shapes import BatchOfOne, common_batch, graphs_of
+from onnxfold.budget.weights import used_nodes
 from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView, attr_int
 
 
-def count_macs(view: GraphView) -> int | None:
-    """Return the multiply-accumulates of Conv, ConvTranspose, Gemm and MatMul for a batch of one.
+class MacsCost(SumCost):
+    """Multiply-accumulates per sample as a function of the groups' widths.
 
-    Unknown leading dimensions count as one; None where another dimension is unknown.
+    Counted are Conv, ConvTranspose, Gemm and MatMul, products of two activations included, padding as if it were
+    computed. Open leading dimensions count as one; a batch that the model fixes is divided out. Of control flow, every
+    body counts once.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, sequence of FoldGroup)
+        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the dimensions of a layer are not known.
     """
-    total = 0
-    for node in view.nodes:
+
+    def __init__(self, graphs: Graphs) -> None:
+        products = [p for view, axes in numbered(graphs) for p in _layers(view, axes)]
+        super().__init__(products, group_count(graphs))
+        self._batch = common_batch(graphs[0][0])
+
+    def many(self, widths: Integers) -> Integers:
+        """Return the multiply-accumulates, shape (m,), for m choices of widths, shape (m, n_groups)."""
+        return super().many(widths) // self._batch
+
+
+def count_macs(view: GraphView) -> int | None:
+    """Return the multiply-accumulates per sample, see :class:`MacsCost`; None where a dimension is unknown."""
+    try:
+        return MacsCost([(graph, []) for graph in graphs_of(view)])([])
+    except UnsupportedModelError:
+        return None
+
+
+def _layers(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
+    sizes = BatchOfOne(view)
+    for node in used_nodes(view):
         if node.op_type in LINEAR_OPS:
-            macs = _node_macs(view, node)
-            if macs is None:
-                return None
-            total += macs
-    return total
+            x, w, y = (_lengths(sizes, axes, name) for name in (node.input[0], node.input[1], node.output[0]))
+            yield Product.of(_factors(node, x, w, y))
 
 
-def _node_macs(view: GraphView, node: NodeProto) -> int | None:
-    x, w = view.shape(node.input[0]), view.shape(node.input[1])
-    y = view.shape(node.output[0])
-    if x is None or w is None or y is None:
-        return None
-    if node.op_type == "ConvTranspose":  # every input element meets the filters of its channel
-        per_element = int(np.prod([d or 1 for d in w[1:]], dtype=np.int64))
-        return _elements(x, per_element)
-    if node.op_type in ("Conv", "FusedConv"):
-        return _elements(y, int(np.prod([d or 1 for d in w[1:]], dtype=np.int64)))
-    inner = x[0] if node.op_type in ("Gemm", "FusedGemm") and attr_int(node, "transA", 0) else x[-1]
-    return None if inner is None else _elements(y, inner)
+def _lengths(sizes: BatchOfOne, axes: FoldedAxes, tensor: str) -> list[Length]:
+    return axes.lengths(tensor, sizes.shape(tensor, any_leading=True))
 
 
-def _elements(shape: tuple[int | None, ...], factor: int) -> int | None:
-    rest = shape[1:]
-    if any(d is None for d in rest):
-        return None
-    return int(np.prod([d or 0 for d in rest], dtype=np.int64)) * factor
+def _factors(node: NodeProto, x: Sequence[Length], w: Sequence[Length], y: Sequence[Length]) -> list[Length]:
+    if node.op_type == "ConvTranspose":  # every input element meets the filters of its channel: (C, M/group, k...)
+        return [*x, *w[1:]]
+    if node.op_type in ("Conv", "FusedConv"):  # every output element is a sum over one filter: (M, C/group, k...)
+        return [*y, *w[1:]]
+    return [*y, x[-2] if attr_int(node, "transA", 0) else x[-1]]

@@ -3,7 +3,8 @@ r"""Partitions of channels as a pair of matrices.
 A fold of n channels to k is an encode matrix P (k x n), applied to everything that produces the
 channels, and a decode matrix Q (n x k), applied to everything that consumes them: x' = P x, and a
 consumer W x becomes (W Q) x'. Mean folding with cluster matrix U (n x k) is P = (U^T U)^-1 U^T, Q = U;
-selecting channels is a P of unit rows. Nothing downstream assumes more than the two matrices.
+selecting channels is a P of unit rows with Q = P^T. Nothing downstream assumes more than the two matrices, not even
+that every channel belongs to a cluster.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class ChannelPartition:
     Parameters
     ----------
     labels : ndarray of shape (n,)
-        Cluster of each channel, numbered by first member: ``labels[0] == 0``.
+        Cluster of each channel, numbered by first member; -1 for channels that no cluster takes.
     encode : ndarray of shape (k, n)
         P, applied to producers.
     decode : ndarray of shape (n, k)
@@ -48,13 +49,13 @@ class ChannelPartition:
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is merged."""
+        """Whether no channel is merged or dropped."""
         return self.clusters == self.size
 
     @property
     def cluster_sizes(self) -> Labels:
         """Number of members per cluster, shape (k,)."""
-        return np.bincount(self.labels, minlength=self.clusters)
+        return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
 
 
 def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
@@ -83,9 +84,54 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     return ChannelPartition(canonical, encode, decode, representatives)
 
 
+def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
+    """Return the partition that keeps some channels as they are and drops the others.
+
+    Parameters
+    ----------
+    kept : array-like of int, shape (k,)
+        The channels to keep, in any order, each once.
+    n : int
+        Number of channels.
+
+    Returns
+    -------
+    ChannelPartition
+        P holds rows of the identity, Q is its transpose: the columns of dropped channels vanish.
+
+    Raises
+    ------
+    ValueError
+        If nothing is kept, or a channel twice, or one that does not exist.
+
+    Examples
+    --------
+    >>> p = select_partition([2, 0], 3)
+    >>> p.labels.tolist(), p.encode.tolist()
+    ([0, -1, 1], [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    representatives = np.sort(np.asarray(kept, np.int64))
+    if not len(representatives) or representatives[0] < 0 or representatives[-1] >= n:
+        raise ValueError(f"kept={representatives.tolist()} should be channels between 0 and {n - 1}, at least one")
+    if (np.diff(representatives) == 0).any():
+        raise ValueError(f"kept={representatives.tolist()} should hold every channel once")
+    labels = np.full(n, -1, np.int64)
+    labels[representatives] = np.arange(len(representatives))
+    encode = np.eye(n)[representatives]
+    return ChannelPartition(labels, encode, encode.T.copy(), representatives)
+
+
 def identity_partition(n: int) -> ChannelPartition:
     """Return the partition that merges nothing."""
     return mean_partition(np.arange(n))
+
+
+def check_clusters(k: int, n: int, blocks: int = 1) -> None:
+    """Raise ValueError unless n points in `blocks` equal blocks can form k non-empty clusters, equally many in each."""
+    if not 1 <= k <= n:
+        raise ValueError(f"k={k} should be between 1 and n_points={n}")
+    if k % blocks:
+        raise ValueError(f"k={k} should be a multiple of the group's {blocks} blocks")
 
 
 def renumber(labels: Labels) -> tuple[Labels, Labels]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfold.cluster.partition import identity_partition, mean_partition, renumber
+from onnxfold.cluster.partition import check_clusters, identity_partition, mean_partition, renumber, select_partition
 
 LABELS = st.lists(st.integers(-5, 5), min_size=1, max_size=20)
 BOUNDED = settings(max_examples=50, deadline=None, derandomize=True, database=None)
@@ -61,3 +61,39 @@ def test_identity(n: int) -> None:
     np.testing.assert_array_equal(p.encode, np.eye(n))
     np.testing.assert_array_equal(p.decode, np.eye(n))
     assert mean_partition([0] * n).is_identity is (n == 1)
+
+
+@BOUNDED
+@given(n=st.integers(1, 15), data=st.data())
+def test_a_selection_keeps_what_it_keeps(n: int, data: st.DataObject) -> None:
+    """P and Q are rows and columns of the identity; what is dropped belongs to no cluster and counts nowhere."""
+    kept = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True))
+    p = select_partition(kept, n)
+    assert p.size == n
+    assert p.representatives.tolist() == sorted(kept)
+    np.testing.assert_array_equal(p.encode @ p.decode, np.eye(p.clusters))
+    x = np.arange(1.0, n + 1)
+    np.testing.assert_array_equal(p.encode @ x, x[sorted(kept)])
+    np.testing.assert_array_equal(p.decode @ p.encode @ x, np.where(np.isin(np.arange(n), kept), x, 0.0))
+    np.testing.assert_array_equal(p.labels[p.representatives], np.arange(p.clusters))
+    assert (np.delete(p.labels, kept) == -1).all()
+    np.testing.assert_array_equal(p.cluster_sizes, np.ones(p.clusters))
+    assert p.is_identity is (len(kept) == n)
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [([], "at least one"), ([0, 3], "between 0 and 2"), ([-1, 1], "between 0 and 2"), ([1, 1], "every channel once")],
+)
+def test_impossible_selections(kept: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select_partition(kept, 3)
+
+
+@pytest.mark.parametrize(
+    ("k", "blocks", "message"),
+    [(0, 1, "k=0 should be between"), (7, 1, "k=7 should be between"), (3, 2, "k=3 should be a multiple")],
+)
+def test_impossible_numbers_of_clusters(k: int, blocks: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_clusters(k, 6, blocks)

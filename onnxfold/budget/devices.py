@@ -1,0 +1,170 @@
+"""Device profiles: what memory a model may use on a board.
+
+A profile is a TOML file with the fields of :class:`DeviceProfile` (`name` is the file's) and a table `sources` with one
+line per figure that says where it comes from. Those of this package lie in the folder `devices`; any other file is
+given by its path.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from onnxfold.errors import ConfigError
+
+_FPUS = ("none", "single", "double")
+_MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
+_EXPECTED: Mapping[Any, str] = {
+    "sources": "a table of texts",
+    "aliases": "a list of texts",
+    "fpu": f"one of {', '.join(_FPUS)}",
+    str: "a text",
+    int: "a whole number, at least 1 (0 for memory that is not there)",
+    float: "a fraction between 0 and 1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProfile:
+    """A board.
+
+    Parameters
+    ----------
+    name, title : str
+        Short name, and the name in tables.
+    core : str
+        Processor core.
+    cores, clock_hz : int
+        Number of cores, and their highest clock in Hz.
+    fpu : {'none', 'single', 'double'}
+        Widest floating-point type computed in hardware.
+    flash_bytes, ram_bytes, psram_bytes : int
+        Memories as in the data sheet.
+    usable_flash_fraction, usable_ram_fraction, usable_psram_fraction : float
+        Part of each that an application may use, in [0, 1].
+    runtime_flash_bytes, runtime_ram_bytes : int
+        What system and inference runtime take of that.
+    sources : mapping of str to str
+        Where each figure comes from, in words.
+    aliases : tuple of str
+        Other names of the board.
+    """
+
+    name: str
+    title: str
+    core: str
+    cores: int
+    clock_hz: int
+    fpu: str
+    flash_bytes: int
+    ram_bytes: int
+    psram_bytes: int
+    usable_flash_fraction: float
+    usable_ram_fraction: float
+    usable_psram_fraction: float
+    runtime_flash_bytes: int
+    runtime_ram_bytes: int
+    sources: Mapping[str, str]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def model_flash_bytes(self) -> int:
+        """Flash left for a model."""
+        return int(self.flash_bytes * self.usable_flash_fraction) - self.runtime_flash_bytes
+
+    @property
+    def internal_ram_bytes(self) -> int:
+        """Internal RAM left for a model's activations."""
+        return int(self.ram_bytes * self.usable_ram_fraction) - self.runtime_ram_bytes
+
+    @property
+    def model_ram_bytes(self) -> int:
+        """The larger of internal RAM and PSRAM left for activations: an arena is one block, in either of them."""
+        return max(self.internal_ram_bytes, int(self.psram_bytes * self.usable_psram_fraction))
+
+
+def known_devices() -> tuple[str, ...]:
+    """Return the names of the boards that come with the package, without aliases."""
+    return tuple(sorted(Path(entry.name).stem for entry in _folder().iterdir() if entry.name.endswith(".toml")))
+
+
+def load_device(name_or_path: str | Path) -> DeviceProfile:
+    """Return the profile of a board.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A known name or alias, or the path of a TOML file.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such board or file, or the file is not a profile.
+    """
+    if str(name_or_path).endswith(".toml"):
+        path = Path(name_or_path)
+        try:
+            return _profile(path.stem, path.read_bytes(), f"'{path}'")
+        except OSError as error:
+            raise ConfigError(f"device profile '{path}' cannot be read: {error.strerror}") from None
+    profiles = [_profile(n, (_folder() / f"{n}.toml").read_bytes(), f"'{n}'") for n in known_devices()]
+    wanted = str(name_or_path).lower()
+    for profile in profiles:
+        if wanted in (profile.name, *profile.aliases):
+            return profile
+    known = ", ".join(name for profile in profiles for name in (profile.name, *profile.aliases))
+    raise ConfigError(f"device '{name_or_path}' is not one of: {known}; or give the path of a .toml profile")
+
+
+def device_budgets(profile: DeviceProfile) -> dict[str, int]:
+    """Return the limits in bytes that a board sets, by the names of :data:`onnxfold.budget.requests.COSTS`."""
+    return {"ram": profile.model_ram_bytes, "flash": profile.model_flash_bytes}
+
+
+def _folder() -> Any:
+    return files("onnxfold.budget").joinpath("devices")
+
+
+def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
+    try:
+        table = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"device profile {where} is not TOML: {error}") from None
+    problem = _problem({"aliases": [], **table})
+    if problem:
+        raise ConfigError(f"device profile {where} {problem}; see the profiles that come with onnxfold")
+    profile = DeviceProfile(name=name, **{**table, "aliases": tuple(table.get("aliases", ()))})
+    for key, left in device_budgets(profile).items():
+        if left < 1:
+            raise ConfigError(f"device profile {where}: runtime_{key}_bytes leaves no {key} for a model")
+    return profile
+
+
+def _problem(table: Mapping[str, Any]) -> str:
+    """Return what is wrong with a profile in words, '' if nothing is."""
+    types = {f.name: f.type for f in fields(DeviceProfile) if f.name != "name"}
+    for problem, names in (("lacks", types.keys() - table.keys()), ("has unknown fields", table.keys() - types.keys())):
+        if names:
+            return f"{problem} {', '.join(sorted(names))}"
+    for key, value in table.items():
+        if not _is_valid(key, value, types[key]):
+            return f"has {key} = {value!r}, which is not {_EXPECTED[key if key in _EXPECTED else types[key]]}"
+    unsourced = sorted(types.keys() - {"title", "aliases", "sources"} - table["sources"].keys())
+    return f"does not say in its sources where these come from: {', '.join(unsourced)}" if unsourced else ""
+
+
+def _is_valid(key: str, value: Any, expected: Any) -> bool:
+    if key == "sources":
+        return isinstance(value, dict) and all(isinstance(entry, str) and entry for entry in value.values())
+    if key == "aliases":
+        return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if key == "fpu":
+        return value in _FPUS
+    if expected is str:
+        return isinstance(value, str) and bool(value)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return False
+    return 0 <= value <= 1 if expected is float else isinstance(value, int) and value >= (key not in _MAY_BE_ZERO)

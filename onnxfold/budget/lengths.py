@@ -1,0 +1,155 @@
+r"""Costs as functions of the groups' widths.
+
+Along an axis, a tensor holds fixed positions and r_g positions per channel of some groups g, in `blocks` equal parts.
+So the axis' length is affine in the widths k, and a tensor's size is a product of lengths:
+
+    length(k) = (fixed + sum_g r_g k_g) / blocks
+
+What a model costs is a sum of such products, or the largest of several such sums. Nothing has to be folded to know it,
+and many choices of widths are evaluated at once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from onnxfold.channels.group import FoldGroup
+from onnxfold.graph.view import GraphView
+
+#: Normalised graphs with the groups whose widths vary.
+Graphs = Sequence[tuple[GraphView, Sequence[FoldGroup]]]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, order=True)
+class Length:
+    """``(fixed + sum of positions * width of group) / blocks``; `parts` are pairs (group, positions per channel)."""
+
+    fixed: int
+    parts: tuple[tuple[int, int], ...] = ()
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class Product:
+    """A factor times lengths that depend on widths."""
+
+    factor: int
+    lengths: tuple[Length, ...] = ()
+
+    @classmethod
+    def of(cls, lengths: Iterable[Length], factor: int = 1) -> "Product":
+        """Multiply lengths; those that do not depend on widths go into the factor."""
+        found = list(lengths)
+        constant = prod(length.fixed // length.blocks for length in found if not length.parts)
+        return cls(factor * constant, tuple(sorted(length for length in found if length.parts)))
+
+
+class FoldedAxes:
+    """Lengths of the axes of one graph.
+
+    Parameters
+    ----------
+    groups : sequence of FoldGroup
+        The graph's groups.
+    first : int
+        Number of the first of them among the groups of all graphs.
+    """
+
+    def __init__(self, groups: Sequence[FoldGroup], first: int = 0) -> None:
+        self._parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self._covered: dict[tuple[str, int], int] = {}
+        self._blocks: dict[tuple[str, int], int] = {}
+        for number, group in enumerate(groups, start=first):
+            places = [(m.axis, m.positions) for m in group.members] + list(group.tensors.items())
+            for axis, positions in places:
+                key = (axis.tensor, axis.axis)
+                self._parts.setdefault(key, []).append((number, positions.shape[1]))
+                self._covered[key] = self._covered.get(key, 0) + positions.size
+                self._blocks[key] = axis.blocks
+
+    def lengths(self, tensor: str, shape: Sequence[int]) -> list[Length]:
+        """Return the length of every axis of a tensor that has the given shape before the fold."""
+        found = []
+        for axis, size in enumerate(shape):
+            key = (tensor, axis)
+            blocks = self._blocks.get(key, 1)
+            fixed = size * blocks - self._covered.get(key, 0)
+            found.append(Length(fixed, tuple(self._parts.get(key, ())), blocks))
+        return found
+
+
+class ProductTable:
+    """Products of lengths, evaluated for many widths at once."""
+
+    def __init__(self, products: Sequence[Product], group_count: int) -> None:
+        known = list(dict.fromkeys(length for p in products for length in p.lengths))
+        entries = [(i, g, r) for i, length in enumerate(known) for g, r in length.parts]
+        rows, columns, values = zip(*entries, strict=True) if entries else ((), (), ())
+        shape = (len(known), group_count)
+        self._matrix = csr_array((np.array(values, np.int64), (rows, columns)), shape=shape, dtype=np.int64)
+        self._fixed = np.array([length.fixed for length in known], np.int64)[:, None]
+        self._blocks = np.array([length.blocks for length in known], np.int64)[:, None]
+        self._divides = bool((self._blocks > 1).any())
+        self._factors = np.array([p.factor for p in products], np.int64)[:, None]
+        # Products with fewer lengths than others are filled up with a length of one, the last row.
+        number = {length: i for i, length in enumerate(known)}
+        most = max((len(p.lengths) for p in products), default=0)
+        index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
+        self._index = np.array(index, np.int64).reshape(len(products), most)
+
+    def __call__(self, widths: Integers) -> Integers:
+        """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
+        lengths = self._matrix @ widths + self._fixed
+        if self._divides:
+            lengths //= self._blocks
+        lengths = np.concatenate([lengths, np.ones((1, widths.shape[1]), np.int64)])
+        values: Integers = self._factors * lengths[self._index].prod(axis=1)
+        return values
+
+
+class Cost(ABC):
+    """A cost as a function of the widths of all groups, in the order of the graphs; it never grows when one shrinks."""
+
+    def __call__(self, widths: Sequence[int]) -> int:
+        """Return the cost of one choice of widths."""
+        return int(self.many(np.asarray(widths, np.int64)[None])[0])
+
+    @abstractmethod
+    def many(self, widths: Integers) -> Integers:
+        """Return the costs, shape (m,), of m choices of widths, shape (m, n_groups)."""
+
+
+class SumCost(Cost):
+    """A sum of products."""
+
+    def __init__(self, products: Iterable[Product], group_count: int) -> None:
+        factors: dict[tuple[Length, ...], int] = {}
+        for product in products:
+            factors[product.lengths] = factors.get(product.lengths, 0) + product.factor
+        self._fixed = factors.pop((), 0)
+        self._table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
+
+    def many(self, widths: Integers) -> Integers:
+        """Return the sums, shape (m,), for m choices of widths, shape (m, n_groups)."""
+        total: Integers = self._fixed + self._table(widths.T).sum(axis=0)
+        return total
+
+
+def numbered(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
+    """Return every graph with the lengths of its axes, groups numbered over all graphs."""
+    found, first = [], 0
+    for view, groups in graphs:
+        found.append((view, FoldedAxes(groups, first)))
+        first += len(groups)
+    return found
+
+
+def group_count(graphs: Graphs) -> int:
+    """Return the number of groups of all graphs."""
+    return sum(len(groups) for _, groups in graphs)

@@ -1,0 +1,158 @@
+"""Budgets as a user states them: numbers with units, several limits at once."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.budget.flash import FlashCost
+from onnxfold.budget.lengths import Cost, Graphs, Integers
+from onnxfold.budget.macs import MacsCost
+from onnxfold.budget.ram import RamCost
+from onnxfold.budget.weights import WeightCost
+from onnxfold.errors import BudgetError, ConfigError
+
+#: Name of a budget, as in `--max-NAME`: its cost model and its unit.
+COSTS: Mapping[str, tuple[Callable[[Graphs], Cost], str]] = {
+    "params": (WeightCost, ""),
+    "macs": (MacsCost, ""),
+    "ram": (RamCost, "bytes"),
+    "flash": (FlashCost, "bytes"),
+}
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_BYTES = {"": 0, "B": 0, "K": 1, "KB": 1, "KIB": 1, "M": 2, "MB": 2, "MIB": 2, "G": 3, "GB": 3, "GIB": 3}
+_COUNTS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G.
+
+    Raises
+    ------
+    ConfigError
+        If it is no positive number with such a unit.
+
+    Examples
+    --------
+    >>> parse_bytes("256K"), parse_bytes("1.5 MiB"), parse_bytes(4096)
+    (262144, 1572864, 4096)
+    """
+    return _parse(text, _BYTES, 1024, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
+
+
+def parse_count(text: str | int) -> int:
+    """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions.
+
+    Raises
+    ------
+    ConfigError
+        If it is no positive number with such a unit.
+
+    Examples
+    --------
+    >>> parse_count("1.5M"), parse_count("250K")
+    (1500000, 250000)
+    """
+    return _parse(text, _COUNTS, 1000, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
+
+
+def _parse(text: str | int, powers: Mapping[str, int], base: int, expected: str) -> int:
+    match = _NUMBER.fullmatch(str(text))
+    power = powers.get(match[2].upper()) if match else None
+    value = int(float(match[1]) * base**power) if match and power is not None else 0
+    if value < 1:
+        raise ConfigError(f"'{text}' is not {expected}")
+    return value
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One limit.
+
+    Parameters
+    ----------
+    name : {'params', 'macs', 'ram', 'flash'}
+        What is limited.
+    limit : int
+        The most that is allowed.
+    unit : {'', 'bytes'}
+        The unit of the limit and of the cost.
+    cost : Cost
+        What widths cost.
+    """
+
+    name: str
+    limit: int
+    unit: str
+    cost: Cost
+
+    def describe(self, value: int) -> str:
+        """Return a value of this cost beside the limit, as text."""
+        return f"{self.name} {self._with_unit(value)} (limit {self._with_unit(self.limit)})"
+
+    def _with_unit(self, value: int) -> str:
+        return f"{value:,} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Several limits, all of which must hold."""
+
+    budgets: tuple[Budget, ...]
+
+    @classmethod
+    def of(cls, graphs: Graphs, limits: Mapping[str, int]) -> "Budgets":
+        """Return budgets for limits by name.
+
+        Raises
+        ------
+        ConfigError
+            If a name is unknown.
+        UnsupportedModelError
+            If the model does not tell the sizes that a cost needs.
+        """
+        for name in limits:
+            if name not in COSTS:
+                raise ConfigError(f"budget '{name}' is not one of: {', '.join(COSTS)}")
+        found = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
+        return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in found))
+
+    def exceeded(self, widths: Sequence[int]) -> tuple[Budget, ...]:
+        """Return the budgets that widths exceed."""
+        return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)
+
+    def load(self, widths: Integers) -> npt.NDArray[np.float64]:
+        """Return cost / limit of the tightest budget, shape (m,), for widths of shape (m, n_groups); 1 just fits."""
+        loads = [budget.cost.many(widths) / budget.limit for budget in self.budgets]
+        return np.max([np.zeros(len(widths)), *loads], axis=0)  # type: ignore[no-any-return]
+
+    def closest(self, widths: Sequence[int]) -> str:
+        """Return what widths cost, every budget beside its limit, as text."""
+        return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
+
+    def unreachable(self, narrowest: Sequence[int], where: str = "at one channel per group") -> BudgetError:
+        """Return the error that says that even the narrowest widths exceed a budget, with the closest values.
+
+        Parameters
+        ----------
+        narrowest : sequence of int
+            The smallest widths that are allowed.
+        where : str
+            What they are, in words.
+        """
+        names = " and ".join(budget.name for budget in self.exceeded(narrowest))
+        return BudgetError(
+            f"the budget of {names} cannot be reached: {where}: {self.closest(narrowest)}; raise the limit, "
+            "or see 'onnxfold inspect' for what stands in the way"
+        )
+
+
+def tightest(*limits: Mapping[str, int]) -> dict[str, int]:
+    """Return the smallest limit per name, of the user's own limits and a device's."""
+    merged: dict[str, int] = {}
+    for name, limit in (pair for mapping in limits for pair in mapping.items()):
+        merged[name] = min(limit, merged.get(name, limit))
+    return merged

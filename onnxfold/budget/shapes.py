@@ -1,0 +1,116 @@
+"""What a cost model needs to know of a graph: dimensions for a batch of one, and the graphs inside a graph."""
+
+import onnx.inliner
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.scopes import open_bodies
+from onnxfold.graph.shape_inference import Shape, TensorType, infer_types
+from onnxfold.graph.tensors import bits_per_element
+from onnxfold.graph.view import GraphView, subgraphs
+
+
+class BatchOfOne:
+    """Dimensions and element types of every tensor where the open leading dimension of each input is one.
+
+    A batch that the model fixes stays: it is what the model runs.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph; it is only read.
+    """
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._types: dict[str, TensorType] | None = None
+        given = {name: view.shape(name) for name in view.input_names}
+        known = {name: (shape[0] or 1, *shape[1:]) for name, shape in given.items() if shape}
+        closed = {name: shape for name, shape in known.items() if None not in shape}
+        if any(given[name] != shape for name, shape in closed.items()):
+            self._types = infer_types(view.model, view.weights, {**view.input_shapes, **closed})  # type: ignore[dict-item]
+
+    def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
+        """Return the dimensions of a tensor.
+
+        Parameters
+        ----------
+        tensor : str
+            Its name.
+        any_leading : bool
+            Take a leading dimension that depends on the data as one.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they are not known.
+        """
+        shape = self._lookup(tensor)
+        if shape and shape[0] is None and (any_leading or self._is_chosen(tensor)):
+            shape = (1, *shape[1:])
+        if shape is None or None in shape:
+            raise UnsupportedModelError(self._complaint(tensor, shape))
+        return tuple(d for d in shape if d is not None)
+
+    def element_bytes(self, tensor: str) -> int:
+        """Return the bytes of one element of an activation, one for types of less than a byte.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the type is not known.
+        """
+        elem_type = self._view.elem_type(tensor) if self._types is None else self._types.get(tensor, (0, (), ()))[0]
+        if not elem_type:
+            raise UnsupportedModelError(
+                f"the element type of tensor '{tensor}' is not known: no budget can be computed"
+            )
+        return max(1, bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(elem_type)) // 8)
+
+    def _lookup(self, tensor: str) -> Shape | None:
+        if self._types is None or self._view.is_weight(tensor):
+            return self._view.shape(tensor)
+        found = self._types.get(tensor)
+        return found[1] if found else None
+
+    def _is_chosen(self, tensor: str) -> bool:
+        """Whether an If gives the tensor: bodies that were opened tell no batch from inside."""
+        node = self._view.producer(tensor)
+        return node is not None and node.op_type == "If"
+
+    def _complaint(self, tensor: str, shape: Shape | None) -> str:
+        dims = "rank unknown" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)
+        problem = f"the size of tensor '{tensor}' ({dims}) is not known, so no budget can be computed"
+        for name in self._view.input_names:
+            given = self._view.shape(name)
+            if given is not None and None in given[1:]:
+                example = ",".join("?" if d is None else str(d) for d in ((given[0] or 1), *given[1:]))
+                return f"{problem}: fix the model's inputs, --input-shapes {name}:{example}"
+        return (
+            f"{problem}: shape inference does not tell it; fix the shapes in the model, or give another kind of budget"
+        )
+
+
+def common_batch(view: GraphView) -> int:
+    """Return the batch a model is fixed to: the leading dimension that all its inputs and outputs share, else one."""
+    shapes = [view.shape(name) for name in (*view.input_names, *view.output_names)]
+    leading = {shape[0] for shape in shapes if shape}
+    return (leading.pop() or 1) if len(leading) == 1 else 1
+
+
+def graphs_of(view: GraphView) -> list[GraphView]:
+    """Return a model's main graph, functions inlined, and the bodies of its If, Loop and Scan nodes.
+
+    The view itself stays as it is.
+    """
+    functions = bool(view.model.functions)
+    if not functions and not any(True for node in view.nodes for _ in subgraphs(node)):
+        return [view]
+    copy = view.copy()
+    if functions:
+        copy.model.CopyFrom(onnx.inliner.inline_local_functions(copy.model))
+        copy.touch()
+    return _opened(copy)
+
+
+def _opened(view: GraphView) -> list[GraphView]:
+    return [view, *(graph for body in list(open_bodies(view)) for graph in _opened(body.view))]

@@ -1,0 +1,109 @@
+"""Device profiles."""
+
+import tomllib
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from onnxfold.budget.devices import DeviceProfile, device_budgets, known_devices, load_device
+from onnxfold.budget.requests import COSTS
+from onnxfold.errors import ConfigError
+
+NANO = files("onnxfold.budget").joinpath("devices", "arduino-nano-33-ble.toml").read_text()
+
+
+def test_known_devices() -> None:
+    assert known_devices() == ("arduino-nano-33-ble", "esp-eye", "jetson-nano")
+    assert load_device("arduino-nano-33-ble-sense") == load_device("Arduino-Nano-33-BLE")
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_hz", "flash", "ram", "psram"),
+    [
+        ("arduino-nano-33-ble", 64_000_000, 1 << 20, 256 << 10, 0),
+        ("esp-eye", 240_000_000, 4 << 20, 520 << 10, 8 << 20),
+        ("jetson-nano", 1_430_000_000, 16 << 30, 4 << 30, 0),
+    ],
+)
+def test_figures_of_the_data_sheets(name: str, clock_hz: int, flash: int, ram: int, psram: int) -> None:
+    p = load_device(name)
+    assert (p.clock_hz, p.flash_bytes, p.ram_bytes, p.psram_bytes) == (clock_hz, flash, ram, psram)
+
+
+@pytest.mark.parametrize("name", known_devices())
+def test_a_model_gets_less_than_the_board_has(name: str) -> None:
+    profile = load_device(name)
+    limits = device_budgets(profile)
+    assert limits.keys() <= COSTS.keys()
+    assert 0 < limits["flash"] < profile.flash_bytes
+    assert 0 < limits["ram"] < max(profile.ram_bytes, profile.psram_bytes)
+    assert profile.internal_ram_bytes < profile.ram_bytes
+    figures = {f.name for f in fields(DeviceProfile)} - {"name", "title", "aliases", "sources"}
+    assert figures == profile.sources.keys()
+    # What no data sheet says is called an assumption.
+    assert all("assumption" in profile.sources[key] for key in ("runtime_flash_bytes", "runtime_ram_bytes"))
+
+
+def test_limits() -> None:
+    """983,040 bytes for sketches less 168 KiB; all RAM less 60 KiB; half of the PSRAM of the ESP-EYE."""
+    assert device_budgets(load_device("arduino-nano-33-ble")) == {"flash": 983_040 - 168 * 1024, "ram": 196 * 1024}
+    eye = load_device("esp-eye")
+    assert device_budgets(eye) == {"flash": (4096 - 64 - 256) * 1024, "ram": 4 << 20}
+    assert eye.internal_ram_bytes == pytest.approx((160 - 28) * 1024, abs=2)
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "my-board.toml"
+    path.write_text(NANO.replace("ram_bytes = 262_144", "ram_bytes = 524_288"))
+    profile = load_device(path)
+    assert profile.name == "my-board"
+    assert device_budgets(profile)["ram"] == (512 - 60) * 1024
+    path.write_text("\n".join(line for line in NANO.splitlines() if not line.startswith("aliases")))
+    assert load_device(str(path)).aliases == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("cores = 1", "", "lacks cores"),
+        ("cores = 1", "cores = 1\ncolour = 3", "has unknown fields colour"),
+        ("cores = 1", "cores = 0", "has cores = 0, which is not a whole number"),
+        ("cores = 1", "cores = true", "has cores = True, which is not a whole number"),
+        ("= 64_000_000", "= 64e6", "has clock_hz = 64000000.0, which is not a whole number"),
+        ("= 0.9375", "= 1.2", "has usable_flash_fraction = 1.2, which is not a fraction between 0 and 1"),
+        ("= 0.9375", "= nan", "which is not a fraction between 0 and 1"),
+        ('"single"', '"half"', "has fpu = 'half', which is not one of none, single, double"),
+        ('title = "Arduino Nano 33 BLE / Nano 33 BLE Sense"', "title = 3", "has title = 3, which is not a text"),
+        ('["arduino-nano-33-ble-sense"]', '"x"', "has aliases = 'x', which is not a list of texts"),
+        ('psram_bytes = "none on the board"', "", "sources where these come from: psram_bytes"),
+        ("= 172_032", "= 999_999", "runtime_flash_bytes leaves no flash for a model"),
+        ("[sources]", "[sources", "is not TOML"),
+    ],
+)
+def test_broken_profiles(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert NANO.count(old)
+    path = tmp_path / "board.toml"
+    path.write_text(NANO.replace(old, new, 1))
+    with pytest.raises(ConfigError) as error:
+        load_device(path)
+    assert message in str(error.value)
+    assert "board.toml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_devices(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"'uno' is not one of: arduino-nano-33-ble, arduino-nano-33-ble-sense, esp-eye"
+    ):
+        load_device("uno")
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_device(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_device(tmp_path / "binary.toml")
+
+
+def test_profiles_are_plain_toml() -> None:
+    assert tomllib.loads(NANO)["core"].startswith("Arm Cortex-M4F")
