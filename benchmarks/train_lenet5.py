@@ -8,34 +8,36 @@ Where other jobs share the processor, ``OMP_WAIT_POLICY=PASSIVE`` in the environ
 
 import argparse
 import json
-import platform
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
-import onnxruntime as ort
 import torch
 from fashion_mnist import MEAN, PADDING, STD, load_split, preprocess_padded
 from torch import nn
+from train_export import (
+    LOGIT_TOLERANCE,
+    OPSET,
+    accuracy,
+    count_batch_norms,
+    environment,
+    export_onnx,
+    onnxruntime_logits,
+    torch_logits,
+)
+from training import shuffled_batches
 
 NUM_CLASSES = 10
 BATCH_SIZE = 128
-EVAL_BATCH_SIZE = 1000
 MAX_LR = 0.1
 MOMENTUM = 0.9
 WEIGHT_DECAY = 5e-4
 MAX_SHIFT = PADDING  # never moves a pixel of the garment out of the 32x32 frame
-OPSET = 17
 NUM_BUNDLED_IMAGES = 2000
-LOGIT_TOLERANCE = 1e-3
 DEFAULT_OUT = Path(__file__).resolve().parent.parent / "onnxfold" / "data"
 
 
@@ -120,13 +122,6 @@ def augment(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return images[torch.arange(n)[:, None, None], 0, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
 
 
-def shuffled_batches(n: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    """Yield the indices of one epoch's batches; the incomplete last one is dropped."""
-    order = torch.randperm(n, generator=generator)
-    for start in range(0, n - BATCH_SIZE + 1, BATCH_SIZE):
-        yield order[start : start + BATCH_SIZE]
-
-
 def train(
     architecture: Architecture,
     images: npt.NDArray[np.float32],
@@ -173,7 +168,7 @@ def train(
         start = time.perf_counter()
         total_loss = 0.0
         lr = 0.0
-        for batch in shuffled_batches(len(x), generator):
+        for batch in shuffled_batches(len(x), BATCH_SIZE, generator):
             loss = criterion(model(augment(x[batch], generator)), y[batch])
             optimizer.zero_grad()
             loss.backward()
@@ -192,71 +187,6 @@ def train(
         )
         print(f"{architecture.name} epoch {epoch}/{epochs}: {history[-1]}", flush=True)
     return model.eval(), history
-
-
-def export_onnx(model: LeNet5) -> bytes:
-    """Serialise the model to ONNX with its batch normalisations kept as nodes.
-
-    Parameters
-    ----------
-    model : LeNet5
-        In evaluation mode.
-
-    Returns
-    -------
-    bytes
-        A checked ONNX model with input ``image`` (N, 1, 32, 32) and output ``logits`` (N, 10).
-
-    Raises
-    ------
-    RuntimeError
-        If the exporter fused a batch normalisation.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        torch.onnx.export(
-            model.eval(),
-            (torch.zeros(1, 1, 32, 32),),
-            path,
-            dynamo=False,
-            do_constant_folding=False,
-            training=torch.onnx.TrainingMode.EVAL,
-            opset_version=OPSET,
-            input_names=["image"],
-            output_names=["logits"],
-            dynamic_axes={"image": {0: "N"}, "logits": {0: "N"}},
-        )
-        serialized = path.read_bytes()
-    exported = onnx.load_from_string(serialized)
-    onnx.checker.check_model(exported, full_check=True)
-    expected = sum(isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d) for m in model.modules())
-    kept = Counter(node.op_type for node in exported.graph.node)["BatchNormalization"]
-    if kept != expected:
-        raise RuntimeError(f"the exported graph has {kept} BatchNormalization nodes, the model has {expected}")
-    return serialized
-
-
-def evaluation_batches(images: npt.NDArray[np.float32]) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the images in order, in batches that bound the memory of the activations."""
-    for start in range(0, len(images), EVAL_BATCH_SIZE):
-        yield images[start : start + EVAL_BATCH_SIZE]
-
-
-def torch_logits(model: LeNet5, images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the logits that torch computes, shape (n, 10)."""
-    with torch.inference_mode():
-        return np.concatenate([model(torch.from_numpy(batch)).numpy() for batch in evaluation_batches(images)])
-
-
-def onnxruntime_logits(serialized: bytes, images: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the logits that onnxruntime computes, shape (n, 10)."""
-    session = ort.InferenceSession(serialized, providers=["CPUExecutionProvider"])
-    return np.concatenate([session.run(["logits"], {"image": batch})[0] for batch in evaluation_batches(images)])
-
-
-def accuracy(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.uint8]) -> float:
-    """Return the fraction of images whose largest logit is that of their class."""
-    return float(np.mean(logits.argmax(axis=1) == labels))
 
 
 def build_model(
@@ -290,8 +220,8 @@ def build_model(
         If onnxruntime does not reproduce torch's logits.
     """
     model, history = train(architecture, *train_split, epochs=epochs, seed=seed)
-    serialized = export_onnx(model)
     images, labels = test_split
+    serialized = export_onnx(model, images.shape[1:], count_batch_norms(model))
     from_torch = torch_logits(model, images)
     from_onnxruntime = onnxruntime_logits(serialized, images)
     # Logits rather than accuracy: a tie broken by rounding on another machine is no fault of the export.
@@ -311,19 +241,6 @@ def build_model(
         "history": history,
     }
     return serialized, record
-
-
-def environment() -> dict[str, Any]:
-    """Return the versions that the trained weights depend on."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "onnx": onnx.__version__,
-        "onnxruntime": ort.__version__,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "threads": torch.get_num_threads(),
-    }
 
 
 def render_readme(records: dict[str, dict[str, Any]], epochs: int, seed: int) -> str:

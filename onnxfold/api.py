@@ -3,36 +3,35 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
 from onnxfold._version import __version__
-from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths
+from onnxfold.budget.allocate import TOLERANCE
 from onnxfold.budget.size import measure, model_size
-from onnxfold.budget.weights import WeightCost
-from onnxfold.channels import ChannelAnalysis, FoldGroup
-from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.channels import FoldGroup
+from onnxfold.choose_widths import choose_widths, requested_limits
 from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
-from onnxfold.errors import NothingToFoldError
+from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
+from onnxfold.fidelity_search import fold_while_faithful, worst
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.save import save, to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
-from onnxfold.passes.base import Pass, Pipeline
-from onnxfold.passes.fold_channels import FoldChannels
-from onnxfold.passes.lump_duplicates import LumpDuplicates
+from onnxfold.model_inputs import ModelInputs, model_inputs
 from onnxfold.passes.methods import Method, find_method
-from onnxfold.passes.normalize import CLEAN_UP
-from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
-from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FoldReport, GroupRecord, ModelSize, PassRecord, Refusal
+from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal
 from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes
+from onnxfold.scope_fold import ScopeFold
+from onnxfold.statistics.observe import observe
+from onnxfold.statistics.png_grid import write_png_grid
 
 _PROVENANCE = "onnxfold"
 
@@ -48,8 +47,16 @@ class FoldResult:
         Sizes, groups, refusals, fidelity.
     """
 
-    def __init__(self, view: GraphView, report: FoldReport, *, external_data: bool = False) -> None:
+    def __init__(
+        self,
+        view: GraphView,
+        report: FoldReport,
+        *,
+        external_data: bool = False,
+        inputs: ModelInputs | None = None,
+    ) -> None:
         self._view = view
+        self._inputs = inputs
         self._external_data = external_data
         self.report = report
 
@@ -71,6 +78,21 @@ class FoldResult:
         save(self._view, target, external_data=external)
         return target
 
+    def save_inputs(self, path: str | Path) -> Path:
+        """Write the images that the network was run on as one PNG file.
+
+        Raises
+        ------
+        ConfigError
+            If it was not run, or not on images.
+        ModelSaveError
+            If the file cannot be written.
+        """
+        images = self._inputs.images if self._inputs is not None else None
+        if images is None:
+            raise ConfigError("there are no images to save: the method did not run the network, or not on images")
+        return write_png_grid(images, path)
+
 
 @blames_broken_files
 def fold(
@@ -83,12 +105,12 @@ def fold(
     model : path or ModelProto
         The trained model; left untouched.
     sparsity : float, optional
-        Fraction of the weights to remove, in (0, 1); 0.5 if neither this nor `channel_ratio` is given.
+        Fraction of the weights to remove, in (0, 1); 0.5 if neither this nor another goal is given.
     progress : callable, optional
         Called with what is being done, the number of its steps done, and their total (0: not counted).
     **options
-        The other fields of :class:`~onnxfold.config.FoldConfig`: `channel_ratio`, `ratios`, `method`, `allocation`,
-        `round_to`, `keep`, `input_shapes`, `seed`, `verify`, `save_as_external_data`.
+        The other fields of :class:`~onnxfold.config.FoldConfig`: `method`, `allocation`, `max_flash`, `device`,
+        `calibration`, `keep`, `seed` and so on.
 
     Returns
     -------
@@ -104,87 +126,115 @@ def fold(
     NothingToFoldError
         If no channel can be folded.
     BudgetError
-        If the sparsity cannot be reached.
+        If the sparsity, or a limit, cannot be reached.
     VerificationError
         If the result does not load or run; nothing is written then.
     """
     start = time.perf_counter()
     config = FoldConfig(sparsity=sparsity, **options)
-    method = find_method(config.method)
+    method = find_method(config.method, cluster=config.cluster, repair=config.repair)
+    requested_limits(config)  # bad numbers are told before any work
     tell = progress or silent
+    if config.min_fidelity is not None:
+        result = _fold_until(model, config, method, tell)
+    else:
+        result = _fold_once(model, config, method, tell)
+    result.report.seconds = time.perf_counter() - start
+    return result
 
+
+def _fold_once(
+    model: ModelLike, config: FoldConfig, method: Method, tell: Progress, inputs: ModelInputs | None = None
+) -> FoldResult:
+    """Load, normalise, choose widths, fold, verify."""
     tell("load", 0, 0)
     view = load(model, config.input_shapes)
     before = model_size(view)
     tell("find fold groups", 0, 0)
     scopes = open_scopes(view)
-    widths = _choose_widths(scopes, config, before.parameters)
+    if not all_groups(scopes):
+        raise NothingToFoldError(_nothing(all_refusals(scopes)))
+    notes: list[str] = []
+    if inputs is None:
+        inputs = _inputs(scopes, config, method, tell, notes)
+    folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
+    widths = choose_widths(folds, config, before.parameters)
+    _check_anything_folds(folds, widths, config)
+
     records: list[PassRecord] = []
     groups: list[GroupRecord] = []
-    end = len(widths)
-    for scope in reversed(scopes):  # bodies before the graph that holds them
-        start_of_scope = end - len(scope.analysis.groups)
-        done = _fold_scope(scope, widths[start_of_scope:end], method, config, tell)
-        records, groups, end = done[0] + records, done[1] + groups, start_of_scope
-    after = model_size(view)
-
-    report = _report(config, before, after, groups, all_refusals(scopes), records)
+    # Bodies before the graph that holds them.
+    for fold, part in reversed(list(zip(folds, _per_fold(folds, widths), strict=True))):
+        groups = fold.records(part) + groups
+        records = fold.scope.records + fold.fold(part, from_curves=config.is_global) + records
+        if fold.scope.body is not None:
+            fold.scope.body.close()
+    report = _report(config, method, before, model_size(view), groups, all_refusals(scopes), records)
+    report.notes += notes
+    if inputs is not None:
+        report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason)
     _write_provenance(view, report)
     if config.verify:
         tell("verify in onnxruntime", 0, 0)
         result = verify(model, view, seed=config.seed)
         report.fidelity = result.fidelity
         report.notes += result.notes
-    report.seconds = time.perf_counter() - start
-    return FoldResult(view, report, external_data=config.save_as_external_data)
+    return FoldResult(view, report, external_data=config.save_as_external_data, inputs=inputs)
 
 
-def _fold_scope(
-    scope: Scope, widths: list[int], method: Method, config: FoldConfig, tell: Progress
-) -> tuple[list[PassRecord], list[GroupRecord]]:
-    """Fold one graph: normalise what shrinks, plan, merge, repair, clean up."""
-    view, groups = scope.view, scope.analysis.groups
-    duplicates = find_duplicates(view, groups, seed=config.seed)
-    if method.normalize_rows:
-        NormalizeBatchNorm(_shrinking(groups, widths))(view)
-    original = view.copy()
-    LumpDuplicates(tuple(groups), tuple(duplicates))(original)
-    compare_deviation = not method.normalize_rows
-    plan = plan_folds(
-        original, groups, widths, duplicates, seed=config.seed, with_deviation=compare_deviation, progress=tell
+def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Progress) -> FoldResult:
+    """Fold as far as the fidelity on held-out inputs allows."""
+    scopes = open_scopes(load(model, config.input_shapes))
+    notes: list[str] = []
+    inputs = _inputs(scopes, replace(config, allocation="global"), method, tell, notes)
+    if inputs is None:
+        raise VerificationError(notes[0])
+    seen, held_out = inputs.split()
+    result, sparsity, found = fold_while_faithful(
+        model,
+        config.min_fidelity or 0.0,
+        held_out.batches,
+        lambda s: _fold_once(model, replace(config, sparsity=s, min_fidelity=None), method, tell, seen),
     )
-    records = Pipeline(_passes(method, original, plan, scope.analysis), tell)(view).records
-    if scope.body is not None:
-        scope.body.close()
-    rows = [
-        GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
-        for g, w, d in zip(groups, widths, duplicates, strict=True)
-    ]
-    return scope.records + list(records), rows
+    result.report.requested = config.request
+    result.report.notes.append(
+        f"{worst(found):.1%} fidelity on {held_out.samples} held-out inputs at sparsity {sparsity:.3f}"
+    )
+    return result
 
 
-def _passes(method: Method, original: GraphView, plan: FoldPlan, analysis: ChannelAnalysis) -> tuple[Pass, ...]:
-    merge: tuple[Pass, ...] = (FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects)),)
-    repair: tuple[Pass, ...] = (RepairApproximate(original, plan),) if method.repair == "approximate" else ()
-    return merge + repair + CLEAN_UP.passes
+def _inputs(
+    scopes: list[Scope], config: FoldConfig, method: Method, tell: Progress, notes: list[str]
+) -> ModelInputs | None:
+    """Return what the main graph is run on, None where nothing needs a run or it cannot be run."""
+    if not method.needs_inputs and not config.is_global:
+        return None
+    kind = config.inputs if config.inputs != "auto" else method.inputs
+    view = scopes[0].view
+    try:
+        inputs = model_inputs(view, kind, config.calibration, seed=config.seed, progress=tell)
+        observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
+    except (VerificationError, MemoryError) as error:
+        if config.calibration is not None or kind != "auto":
+            raise
+        notes.append(f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}")
+        return None
+    return inputs
 
 
-def _choose_widths(scopes: list[Scope], config: FoldConfig, before: int) -> list[int]:
-    groups = all_groups(scopes)
-    if not groups:
-        raise NothingToFoldError(_nothing(all_refusals(scopes)))
-    fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
-    if config.channel_ratio is not None:
-        widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
-    else:
-        cost = WeightCost([(scope.view, scope.analysis.groups) for scope in scopes])
-        widths = solve_uniform(groups, cost, before, config.sparsity or 0.0, fixed, config.round_to)
-    unchanged = all(w == g.size for w, g in zip(widths, groups, strict=True))
-    if unchanged and config.channel_ratio != 0.0:
-        raise NothingToFoldError(
-            f"nothing to fold: with this request all {len(groups)} fold groups keep their widths; ask for more"
-        )
-    return widths
+def _per_fold(folds: list[ScopeFold], widths: list[int]) -> list[list[int]]:
+    ends = list(accumulate(len(fold.groups) for fold in folds))
+    return [widths[end - len(fold.groups) : end] for fold, end in zip(folds, ends, strict=True)]
+
+
+def _check_anything_folds(folds: list[ScopeFold], widths: list[int], config: FoldConfig) -> None:
+    groups = [group for fold in folds for group in fold.groups]
+    if config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, groups, strict=True)):
+        return
+    within = " and is within its limits already" if config.has_limits else "; ask for more"
+    raise NothingToFoldError(
+        f"nothing to fold: with this request the model keeps the widths of all its {len(groups)} fold groups{within}"
+    )
 
 
 def _nothing(refusals: list[Refusal]) -> str:
@@ -198,25 +248,19 @@ def _nothing(refusals: list[Refusal]) -> str:
     )
 
 
-def _shrinking(groups: list[FoldGroup], widths: list[int]) -> tuple[FoldGroup, ...]:
-    return tuple(g for g, w in zip(groups, widths, strict=True) if w < g.size)
-
-
 def _report(
     config: FoldConfig,
+    method: Method,
     before: ModelSize,
     after: ModelSize,
     groups: list[GroupRecord],
     refusals: list[Refusal],
     records: list[PassRecord],
 ) -> FoldReport:
-    asked = (
-        f"sparsity {config.sparsity:g}" if config.sparsity is not None else f"channel ratio {config.channel_ratio:g}"
-    )
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
-        requested=asked,
+        requested=config.request,
         before=before,
         after=after,
         groups=groups,
@@ -224,8 +268,10 @@ def _report(
         passes=records,
         config=config.to_dict(),
         version=__version__,
+        cluster=method.cluster,
+        repair=method.repair,
     )
-    if config.sparsity is not None and abs(report.sparsity - config.sparsity) > TOLERANCE:
+    if config.sparsity is not None and not config.has_limits and (abs(report.sparsity - config.sparsity) > TOLERANCE):
         report.notes.append(
             f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the {len(groups)} widths are "
             "whole numbers, and no common channel ratio comes closer"

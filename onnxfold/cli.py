@@ -9,6 +9,7 @@ import click
 from onnxfold._version import __version__
 from onnxfold.commands.compare import compare
 from onnxfold.commands.demo import demo
+from onnxfold.commands.export import export
 from onnxfold.commands.fold import fold
 from onnxfold.commands.inspect import inspect
 from onnxfold.errors import OnnxFoldError
@@ -27,7 +28,7 @@ def cli(context: click.Context, verbose: bool, debug: bool) -> None:
     )
 
 
-for _command in (fold, inspect, compare, demo):
+for _command in (fold, inspect, compare, export, demo):
     cli.add_command(_command)
 
 

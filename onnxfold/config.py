@@ -3,12 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
 from onnxfold.errors import ConfigError
 
-ALLOCATIONS = ("uniform",)
+ALLOCATIONS = ("global", "uniform")
+INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
+
+#: Limits by the name of their option, `max_<name>`.
+LIMITS = ("params", "macs", "ram", "flash")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +24,7 @@ class FoldConfig:
     ----------
     sparsity : float, optional
         Fraction of the model's weights to remove, strictly between 0 and 1. Solved for to within one
-        percentage point. Exclusive with `channel_ratio`; 0.5 where neither is given.
+        percentage point. Exclusive with `channel_ratio`; 0.5 where neither this nor any other goal is given.
     channel_ratio : float, optional
         Fraction of the channels removed from every fold group, in [0, 1).
     ratios : mapping of str to float
@@ -27,8 +32,26 @@ class FoldConfig:
         These groups take no part in the allocation.
     method : str
         A row of :data:`onnxfold.passes.methods.METHODS`.
-    allocation : {'uniform'}
-        How widths are chosen: 'uniform' gives every group the same channel ratio.
+    cluster : str, optional
+        A row of :data:`onnxfold.cluster.partitioners.PARTITIONERS` instead of the method's.
+    repair : str, optional
+        A row of :data:`onnxfold.passes.methods.REPAIRS` instead of the method's.
+    allocation : {'global', 'uniform'}
+        How widths are chosen: 'global' takes channels where they cost least, 'uniform' gives every group the
+        same channel ratio. `channel_ratio` is uniform by its nature.
+    max_params, max_macs : int or str, optional
+        Most parameters, and multiply-accumulates per sample, that may be left; "1.5M" is 1,500,000.
+    max_ram, max_flash : int or str, optional
+        Most bytes of activations, and of weights and structure; "256K" is 262,144.
+    device : str, optional
+        Name or TOML file of a device, whose RAM and flash are further limits.
+    min_fidelity : float, optional
+        Fold as far as this top-1 agreement (of models without class scores: one minus the relative error) holds on
+        inputs that were held out. In (0, 1); takes the place of `sparsity`.
+    inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
+        What the network is run on where the method needs that; a path is a `calibration`.
+    calibration : path or mapping of str to ndarray, optional
+        Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
     round_to : int
         Widths are multiples of this where the group is wide enough.
     keep : sequence of str
@@ -51,8 +74,18 @@ class FoldConfig:
     sparsity: float | None = None
     channel_ratio: float | None = None
     ratios: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    method: str = "fold-ar"
-    allocation: str = "uniform"
+    method: str = "fold-ls"
+    cluster: str | None = None
+    repair: str | None = None
+    allocation: str = "global"
+    max_params: int | str | None = None
+    max_macs: int | str | None = None
+    max_ram: int | str | None = None
+    max_flash: int | str | None = None
+    device: str | None = None
+    min_fidelity: float | None = None
+    inputs: str = "auto"
+    calibration: Any = None
     round_to: int = 1
     keep: Sequence[str] = ()
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: MappingProxyType({}))
@@ -63,7 +96,10 @@ class FoldConfig:
     def __post_init__(self) -> None:
         if self.sparsity is not None and self.channel_ratio is not None:
             raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
-        if self.sparsity is None and self.channel_ratio is None:
+        if self.channel_ratio is not None:
+            object.__setattr__(self, "allocation", "uniform")
+        self._check_goals()
+        if self.sparsity is None and self.channel_ratio is None and self.min_fidelity is None and not self.has_limits:
             object.__setattr__(self, "sparsity", 0.5)
         if self.sparsity is not None and not _between(self.sparsity, 0.0, 1.0, open_left=True):
             raise ConfigError(
@@ -78,6 +114,11 @@ class FoldConfig:
                 raise ConfigError(f"ratio {glob}={ratio} is outside [0, 1)")
         if self.allocation not in ALLOCATIONS:
             raise ConfigError(f"allocation='{self.allocation}' is not one of: {', '.join(ALLOCATIONS)}")
+        if self.inputs not in INPUTS:
+            if not str(self.inputs).endswith(".npz"):
+                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(INPUTS)}, nor an .npz file")
+            object.__setattr__(self, "calibration", self.calibration or self.inputs)
+            object.__setattr__(self, "inputs", "auto")
         if self.round_to < 1:
             raise ConfigError(f"round_to={self.round_to} must be at least 1")
         if self.seed < 0:
@@ -86,6 +127,41 @@ class FoldConfig:
             if any(d < 1 for d in shape):
                 raise ConfigError(f"input_shapes {name}={list(shape)}: every dimension must be at least 1")
 
+    @property
+    def is_global(self) -> bool:
+        """Whether widths are chosen by error curves."""
+        return self.allocation == "global"
+
+    @property
+    def request(self) -> str:
+        """What is asked for, in words."""
+        if self.channel_ratio is not None:
+            return f"channel ratio {self.channel_ratio:g}"
+        asked = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
+        if self.min_fidelity is not None:
+            asked.append(f"fidelity of at least {self.min_fidelity:g}")
+        given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
+        asked += [f"at most {value} {name}" for name, value in given if value is not None]
+        if self.device is not None:
+            asked.append(f"fits {self.device}")
+        return ", ".join(asked)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything but the number of weights removed is limited."""
+        return self.device is not None or any(getattr(self, f"max_{name}") is not None for name in LIMITS)
+
+    def _check_goals(self) -> None:
+        fidelity = self.min_fidelity
+        if fidelity is not None and not _between(fidelity, 0.0, 1.0, open_left=True):
+            raise ConfigError(f"min_fidelity={fidelity} is outside (0, 1): it is the agreement that must be kept")
+        if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):
+            raise ConfigError(
+                "min_fidelity decides how far to fold: give it without sparsity, channel_ratio and limits"
+            )
+        if self.channel_ratio is not None and self.has_limits:
+            raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
+
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
         return {
@@ -93,7 +169,18 @@ class FoldConfig:
             "channel_ratio": self.channel_ratio,
             "ratios": dict(self.ratios),
             "method": self.method,
+            "cluster": self.cluster,
+            "repair": self.repair,
             "allocation": self.allocation,
+            "limits": {n: getattr(self, f"max_{n}") for n in LIMITS if getattr(self, f"max_{n}") is not None},
+            "device": self.device,
+            "min_fidelity": self.min_fidelity,
+            "inputs": self.inputs,
+            "calibration": None
+            if self.calibration is None
+            else str(self.calibration)
+            if isinstance(self.calibration, str | PurePath)
+            else "arrays",
             "round_to": self.round_to,
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},

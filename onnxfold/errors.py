@@ -68,3 +68,24 @@ class PassError(OnnxFoldError):
 
 class VerificationError(OnnxFoldError):
     """The folded model does not load, does not run, or changed its interface."""
+
+
+class ExportError(OnnxFoldError):
+    """The model, or one of its operators, cannot be written in the target format.
+
+    Parameters
+    ----------
+    reason : str
+        What is in the way, and what to do.
+    node : str, optional
+        Name of the ONNX node.
+    op_type : str, optional
+        Its operator.
+    """
+
+    def __init__(self, reason: str, *, node: str = "", op_type: str = "") -> None:
+        self.reason = reason
+        self.node = node
+        self.op_type = op_type
+        self.where_and_why = f"{op_type} '{node}': {reason}" if op_type else reason
+        super().__init__(f"cannot export: {self.where_and_why}")

@@ -50,6 +50,15 @@ class GroupRecord:
 
 
 @dataclass(frozen=True)
+class InputRecord:
+    """What the network was run on, how many samples, and why these."""
+
+    kind: str
+    samples: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class ModelSize:
     """What a model costs.
 
@@ -111,6 +120,9 @@ class FoldReport:
     groups: list[GroupRecord]
     refusals: list[Refusal]
     passes: list[PassRecord] = field(default_factory=list)
+    cluster: str = ""
+    repair: str = ""
+    inputs: InputRecord | None = None
     fidelity: FidelityReport | None = None
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)

@@ -7,16 +7,22 @@ estimate of x from x', pulled towards the plain fold U by a ridge, is
       = (C_xx' + lambda U) (C_x'x' + lambda I)^-1,      lambda = ridge * trace(C_x'x') / k
 
 and the consumer becomes W B. Where x = U x' holds exactly (merged duplicates), B = U.
-"""
 
-from collections.abc import Iterable
+A convolution sees more than one position, and what the folded channels lack at one position their neighbours often
+show. So what W B leaves of the consumer's output, r, is regressed on the whole patches p of x' that it reads,
+
+    D = argmin_D  E||(r - E r) - D (p - E p)||^2 + lambda ||D||^2 ,
+
+and the consumer becomes W B + D.
+"""
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from onnxfold.statistics.channel_moments import Samples
 
 Matrix = npt.NDArray[np.float64]
-Samples = npt.NDArray[np.float32]
 
 
 class CrossMoments:
@@ -66,20 +72,33 @@ class CrossMoments:
         return solution
 
 
-class ChannelMoments:
-    """Mean and variance per channel, accumulated over batches."""
+def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Samples:
+    """Return D of shape (m, d); zeros where the samples say nothing.
 
-    def __init__(self, batches: Iterable[Samples], axis: int) -> None:
-        count, total, squares = 0, 0.0, 0.0
-        for values in batches:
-            rest = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
-            # Shifted by the first batch's mean: variances of small, offset channels would cancel otherwise.
-            if count == 0:
-                self._shift = values.mean(axis=rest, keepdims=True)
-            centred = values - self._shift
-            count += values.size // values.shape[axis]
-            total = total + centred.sum(axis=rest, dtype=np.float64)
-            squares = squares + np.square(centred).sum(axis=rest, dtype=np.float64)
-        offset = total / count
-        self.mean: Matrix = self._shift.reshape(-1).astype(np.float64) + offset
-        self.variance: Matrix = np.maximum(squares / count - offset**2, 0.0)
+    Parameters
+    ----------
+    patches : ndarray of shape (S, d)
+        What is read; centred in place.
+    residual : ndarray of shape (S, m)
+        What is to be added to the output; centred in place.
+    ridge : float
+        Strength relative to the mean variance of the patches.
+    """
+    samples, width = patches.shape
+    patches -= patches.mean(axis=0)
+    residual -= residual.mean(axis=0)
+    strength = ridge * float(np.vdot(patches, patches)) / width
+    if not np.isfinite(strength) or strength <= np.finfo(np.float32).tiny or not np.isfinite(residual).all():
+        return np.zeros((residual.shape[1], width), np.float32)
+    # Of the two equal forms P^T (P P^T + s I)^-1 R = (P^T P + s I)^-1 P^T R the one with the smaller matrix.
+    dual = samples < width
+    gram = patches @ patches.T if dual else patches.T @ patches
+    gram[np.diag_indices_from(gram)] += np.float32(strength)
+    try:
+        factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:  # float32 cannot tell some patches apart
+        return np.zeros((residual.shape[1], width), np.float32)
+    right = residual if dual else patches.T @ residual
+    solved = cho_solve(factor, right, check_finite=False)
+    found: Samples = (patches.T @ solved if dual else solved).T.astype(np.float32)
+    return found

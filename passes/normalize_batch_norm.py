@@ -47,10 +47,7 @@ def _normalize(view: GraphView, norm: Normalization) -> bool:
         return False
     sigma = np.sqrt(np.maximum(variance.astype(np.float64), 0.0) + eps)
     set_per_unit(view, norm.variance, np.full_like(sigma, 1.0 - eps))
-    rows = layer.rows
-    values = view.weight(rows.axis.tensor)
-    new = _scaled(values, rows, 1.0 / sigma)
-    view.set_weight(rows.axis.tensor, new)
+    scale_units(view, layer.rows, 1.0 / sigma)
     if layer.bias is None:
         set_per_unit(view, norm.mean, mean / sigma)
     else:
@@ -72,8 +69,12 @@ def set_per_unit(view: GraphView, member: Member, values: Array) -> None:
     view.set_weight(member.axis.tensor, put_rows(old, member.axis.axis, member.axis.blocks, member.positions, rows))
 
 
-def _scaled(values: Array, rows: Member, factor: Array) -> Array:
+def scale_units(view: GraphView, rows: Member, factor: Array) -> None:
+    """Multiply the rows of units by factors of shape (n_units, r)."""
+    values, axis = view.weight(rows.axis.tensor), rows.axis
     if factor.shape[1] == 1:
-        return scale_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, factor[:, 0])
-    taken = take_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions)
-    return put_rows(values, rows.axis.axis, rows.axis.blocks, rows.positions, taken * factor[:, :, None])
+        scaled = scale_rows(values, axis.axis, axis.blocks, rows.positions, factor[:, 0])
+    else:
+        taken = take_rows(values, axis.axis, axis.blocks, rows.positions)
+        scaled = put_rows(values, axis.axis, axis.blocks, rows.positions, taken * factor[:, :, None])
+    view.set_weight(axis.tensor, scaled)

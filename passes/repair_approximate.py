@@ -49,10 +49,14 @@ class RepairApproximate(Pass):
         The graph before the merge, rows normalised.
     plan : FoldPlan
         The fold.
+    independent : bool
+        Take E = 0 for BatchNormalizations and leave everything else alone: added-up variances, as iterative feature
+        merging (arXiv 2310.06756) stores them, say the same.
     """
 
     original: GraphView
     plan: FoldPlan
+    independent: bool = False
 
     def run(self, view: GraphView) -> PassResult:
         """Repair every group of the plan."""
@@ -67,10 +71,10 @@ class RepairApproximate(Pass):
                 rows = _rows(self.original, norm.layer.rows)
             else:
                 rows = _stream_rows(self.original, group, norm.scale)
-            factor = variance_factor(rows, partition)
+            factor = variance_factor(np.zeros_like(rows) if self.independent else rows, partition)
             member = self.plan.folded(norm.scale, partition)
             set_per_unit(view, member, per_unit(view, member) * factor)
-        if any(norm.layer is None for norm in norms):
+        if self.independent or any(norm.layer is None for norm in norms):
             return
         normalised = {id(norm.layer.rows) for norm in norms if norm.layer is not None}
         for layer in layers(self.original, group):

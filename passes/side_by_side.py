@@ -1,56 +1,45 @@
 """Original and folded network, run side by side node by node over batches of inputs."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from onnx import NodeProto
 
-from onnxfold.graph.node_runner import NodeRunner
-from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.channels.declarations import Axis
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.axis_map import AxisMap, axis_map
+from onnxfold.statistics.activations import Activations, Batches
 
-Batches = list[dict[str, Array]]
 
-
-class Activations:
-    """The activations of one network that later nodes still need, as lists of batches.
+class SideBySide:
+    """Both networks' activations, and how their axes correspond.
 
     Parameters
     ----------
-    view : GraphView
-        The network.
+    reference, folded : GraphView
+        The network before and after the fold.
+    plan : FoldPlan
+        The fold.
     inputs : list of dict
-        One dict of inputs per batch.
+        Batches of inputs.
     """
 
-    def __init__(self, view: GraphView, inputs: Batches) -> None:
-        self.view = view
-        self.values: dict[str, list[Array]] = {name: [b[name] for b in inputs] for name in inputs[0]}
-        self._readers = Counter(n for node in view.nodes for n in _reads(node))
+    def __init__(self, reference: GraphView, folded: GraphView, plan: FoldPlan, inputs: Batches) -> None:
+        self.plan = plan
+        self.reference = Activations(reference, inputs)
+        self.folded = Activations(folded, inputs)
+        self._maps: dict[tuple[str, int], AxisMap | None] = {}
 
-    def run(self, node: NodeProto, weights: dict[str, Array] | None = None) -> None:
-        """Run a node on every batch."""
-        runner = NodeRunner(self.view, node, weights)
-        count = len(next(iter(self.values.values())))
-        results = [runner.run({n: self.values[n][b] for n in runner.inputs}) for b in range(count)]
-        for name in results[0]:
-            self.values[name] = [result[name] for result in results]
+    def pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
+        """Yield corresponding nodes: a fold changes weights and numbers, never the nodes or their results' names."""
+        by_output = {node.output[0]: node for node in self.folded.view.nodes}
+        for node in self.reference.view.nodes:
+            yield node, by_output[node.output[0]]
 
-    def release(self, node: NodeProto) -> None:
-        """Forget what nobody reads after this node."""
-        for name in _reads(node):
-            self._readers[name] -= 1
-        for name in [*_reads(node), *node.output]:
-            if self._readers[name] <= 0:
-                self.values.pop(name, None)
-
-
-def _reads(node: NodeProto) -> list[str]:
-    return [n for n in dict.fromkeys([*node.input, *captured_names(node)]) if n]
-
-
-def pairs(original: GraphView, folded: GraphView) -> Iterator[tuple[NodeProto, NodeProto]]:
-    """Yield corresponding nodes: a fold changes weights and numbers, never the nodes or their results' names."""
-    by_output = {node.output[0]: node for node in folded.nodes}
-    for node in original.nodes:
-        yield node, by_output[node.output[0]]
+    def map(self, tensor: str, axis: int) -> AxisMap | None:
+        """Return the fold of an activation's axis; None where its groups do not line up."""
+        key = (tensor, axis)
+        if key not in self._maps:
+            width = self.reference.values[tensor][0].shape[axis]
+            self._maps[key] = axis_map(self.plan, Axis(tensor, axis), width)
+        return self._maps[key]

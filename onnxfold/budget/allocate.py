@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import lcm
 
+from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError
 
@@ -88,14 +89,9 @@ def solve_uniform(
     BudgetError
         If even a single channel per group leaves too much.
     """
+    check_reachable(groups, cost, before, sparsity, fixed, round_to)
     target = before * (1.0 - sparsity)
     low, high = 0.0, 1.0
-    smallest = cost(uniform_widths(groups, high, fixed, round_to))
-    if smallest > before * (1.0 - sparsity + TOLERANCE):
-        raise BudgetError(
-            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
-            "of this model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
-        )
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if cost(uniform_widths(groups, middle, fixed, round_to)) > target:
@@ -106,6 +102,51 @@ def solve_uniform(
     widths = _closest_between(wide, narrow, cost, target)
     free = [i for i in range(len(groups)) if i not in fixed]
     return _closest_neighbour(widths, free, [width_step(g, round_to) for g in groups], groups, cost, target)
+
+
+def check_reachable(
+    groups: Sequence[FoldGroup],
+    cost: Callable[[Sequence[int]], int],
+    before: int,
+    sparsity: float,
+    fixed: Mapping[int, int],
+    round_to: int = 1,
+) -> None:
+    """Raise BudgetError if even the narrowest widths leave more weights than a sparsity allows.
+
+    Parameters are those of :func:`solve_uniform`.
+    """
+    smallest = cost(uniform_widths(groups, 1.0, fixed, round_to))
+    if smallest > before * (1.0 - sparsity + TOLERANCE):
+        raise BudgetError(
+            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
+            "of this model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
+        )
+
+
+def uniform_within(
+    groups: Sequence[FoldGroup], budgets: Budgets, fixed: Mapping[int, int], round_to: int = 1
+) -> list[int]:
+    """Return the widths of the smallest common channel ratio that holds all budgets.
+
+    Raises
+    ------
+    BudgetError
+        If even the narrowest widths exceed one; with the closest reachable values.
+    """
+
+    def fits(ratio: float) -> bool:
+        return not budgets.exceeded(uniform_widths(groups, ratio, fixed, round_to))
+
+    low, high = 0.0, 1.0
+    if not fits(high):
+        raise budgets.unreachable(uniform_widths(groups, high, fixed, round_to))
+    if fits(low):
+        return uniform_widths(groups, low, fixed, round_to)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return uniform_widths(groups, high, fixed, round_to)
 
 
 def _closest_between(

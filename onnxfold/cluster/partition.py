@@ -121,6 +121,25 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
     return ChannelPartition(labels, encode, encode.T.copy(), representatives)
 
 
+def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
+    """Return the mean/sum fold of a labelling in which -1 marks channels that are dropped.
+
+    Examples
+    --------
+    >>> p = partial_partition([7, -1, 7])
+    >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
+    ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
+    """
+    given = np.asarray(labels, np.int64)
+    kept = np.flatnonzero(given >= 0)
+    inner = mean_partition(given[kept])
+    canonical = np.full(len(given), -1, np.int64)
+    canonical[kept] = inner.labels
+    encode, decode = np.zeros((inner.clusters, len(given))), np.zeros((len(given), inner.clusters))
+    encode[:, kept], decode[kept] = inner.encode, inner.decode
+    return ChannelPartition(canonical, encode, decode, kept[inner.representatives])
+
+
 def identity_partition(n: int) -> ChannelPartition:
     """Return the partition that merges nothing."""
     return mean_partition(np.arange(n))

@@ -1,21 +1,14 @@
 """The decision of a fold: a partition for every group."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from onnxfold.channels.declarations import Axis, Positions, Role
+from onnxfold.channels.declarations import Axis, Positions
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.features import features
-from onnxfold.cluster.gram import Points, rotate
-from onnxfold.cluster.kmeans import kmeans
-from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
-from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.view import GraphView
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.progress import Progress, silent
 
 
@@ -82,102 +75,27 @@ class FoldPlan:
 
 
 def plan_folds(
-    view: GraphView,
-    groups: list[FoldGroup],
-    widths: list[int],
-    duplicates: list[Labels],
-    *,
-    seed: int,
-    with_deviation: bool = False,
+    groups: Sequence[FoldGroup],
+    widths: Sequence[int],
+    partition: Callable[[int, int], ChannelPartition],
     progress: Progress = silent,
 ) -> FoldPlan:
-    """Cluster the channels of every group.
+    """Partition every group that shrinks.
 
     Parameters
     ----------
-    view : GraphView
-        The graph whose weights are compared.
-    groups : list of FoldGroup
+    groups : sequence of FoldGroup
         All groups.
-    widths : list of int
+    widths : sequence of int
         Number of clusters per group; groups whose width stays are left out of the plan.
-    duplicates : list of ndarray
-        Classes of exact duplicates per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
-    seed : int
-        Seed of the clustering.
-    with_deviation : bool
-        Compare running variances too; for graphs whose rows are not normalised.
+    partition : callable
+        Takes the index of a group and a width.
     progress : callable, optional
         Called for every group that shrinks.
     """
-    chosen: list[FoldGroup] = []
-    partitions: list[ChannelPartition] = []
-    shrinking = sum(width < group.size for group, width in zip(groups, widths, strict=True))
-    for group, width, classes in zip(groups, widths, duplicates, strict=True):
-        if width < group.size:
-            progress(f"cluster {group.name}", len(chosen), shrinking)
-            chosen.append(group)
-            partitions.append(partition_group(view, group, width, classes, seed=seed, with_deviation=with_deviation))
-    return FoldPlan(tuple(chosen), tuple(partitions))
-
-
-def partition_group(
-    view: GraphView, group: FoldGroup, k: int, classes: Labels, *, seed: int, with_deviation: bool = False
-) -> ChannelPartition:
-    """Merge exact duplicates first, then cluster what is left as weighted representatives.
-
-    Where a group has blocks, each block is clustered on its own into k / blocks clusters.
-    """
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
-    per_block = k // group.block_count
-    points: Points | None = None
-    labels = np.zeros(group.size, np.int64)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
-        distinct = np.unique(classes[units])
-        if len(distinct) <= per_block:
-            local = _split_duplicates(classes[units], per_block)
-        else:
-            if points is None:
-                points = class_points(view, group, classes, with_deviation=with_deviation)
-            weights = np.bincount(classes[units], minlength=len(points))[distinct].astype(np.float64)
-            of_class = kmeans(points[distinct], weights, per_block, seed=seed)
-            local = of_class[np.searchsorted(distinct, classes[units])]
-        labels[units] = local + block * per_block
-    return mean_partition(labels)
-
-
-def class_points(view: GraphView, group: FoldGroup, classes: Labels, *, with_deviation: bool) -> Points:
-    """Return one point per class of duplicates: mean of what produces it, sum of what consumes it."""
-    merge = mean_partition(classes)
-
-    def blocks() -> Iterator[npt.NDArray[np.floating]]:
-        for role, rows in features(view, group, with_deviation=with_deviation):
-            if merge.is_identity:
-                yield rows
-            else:
-                matrix = merge.decode.T if role is Role.CONSUMER else merge.encode
-                yield matrix.astype(rows.dtype) @ rows
-
-    try:
-        return rotate(blocks())
-    except np.linalg.LinAlgError:
-        raise UnsupportedModelError(
-            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
-        ) from None
-
-
-def _split_duplicates(classes: Labels, k: int) -> Labels:
-    """Return k clusters of equal channels: surplus clusters take single duplicates out of their class."""
-    labels = classes.copy()
-    spare = k - len(np.unique(classes))
-    seen: set[int] = set()
-    for i, label in enumerate(classes.tolist()):
-        if label in seen and spare > 0:
-            labels[i] = len(classes) + int(classes.max()) + i
-            spare -= 1
-        seen.add(label)
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-__all__ = ["FoldPlan", "find_duplicates", "partition_group", "plan_folds"]
+    shrinking = [i for i, group in enumerate(groups) if widths[i] < group.size]
+    partitions = []
+    for done, i in enumerate(shrinking):
+        progress(f"partition {groups[i].name}", done, len(shrinking))
+        partitions.append(partition(i, widths[i]))
+    return FoldPlan(tuple(groups[i] for i in shrinking), tuple(partitions))

@@ -13,29 +13,53 @@ from onnxfold.progress import ProgressBar
 @click.command()
 @click.argument("model", metavar="IN.onnx", type=PATH)
 @click.argument("output", metavar="OUT.onnx", type=PATH)
-@click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5]")
+@click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5 without another goal]")
 @click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
 @click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
-@click.option("--method", default="fold-ar", show_default=True, help="How channels are merged and repaired.")
-@click.option("--allocation", default="uniform", show_default=True, help="How widths are chosen.")
+@click.option("--max-params", metavar="N", help="Most parameters to leave, e.g. 1.5M.")
+@click.option("--max-macs", metavar="N", help="Most multiply-accumulates per sample to leave, e.g. 50M.")
+@click.option("--max-ram", metavar="BYTES", help="Most bytes of activations to leave, e.g. 256K (K = 1024).")
+@click.option("--max-flash", metavar="BYTES", help="Most bytes of weights and structure to leave, e.g. 1M.")
+@click.option("--device", metavar="NAME", help="Fold until it fits a device: a profile's name or TOML file.")
+@click.option("--min-fidelity", type=float, help="Fold as far as this agreement with the original holds.")
+@click.option("--method", default="fold-ls", show_default=True, help="How channels are chosen and repaired.")
+@click.option("--cluster", metavar="NAME", help="Choose channels another way than the method does.")
+@click.option("--repair", metavar="NAME", help="Repair another way than the method does.")
+@click.option("--allocation", default="global", show_default=True, help="How widths are chosen: global or uniform.")
+@click.option(
+    "--inputs",
+    default="auto",
+    show_default=True,
+    metavar="KIND",
+    help="What the network is run on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
+)
+@click.option("--calibration", type=PATH, metavar="FILE.npz", help="Run it on these unlabeled samples instead.")
+@click.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images it was run on as a PNG.")
 @click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep groups with a matching node whole.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--report", type=PATH, help="Write a JSON report.")
+@click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @click.option("--no-verify", is_flag=True, help="Do not run the result in onnxruntime before writing it.")
 @common
 @click.pass_context
 def fold(
-    context: click.Context, /, model: Path, output: Path, report: Path | None, no_verify: bool, **options: Any
+    context: click.Context,
+    /,
+    model: Path,
+    output: Path,
+    report: Path | None,
+    save_inputs: Path | None,
+    no_verify: bool,
+    **options: Any,
 ) -> None:
     """Fold IN.onnx into OUT.onnx."""
     from onnxfold import api
     from onnxfold.graph.save import check_writable, replacing
 
     set_flags(context, options)
-    for path in filter(None, (output, report)):
+    for path in filter(None, (output, report, save_inputs)):
         check_writable(path)
         if path.exists() and model.exists() and path.samefile(model):
             raise ConfigError(f"'{path}' is the input model: give another path, the input is never overwritten")
@@ -44,6 +68,8 @@ def fold(
     with ProgressBar() as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     result.save(output)
+    if save_inputs is not None:
+        result.save_inputs(save_inputs)
     if report is not None:
         with replacing(report) as file:
             file.write(result.report.to_json().encode())
@@ -78,6 +104,8 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
             click.echo(f"fidelity on {report.fidelity.inputs}: {fidelity_line(fidelity)}")
+    if report.inputs is not None:
+        click.echo(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:
         click.echo(f"note: {note}")
     click.echo(f"wrote {output} in {report.seconds:.1f} s")

@@ -62,4 +62,6 @@ class NodeRunner:
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        # Between nodes the caller computes too; threads that wait for work by spinning would take its cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,251 @@
+"""The way of an export: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnx import TensorProto
+
+from onnxfold.errors import ConfigError, ExportError
+from onnxfold.export.c_array import write_c_array
+from onnxfold.export.fusion import PREPARE
+from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.onnx2tf import run_onnx2tf
+from onnxfold.export.parity import TOLERANCE, Parity, compare, reference_inputs, run_reference
+from onnxfold.export.tflite.convert import Converted, Port, convert
+from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.graph.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.save import check_writable, to_model
+from onnxfold.graph.tensors import FLOAT_TYPES
+from onnxfold.graph.twin import float32_twin, has_other_floats
+from onnxfold.graph.view import GraphView
+
+BACKENDS = ("direct", "onnx2tf", "auto")
+DTYPES = ("float32", "float16", "int8")
+#: What rounding weights to 11 bits, and weights and activations to 8, may do to outputs, relative to the largest one:
+#: some
+#: three times what small networks show (float16 0.0004, int8 0.03), and far below what a wrong calibration does (0.3
+#: up).
+TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 0.1}
+
+
+@dataclass
+class ExportReport:
+    """What an export made.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    backend : str
+        Which backend wrote it: 'direct' or 'onnx2tf'.
+    dtype : str
+        Type of the weights.
+    size_bytes : int
+        Size of the .tflite content.
+    operators : dict of str to int
+        How many operators of each kind there are; of the direct backend.
+    inputs, outputs : dict of str to str
+        Layout of every input and output.
+    parity : dict
+        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error.
+    notes : list of str
+        What a user should know.
+    seconds : float
+        Time it took.
+    """
+
+    path: str
+    backend: str
+    dtype: str
+    size_bytes: int
+    operators: dict[str, int]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    parity: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def to_tflite(model: ModelLike, path: str | Path, **options: Any) -> Path:
+    """Write a model as a .tflite file; the parameters are those of :func:`export_model`."""
+    return Path(export_model(model, path, **options).path)
+
+
+def to_c_array(model: ModelLike, path: str | Path, **options: Any) -> Path:
+    """Write a model as a C array for TensorFlow Lite Micro; the parameters are those of :func:`export_model`."""
+    return Path(export_model(model, path, output_format="c-array", **options).path)
+
+
+@blames_broken_files
+def export_model(
+    model: ModelLike,
+    path: str | Path,
+    *,
+    output_format: str = "tflite",
+    backend: str = "direct",
+    dtype: str = "float32",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    keep_nchw_inputs: bool = False,
+    verify: bool = True,
+    seed: int = 0,
+) -> ExportReport:
+    """Export a model and check that the file computes the same.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model; left untouched.
+    path : path
+        Target; appears complete and checked, or not at all.
+    output_format : {'tflite', 'c-array'}
+        A .tflite file, or a C header that holds it.
+    backend : {'direct', 'onnx2tf', 'auto'}
+        Own writer, onnx2tf in an interpreter of its own, or the second where the first refuses.
+    dtype : {'float32', 'float16', 'int8'}
+        Type of the stored weights; with 'int8' activations are quantised, too, calibrated on synthetic inputs.
+    input_shapes : mapping, optional
+        Sizes of inputs to fix.
+    keep_nchw_inputs : bool
+        Leave the axes of inputs as ONNX has them; else images are channels last.
+    verify : bool
+        Run the file beside onnxruntime on the same inputs.
+    seed : int
+        Seed of these inputs.
+
+    Raises
+    ------
+    ConfigError
+        If an option makes no sense.
+    ExportError
+        If an operator cannot be converted (names node, operator and reason), no interpreter is installed, or the
+        outputs differ by more than the tolerance. No file is left behind.
+    """
+    start = time.perf_counter()
+    for what, value, known in (
+        ("backend", backend, BACKENDS),
+        ("dtype", dtype, DTYPES),
+        ("format", output_format, ("tflite", "c-array")),
+    ):
+        if value not in known:
+            raise ConfigError(f"{what} '{value}' is unknown; use one of {', '.join(known)}")
+    target = Path(path)
+    check_writable(target)
+    view = open_model(model, input_shapes)
+    with _drafts(target) as folder:
+        draft = folder / "model.tflite"
+        report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed)
+        report.path = str(target)
+        if verify:
+            parity = _check(view, draft, ports, seed)
+            report.parity = asdict(parity)
+            _judge(parity, dtype)
+        if output_format == "c-array":
+            write_c_array(draft, folder / "model.h", name=target.stem)
+            draft = folder / "model.h"
+        draft.replace(target)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
+    """Load a model with its inputs fixed, in float32: a model in other floats as its float32 twin."""
+    view = load(model, input_shapes)
+    if view.input_shapes:
+        fix_inputs(view, view.input_shapes)
+    others = FLOAT_TYPES - {TensorProto.FLOAT}
+    if has_other_floats(view.model) or any(view.weight_type(n) in others for n in view.weights):
+        view = load(float32_twin(to_model(view)))
+    return view
+
+
+def _write(
+    view: GraphView, draft: Path, backend: str, dtype: str, keep_nchw_inputs: bool, seed: int
+) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    if backend != "onnx2tf":
+        try:
+            return _write_direct(view, draft, dtype, keep_nchw_inputs, seed)
+        except ExportError as error:
+            if backend != "auto":
+                raise
+            try:
+                ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
+            except ExportError as second:
+                raise ExportError(
+                    f"neither backend can: direct: {error.where_and_why}; onnx2tf: {second.reason}"
+                ) from None
+            note = f"written by onnx2tf, because the direct writer refused: {error.where_and_why}"
+            return _report(draft, "onnx2tf", dtype, {}, ports, [note]), ports
+    ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
+    return _report(draft, "onnx2tf", dtype, {}, ports, []), ports
+
+
+def _write_direct(
+    view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int
+) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    prepared = view.copy()
+    PREPARE(prepared)
+    converted = convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
+    ports = (converted.inputs, converted.outputs)
+    _store(converted, draft, dtype, view, seed)
+    notes = []
+    if dtype == "int8":
+        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items():
+            notes.append(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})")
+    return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
+
+
+def _store(converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int) -> None:
+    from onnxfold.export.quantize import quantize_int8
+    from onnxfold.export.tflite.half import store_as_float16
+
+    if dtype == "float16":
+        store_as_float16(converted.graph)
+    draft.write_bytes(converted.to_bytes(view.graph.name))
+    if dtype == "int8":
+        quantize_int8(draft, reference_inputs(view, samples=64, seed=seed + 1), converted.inputs)
+
+
+def _report(
+    draft: Path,
+    backend: str,
+    dtype: str,
+    operators: dict[str, int],
+    ports: tuple[tuple[Port, ...], tuple[Port, ...]],
+    notes: list[str],
+) -> ExportReport:
+    inputs, outputs = ({p.name: p.layout.name() for p in side} for side in ports)
+    return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)
+
+
+def _check(view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], seed: int) -> Parity:
+    batches = reference_inputs(view, seed=seed)
+    return compare(draft, batches, run_reference(view, batches), *ports)
+
+
+def _judge(parity: Parity, dtype: str) -> None:
+    if not parity.max_rel_error <= TOLERANCES[dtype]:
+        raise ExportError(
+            f"the export's outputs differ from the ONNX model's by {parity.max_rel_error:.2g} of the largest output "
+            f"({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written, "
+            "--no-verify writes it all the same"
+        )
+
+
+@contextmanager
+def _drafts(target: Path) -> Iterator[Path]:
+    """Yield a folder beside the target, removed at the end: a move out of it is atomic."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,44 @@
+"""Passes that turn a graph into what edge runtimes compute fastest: fewer operators, the same function."""
+
+from onnxfold.export.fusion.drop_expand import DropExpand
+from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
+from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
+from onnxfold.export.fusion.fuse_batch_norm import FuseBatchNorm
+from onnxfold.export.fusion.fuse_gelu import FuseGelu
+from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
+from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.passes.base import Pipeline
+from onnxfold.passes.eliminate_identity import EliminateIdentity
+from onnxfold.passes.fold_constants import FoldConstants
+from onnxfold.passes.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.inline_functions import InlineFunctions
+from onnxfold.passes.lift_constants import LiftConstants
+from onnxfold.passes.remove_unused import RemoveUnused
+from onnxfold.passes.sequences_to_split import SequencesToSplit
+from onnxfold.passes.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.write_split_sizes import WriteSplitSizes
+
+__all__ = ["PREPARE"]
+
+#: Before an export.
+PREPARE = Pipeline(
+    (
+        InlineFunctions(),
+        LiftConstants(),
+        DropInferenceDropout(),
+        EliminateIdentity(),
+        FoldConstants(limit_bytes=16 << 20),
+        SequencesToSplit(),
+        FreezeReshapes(),
+        FreezeBatchShapes(),
+        FoldConstants(limit_bytes=16 << 20),
+        ShufflesToGather(),
+        WriteSplitSizes(),
+        DropExpand(),
+        FuseBatchNorm(),
+        FusePadding(),
+        FuseGroupNorm(),
+        FuseGelu(),
+        RemoveUnused(),
+    )
+)

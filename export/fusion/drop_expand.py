@@ -1,0 +1,59 @@
+"""Remove Expands that say nothing which broadcasting does not do anyway."""
+
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+_BROADCASTING = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or"}
+)
+
+
+@dataclass(frozen=True)
+class DropExpand(Pass):
+    """Let the readers of an Expand read its input, where every reader broadcasts by itself.
+
+    It does if another of its inputs has the full shape. Known symbols count as sizes: a free batch equals itself.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rename inputs of the readers."""
+        renamed: dict[str, str] = {}
+        for node in view.nodes:
+            if node.op_type == "Expand" and node.output[0] not in view.output_names:
+                readers = view.consumers(node.output[0])
+                if readers and all(_broadcasts(view, reader, node) for reader in readers):
+                    renamed[node.output[0]] = node.input[0]
+        if renamed:
+            for node in view.graph.node:
+                for i, name in enumerate(node.input):
+                    if name in renamed:
+                        node.input[i] = renamed[name]
+            view.replace_nodes(n for n in view.nodes if n.output[0] not in renamed)
+        return PassResult(bool(renamed))
+
+
+def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
+    """Whether a reader's result has its shape without the Expand, because another input has it."""
+    if reader.op_type not in _BROADCASTING:
+        return False
+    others = [n for n in reader.input if n != expand.output[0]]
+    wanted = _sizes(view, expand.output[0])
+    return wanted is not None and any(_sizes(view, other) == wanted for other in others)
+
+
+def _sizes(view: GraphView, tensor: str) -> list[int | str] | None:
+    """Return sizes, and symbols where sizes are free; None if one of them is neither."""
+    shape, symbols = view.shape(tensor), view.symbols(tensor)
+    if shape is None:
+        return None
+    found: list[int | str] = []
+    for axis, size in enumerate(shape):
+        symbol = symbols[axis] if axis < len(symbols) else ""
+        if size is None and not symbol:
+            return None
+        found.append(symbol if size is None else size)
+    return found

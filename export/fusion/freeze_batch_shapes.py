@@ -1,0 +1,101 @@
+"""Write shapes that are computed from the size of the batch as constants."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView, attribute
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.fold_constants import FoldConstants
+
+#: Two batches that no other size is likely to be a multiple of.
+_SIZES = (7, 11)
+_SHAPE_INPUT = {"Reshape": 1, "Expand": 1}
+
+
+@dataclass(frozen=True)
+class FreezeBatchShapes(Pass):
+    """Evaluate what depends on nothing but shapes, for two sizes of the batch, and write down what holds for both.
+
+    Case 1: a value that is the same for both is a constant. Case 2: the shape of a Reshape of which one entry follows
+    the batch: that entry becomes -1. Case 3: the shape of an Expand, of which the entries that follow the batch lie on
+    dimensions of the data that follow it: they become 1, which leaves the dimension as it is. Case 4: the sizes of a
+    Resize of which the first follows the batch: they become scales. Only first dimensions of inputs may be free; they
+    all are
+    the batch.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Replace inputs of nodes."""
+        computed = [n for n in view.nodes if n.op_type in ("Shape", "Size", "ConstantOfShape", "If")]
+        free = any((view.shape(name) or ())[:1] == (None,) for name in view.input_names)
+        if not computed or not free:
+            return PassResult(False)
+        folded = [_folded(view, size) for size in _SIZES]
+        modified = False
+        for node in view.graph.node:
+            for i, name in enumerate(node.input):
+                if view.is_weight(name) or not all(name in f.weights for f in folded):
+                    continue
+                values = [f.weight(name) for f in folded]
+                if node.op_type == "Resize" and i == 3:
+                    modified |= _scales_for_sizes(view, node, values)
+                    continue
+                constant = _common(view, node.op_type, i, node.input[0], values)
+                if constant is not None:
+                    node.input[i] = view.add_weight(f"{name}_frozen", constant)
+                    modified = True
+        if modified:
+            view.touch()
+        return PassResult(modified)
+
+
+def _folded(view: GraphView, batch: int) -> GraphView:
+    """Return a copy for one size of the batch, with everything folded that this makes constant."""
+    copy = view.copy()
+    for info in copy.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        if info.name in view.input_names and dims and not dims[0].HasField("dim_value"):
+            dims[0].dim_value = batch
+    copy.touch()
+    FoldConstants()(copy)
+    return copy
+
+
+def _scales_for_sizes(view: GraphView, node: NodeProto, values: list[Array]) -> bool:
+    """Give a Resize scales in place of sizes that follow the batch only on the first axis."""
+    shape = view.shape(node.input[0])
+    if attribute(node, "axes") is not None or shape is None or None in shape[1:]:
+        return False
+    if any(int(v[0]) != b for v, b in zip(values, _SIZES, strict=True)) or np.any(values[0][1:] != values[1][1:]):
+        return False
+    scales = np.array([1.0, *(int(o) / int(n or 1) for o, n in zip(values[0][1:], shape[1:], strict=True))], np.float32)
+    reached = np.floor(scales[1:].astype(np.float64) * np.array(shape[1:], np.float64))
+    scales[1:] = np.where(reached < values[0][1:], np.nextafter(scales[1:], np.float32(np.inf)), scales[1:])
+    node.input[2], node.input[3] = view.add_weight(f"{node.output[0]}_scales", scales), ""
+    return True
+
+
+def _common(view: GraphView, op_type: str, index: int, data: str, values: list[Array]) -> Array | None:
+    """Return a constant that means both values, None if there is none."""
+    if values[0].shape != values[1].shape or values[0].dtype != values[1].dtype:
+        return None
+    differing = np.flatnonzero(values[0] != values[1])
+    if not differing.size:
+        return values[0]
+    if _SHAPE_INPUT.get(op_type) != index or values[0].ndim != 1:
+        return None
+    follows = all(int(v[d]) % b == 0 for v, b in zip(values, _SIZES, strict=True) for d in differing)
+    shape = view.shape(data)
+    frozen = values[0].copy()
+    if op_type == "Reshape" and differing.size == 1 and not np.any(frozen == -1):
+        frozen[differing[0]] = -1
+        return frozen
+    if op_type == "Expand" and follows and shape is not None:
+        offset = len(frozen) - len(shape)
+        if all(d >= offset and shape[d - offset] is None for d in differing):
+            frozen[differing] = 1
+            return frozen
+    return None

@@ -1,0 +1,81 @@
+"""Recognise GELU, which exporters below operator set 20 write as arithmetic around Erf."""
+
+import math
+from dataclasses import dataclass
+
+from onnx import NodeProto, helper
+
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class FuseGelu(Pass):
+    """Replace 0.5 x (1 + erf(x / sqrt(2))) by Gelu.
+
+    Case 1: (x (erf + 1)) 0.5. Case 2: x ((erf + 1) 0.5) and (0.5 x) (erf + 1). x / sqrt(2) may be a Div or a Mul.
+    Nobody else may read what lies in between.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Replace every match."""
+        found: dict[str, NodeProto] = {}
+        for node in view.nodes:
+            if node.op_type == "Erf":
+                match = _match(view, node)
+                if match is not None:
+                    source, result = match
+                    found[result] = helper.make_node("Gelu", [source], [result], name=node.name)
+        if found:
+            view.replace_nodes(found.get(n.output[0], n) for n in view.nodes)
+        return PassResult(bool(found))
+
+
+def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:
+    scaled = view.producer(erf.input[0])
+    source = _scaled_by(view, scaled, 1 / math.sqrt(2))
+    plus = _only_reader(view, erf.output[0])
+    if source is None or plus is None or plus.op_type != "Add" or _constant(view, plus) != 1.0:
+        return None
+    tail = _only_reader(view, plus.output[0])
+    if tail is None or tail.op_type != "Mul":
+        return None
+    other = next(n for n in (*tail.input, "") if n != plus.output[0])
+    if _constant(view, tail) == 0.5:  # x ((erf + 1) 0.5)
+        last = _only_reader(view, tail.output[0])
+        return (source, last.output[0]) if last is not None and last.op_type == "Mul" and source in last.input else None
+    if other == source:  # (x (erf + 1)) 0.5
+        last = _only_reader(view, tail.output[0])
+        halves = last is not None and (
+            (last.op_type == "Mul" and _constant(view, last) == 0.5)
+            or (last.op_type == "Div" and _constant(view, last) == 2.0 and view.is_weight(last.input[1]))
+        )
+        return (source, last.output[0]) if halves and last is not None else None
+    half = view.producer(other)
+    if half is not None and _scaled_by(view, half, 0.5) == source:  # (0.5 x) (erf + 1)
+        return source, tail.output[0]
+    return None
+
+
+def _scaled_by(view: GraphView, node: NodeProto | None, factor: float) -> str | None:
+    """Return what a node multiplies by a factor, None if it does not."""
+    if node is None or node.op_type not in ("Mul", "Div"):
+        return None
+    number = _constant(view, node)
+    if number is None or (node.op_type == "Div" and not view.is_weight(node.input[1])):
+        return None
+    number = 1 / number if node.op_type == "Div" else number
+    return next(n for n in node.input if not view.is_weight(n)) if math.isclose(number, factor, rel_tol=1e-4) else None
+
+
+def _constant(view: GraphView, node: NodeProto) -> float | None:
+    """Return the one number that a node of two inputs has as a weight."""
+    weights = [n for n in node.input if view.is_weight(n)]
+    if len(weights) != 1 or view.weight_size(weights[0]) != 1:
+        return None
+    return float(view.weight(weights[0]).reshape(-1)[0])
+
+
+def _only_reader(view: GraphView, tensor: str) -> NodeProto | None:
+    readers = view.consumers(tensor)
+    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None

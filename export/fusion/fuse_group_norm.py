@@ -1,0 +1,54 @@
+"""Recognise GroupNormalization, which exporters below operator set 18 write around InstanceNormalization."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.graph.view import GraphView, attr_float
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class FuseGroupNorm(Pass):
+    """Replace Reshape to (N, groups, -1), InstanceNormalization, Reshape back by GroupNormalization.
+
+    Scale and bias of the InstanceNormalization must be all ones and all zeros, as a GroupNorm's own scale and bias,
+    one per channel, follow as Mul and Add. Nobody else may read what lies in between.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Replace every match."""
+        found: dict[str, NodeProto] = {}
+        for norm in view.nodes:
+            match = _match(view, norm) if norm.op_type == "InstanceNormalization" else None
+            if match is None:
+                continue
+            first, last, channels, groups = match
+            scale = view.add_weight(f"{norm.output[0]}_scale", np.ones(channels, np.float32))
+            bias = view.add_weight(f"{norm.output[0]}_bias", np.zeros(channels, np.float32))
+            found[last.output[0]] = helper.make_node(
+                "GroupNormalization", [first.input[0], scale, bias], [last.output[0]], norm.name,
+                num_groups=groups, epsilon=attr_float(norm, "epsilon", 1e-5),
+            )  # fmt: skip
+        if found:
+            view.replace_nodes(found.get(n.output[0], n) for n in view.nodes)
+        return PassResult(bool(found))
+
+
+def _match(view: GraphView, norm: NodeProto) -> tuple[NodeProto, NodeProto, int, int] | None:
+    """Return both Reshapes, the number of channels and that of groups."""
+    first = view.producer(norm.input[0])
+    readers = view.consumers(norm.output[0])
+    if first is None or first.op_type != "Reshape" or len(readers) != 1 or readers[0].op_type != "Reshape":
+        return None
+    if len(view.consumers(first.output[0])) != 1 or not all(view.is_weight(n) for n in norm.input[1:3]):
+        return None
+    scale, bias = (view.weight(n) for n in norm.input[1:3])
+    source, inner, result = (view.shape(t) for t in (first.input[0], first.output[0], readers[0].output[0]))
+    if not np.all(scale == 1) or np.any(bias) or source is None or inner is None or source != result:
+        return None
+    if len(inner) != 3 or len(source) < 3 or source[0] != inner[0] or source[1] is None or inner[1] is None:
+        return None
+    whole = all(d is not None for d in source[2:]) and source[1] % inner[1] == 0
+    return (first, readers[0], source[1], inner[1]) if whole else None

@@ -1,0 +1,129 @@
+"""Export by onnx2tf, as a program of its own in whatever environment it is installed.
+
+onnx2tf overwrites its input file, so it only ever gets a copy.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto
+
+from onnxfold.errors import ExportError
+from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.tflite.convert import Port
+from onnxfold.export.tflite.layout import channels_last, plain
+
+#: Where the program is, if it is not on the path.
+PROGRAM = "ONNXFOLD_ONNX2TF"
+
+_TIMEOUT_S = 1800
+_SUFFIXES = {"float32": "_float32.tflite", "float16": "_float16.tflite"}
+
+Ports = tuple[tuple[Port, ...], tuple[Port, ...]]
+
+
+def find_onnx2tf() -> str | None:
+    """Return the onnx2tf program: that named by the environment variable, else the one on the path."""
+    return os.environ.get(PROGRAM) or shutil.which("onnx2tf")
+
+
+def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: bool) -> Ports:
+    """Convert a copy of a model; return the layouts of its inputs and outputs.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model.
+    target : Path
+        Where the .tflite file goes.
+    dtype : {'float32', 'float16'}
+        Type of the weights.
+    keep_nchw_inputs : bool
+        Leave the axes of inputs as they are.
+
+    Raises
+    ------
+    ExportError
+        If onnx2tf is not installed, fails, or does not write the type.
+    """
+    program = find_onnx2tf()
+    if program is None:
+        raise ExportError(
+            "onnx2tf is not installed: install it into an environment of its own (Python 3.12 or "
+            "newer) and put the program "
+            f"on the path, or name it in {PROGRAM}"
+        )
+    if dtype not in _SUFFIXES:
+        raise ExportError(f"{dtype} is made by the direct writer: use --backend direct")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "model.onnx"
+        onnx.save(model, str(source))
+        command = [
+            program,
+            "-i",
+            str(source),
+            "-o",
+            str(folder / "out"),
+            "-tb",
+            "flatbuffer_direct",
+            "-coion",
+            "-osd",
+            "-n",
+        ]
+        weights = {w.name for w in model.graph.initializer}
+        inputs = [i.name for i in model.graph.input if i.name not in weights]
+        command += ["-k", *inputs] if keep_nchw_inputs else []
+        _run(command, folder)
+        written = folder / "out" / f"model{_SUFFIXES[dtype]}"
+        if not written.exists():
+            raise ExportError(f"onnx2tf ended without writing a {dtype} file")
+        shutil.copyfile(written, target)
+    return _ports(model, inputs, target)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
+    except OSError as error:
+        raise ExportError(f"onnx2tf does not start: {error.strerror} ('{command[0]}')") from None
+    except subprocess.TimeoutExpired:
+        raise ExportError(f"onnx2tf did not end within {_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise ExportError(f"onnx2tf fails: {lines[-1][:300] if lines else f'exit code {done.returncode}'}")
+
+
+def _ports(model: ModelProto, inputs: list[str], path: Path) -> Ports:
+    """Read the layouts off the file's shapes."""
+    interpreter = TFLiteInterpreter(path)
+    declared = {i.name: i for i in (*model.graph.input, *model.graph.output)}
+
+    def port(name: str, found: tuple[int, ...]) -> Port:
+        dims = declared[name].type.tensor_type.shape.dim
+        shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+        if len(found) != len(shape):
+            raise ExportError(f"onnx2tf gave '{name}' {len(found)} axes instead of {len(shape)}")
+        fitting = [
+            layout
+            for layout in dict.fromkeys((channels_last(len(shape)), plain(len(shape))))
+            if all(s is None or s == f for s, f in zip((shape[p] for p in layout.perm), found, strict=True))
+        ]
+        if not fitting:
+            raise ExportError(f"onnx2tf gave '{name}' the shape {list(found)}: neither ONNX's order nor channels last")
+        return Port(name, shape, fitting[0])
+
+    shapes = interpreter.shapes()
+    sides = ((inputs, shapes["inputs"]), ([o.name for o in model.graph.output], shapes["outputs"]))
+    missing = [n for names, found in sides for n in names if n not in found]
+    if missing:
+        raise ExportError(f"onnx2tf did not keep the names of {', '.join(missing)}")
+    first, second = (tuple(port(n, tuple(np.ravel(found[n]).tolist())) for n in names) for names, found in sides)
+    return first, second

@@ -1,0 +1,134 @@
+"""Whether the exported file computes what the ONNX model computes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from onnxfold.errors import ExportError
+from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.tflite.convert import Port
+from onnxfold.export.tflite.layout import Layout
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.save import to_model
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.statistics.synthetic import Batches, synthetic_inputs
+
+#: Samples that both sides see.
+SAMPLES = 16
+#: Samples at a time where the batch is free; not the 1 that the file was written for, and little memory.
+_BATCH = 4
+#: Largest difference relative to the largest magnitude of the reference output that float32 rounding explains.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far the outputs of two files are apart.
+
+    Parameters
+    ----------
+    interpreter : str
+        Package that ran the export.
+    samples : int
+        Number of samples.
+    max_abs_error : float
+        Largest absolute difference over all outputs.
+    max_rel_error : float
+        Largest over the outputs of: largest absolute difference / largest magnitude of the reference.
+    """
+
+    interpreter: str
+    samples: int
+    max_abs_error: float
+    max_rel_error: float
+
+
+def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) -> Batches:
+    """Return synthetic inputs in batches that the model accepts, `samples` of them where its batch allows it."""
+    batches = synthetic_inputs(view, samples=samples, seed=seed)
+    size = max((len(v) for v in batches[0].values() if v.ndim), default=1)
+    if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
+        return batches[: max(1, -(-samples // size))]
+    whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
+    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, samples, _BATCH)]
+
+
+def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[str, Array]]:
+    """Return the outputs of onnxruntime with graph optimisations off.
+
+    Raises
+    ------
+    ExportError
+        If onnxruntime does not run the model.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if isinstance(model, GraphView):
+        model = to_model(model)
+    source = model if isinstance(model, (str, Path)) else model.SerializeToString()
+    try:
+        session = ort.InferenceSession(
+            str(source) if isinstance(source, Path) else source, options, providers=["CPUExecutionProvider"]
+        )
+        names = [o.name for o in session.get_outputs()]
+        return [dict(zip(names, session.run(None, dict(feeds)), strict=True)) for feeds in batches]
+    except Exception as error:  # onnxruntime's exception classes are not public
+        text = " ".join(str(error).split())[:300]
+        raise ExportError(f"the parity check needs the ONNX model's outputs, and onnxruntime fails: {text}") from None
+
+
+def compare(
+    path: Path, batches: Batches, expected: list[dict[str, Array]], inputs: tuple[Port, ...], outputs: tuple[Port, ...]
+) -> Parity:
+    """Run an exported file on the inputs of :func:`run_reference` and measure the differences.
+
+    Raises
+    ------
+    ExportError
+        If the file does not run, or an output has another shape, or is not finite where the reference is.
+    """
+    interpreter = TFLiteInterpreter(path)
+    absolute = relative = 0.0
+    samples = 0
+    for feeds, reference in zip(batches, expected, strict=True):
+        given = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
+        got = interpreter.run(given)
+        samples += len(next(iter(feeds.values()))) if feeds and next(iter(feeds.values())).ndim else 1
+        for port in outputs:
+            a = np.asarray(reference[port.name], np.float64)
+            b = from_layout(np.asarray(got[port.name]), port.layout).astype(np.float64)
+            error = difference(port.name, a, b)
+            absolute = max(absolute, error)
+            largest = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
+            relative = max(relative, error / largest if largest else error)
+    return Parity(str(interpreter.package), samples, absolute, relative)
+
+
+def difference(name: str, a: Array, b: Array) -> float:
+    """Return the largest absolute difference; equal infinities and NaNs do not differ.
+
+    Raises
+    ------
+    ExportError
+        If the shapes differ or only one side is finite somewhere.
+    """
+    if a.shape != b.shape:
+        raise ExportError(f"output '{name}' has the shape {a.shape} in ONNX and {b.shape} in the export")
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        raise ExportError(f"output '{name}' is not finite at the same places as in ONNX")
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+
+
+def to_layout(values: Array, layout: Layout) -> Array:
+    """Bring an ONNX array into the layout that the file has."""
+    return np.ascontiguousarray(values.transpose(layout.perm)) if values.ndim else values
+
+
+def from_layout(values: Array, layout: Layout) -> Array:
+    """Bring an array of the file into ONNX's order."""
+    return values.transpose(np.argsort(layout.perm)) if values.ndim else values

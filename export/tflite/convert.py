@@ -1,0 +1,152 @@
+"""The way of a model: prepared graph -> layouts -> operators -> peepholes -> bytes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfold.errors import ExportError
+from onnxfold.export.tflite import ops as _ops  # noqa: F401  (importing registers the converters)
+from onnxfold.export.tflite.context import Op, Tensors
+from onnxfold.export.tflite.graph import Graph, Value
+from onnxfold.export.tflite.layout import Dynamic, Layout, plain
+from onnxfold.export.tflite.layout_rules import NodeShapes
+from onnxfold.export.tflite.peepholes import tidy
+from onnxfold.export.tflite.plan import plan_layouts
+from onnxfold.export.tflite.registry import Converter, find_converter
+from onnxfold.export.tflite.schema import ELEMENT_TYPES
+from onnxfold.export.tflite.serialize import serialize
+from onnxfold.export.tflite.shapes import activation_shapes
+from onnxfold.graph.view import GraphView, node_key
+
+#: Operators that are constants once the inputs' sizes are.
+_OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, ONNX shape (None = free) and layout in the file."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A converted graph and how its interface maps to ONNX's."""
+
+    graph: Graph
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """How many operators of each kind there are."""
+        return dict(Counter(op.code for op in self.graph.operators).most_common())
+
+    def to_bytes(self, description: str) -> memoryview:
+        """Return the file's content; the metadata states layouts and names."""
+        ports = {
+            kind: {p.name: {"layout": p.layout.name(), "axes": list(p.layout.perm)} for p in found}
+            for kind, found in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        return serialize(self.graph, description, ports)
+
+
+def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
+    """Convert a prepared model.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model, normalised and fused; float32.
+    keep_nchw_inputs : bool
+        Leave the axes of the inputs in ONNX's order.
+
+    Raises
+    ------
+    ExportError
+        If an operator cannot be converted; names node, operator and reason.
+    """
+    shapes = activation_shapes(view)
+    nodes = [(node, _converter(view, node)) for node in view.nodes]
+    known = [
+        (NodeShapes(n, shapes, lambda t: view.weight(t) if view.is_weight(t) else None), c.layouts)
+        for n, c in nodes
+        if _is_known(n, shapes)
+    ]
+    fixed = {name: plain(len(shapes[name])) for name in view.input_names if keep_nchw_inputs}
+    layouts = plan_layouts(known, shapes, fixed)
+    layouts.update(
+        {name: plain(len(shapes[name])) for name in shapes if name in view.output_names and layouts[name].block}
+    )
+    tensors = Tensors(view, shapes, layouts)
+    inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
+    for node, found in nodes:
+        found.write(Op(node, tensors))
+    outputs = _outputs(tensors, view.output_names)
+    tidy(tensors.graph)
+    return Converted(
+        tensors.graph,
+        tuple(inputs),
+        tuple(Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(0)) for n in outputs),
+    )
+
+
+def _is_known(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
+    return all(o in shapes for o in node.output if o) and any(i in shapes for i in node.input)
+
+
+def _converter(view: GraphView, node: NodeProto) -> Converter:
+    found = find_converter(node.domain, node.op_type, view.opset(node.domain))
+    if found is None:
+        hint = (
+            "it computes with the sizes of tensors: fix them with --input-shapes" if node.op_type in _OF_SIZES else ""
+        )
+        raise ExportError(
+            f"there is no converter for this operator; {hint or '--backend onnx2tf may have one'}",
+            node=node.name or node_key(node),
+            op_type=node.op_type,
+        )
+    return found
+
+
+def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
+    shape = tensors.shapes[name]
+    layout = layout or tensors.layouts[name]
+    if layout.block:
+        layout = plain(len(shape))
+    number = tensors.view.elem_type(name)
+    if number not in ELEMENT_TYPES:
+        raise ExportError(f"input '{name}' has an element type that TFLite does not have")
+    value = Value(layout.shape(shape), ELEMENT_TYPES[number], name)
+    tensors.name(value, name)
+    tensors.put(name, value, layout)
+    tensors.graph.inputs.append(value)
+    return Port(name, _free(shape), layout)
+
+
+def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
+    """Make every output a tensor of its own, which no input, constant or other output is."""
+    graph = tensors.graph
+    taken = {id(v) for v in graph.inputs}
+    written = []
+    for name in names:
+        if tensors.view.is_weight(name):
+            array = tensors.view.weight(name)
+            value = graph.constant(array, name)
+        else:
+            value = tensors.get(name, tensors.layouts[name])
+        if value.is_constant or id(value) in taken:
+            value = graph.copy(value)
+        tensors.rename(value, name)
+        taken.add(id(value))
+        graph.outputs.append(value)
+        written.append(name)
+    return written
+
+
+def _free(shape: tuple[int, ...]) -> tuple[int | None, ...]:
+    return tuple(None if isinstance(d, Dynamic) else int(d) for d in shape)

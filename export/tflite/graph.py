@@ -1,0 +1,178 @@
+"""A TFLite graph while it is being built: values and operators, numbered only when they are written."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxfold.export.tflite.layout import Dynamic, Shape, keeps_order, plain
+from onnxfold.export.tflite.schema import NUMPY_TYPES, element_type_of, type_of
+from onnxfold.graph.tensors import Array
+
+#: Constants up to this many bytes are kept; larger ones are computed when they are written.
+_KEPT_BYTES = 1 << 12
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor: an activation, or a constant.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Dimensions in TFLite's order; those of the class Dynamic are free at run time.
+    element_type : str
+        Name in TFLite's TensorType.
+    name : str
+        Name; made unique when it is written.
+    load : callable, optional
+        Returns a constant's values.
+    """
+
+    shape: Shape
+    element_type: str
+    name: str = ""
+    load: Callable[[], Array] | None = field(default=None, repr=False)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the values are part of the file."""
+        return self.load is not None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values for a batch of one."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(NUMPY_TYPES[self.element_type]).itemsize
+
+    def values(self) -> Array:
+        """Return a constant's values, contiguous."""
+        if self.load is None:
+            raise TypeError(f"'{self.name}' is no constant")
+        return np.ascontiguousarray(self.load()).reshape(self.shape)
+
+
+@dataclass(eq=False)
+class Operator:
+    """A builtin operator; an input left out is None."""
+
+    code: str
+    inputs: list[Value | None]
+    outputs: list[Value]
+    options: dict[str, Any]
+    version: int = 1
+
+
+class Graph:
+    """Values and operators in the order of execution."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.operators: list[Operator] = []
+        self._small: dict[tuple[str, Shape, bytes], Value] = {}
+
+    def constant(self, values: Array | Sequence[int], name: str = "", dtype: Any = None) -> Value:
+        """Return a constant; small equal ones are one."""
+        array = np.asarray(values, dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if array.nbytes <= _KEPT_BYTES and key in self._small:
+            return self._small[key]
+        value = Value(array.shape, element_type_of(array), name or "constant", lambda: array)
+        if array.nbytes <= _KEPT_BYTES:
+            self._small[key] = value
+        return value
+
+    def indices(self, values: Iterable[int]) -> Value:
+        """Return a constant of type int32: axes, shapes, paddings."""
+        return self.constant(list(values), dtype=np.int32)
+
+    def op(
+        self,
+        code: str,
+        inputs: Sequence[Value | None],
+        shape: Shape,
+        element_type: str = "",
+        *,
+        name: str = "",
+        version: int = 1,
+        **options: Any,
+    ) -> Value:
+        """Append an operator with one output; its type is that of the first input unless given."""
+        first = next(i for i in inputs if i is not None)
+        output = Value(tuple(shape), element_type or first.element_type, name or code.lower())
+        self.operators.append(Operator(code, list(inputs), [output], options, version))
+        return output
+
+    def op_several(
+        self,
+        code: str,
+        inputs: Sequence[Value | None],
+        shapes: Sequence[Shape],
+        element_types: Sequence[str],
+        **options: Any,
+    ) -> list[Value]:
+        """Append an operator with several outputs."""
+        outputs = [
+            Value(tuple(s), t, f"{code.lower()}_{i}")
+            for i, (s, t) in enumerate(zip(shapes, element_types, strict=True))
+        ]
+        self.operators.append(Operator(code, list(inputs), outputs, options))
+        return outputs
+
+    # -- what every family needs ---------------------------------------------------------------
+
+    def reshape(self, x: Value, shape: Shape) -> Value:
+        """Append a RESHAPE unless the shape is already that."""
+        if same_shape(x.shape, shape):
+            return x
+        if x.is_constant:
+            return Value(tuple(shape), x.element_type, x.name, x.load)
+        return self.op("RESHAPE", [x, self.indices(target(shape))], shape, newShape=target(shape))
+
+    def copy(self, x: Value) -> Value:
+        """Append a RESHAPE to the same shape: a tensor of its own with the same values."""
+        return self.op("RESHAPE", [x, self.indices(target(x.shape))], x.shape, newShape=target(x.shape))
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """Append a TRANSPOSE, a RESHAPE where only axes of size 1 move, nothing where none does."""
+        perm = tuple(perm)
+        if perm == tuple(range(len(perm))):
+            return x
+        shape = tuple(x.shape[p] for p in perm)
+        load = x.load
+        if load is not None:
+            before = x.shape
+            return Value(shape, x.element_type, x.name, lambda: load().reshape(before).transpose(perm))
+        if keeps_order(x.shape, plain(len(perm)), shape, plain(len(perm))) and moves_only_ones(x.shape, perm):
+            return self.reshape(x, shape)
+        return self.op("TRANSPOSE", [x, self.indices(perm)], shape)
+
+    def cast(self, x: Value, element_type: str) -> Value:
+        """Append a CAST unless the type is already that."""
+        if x.element_type == element_type:
+            return x
+        if x.is_constant:
+            return self.constant(x.values().astype(NUMPY_TYPES[element_type]), x.name)
+        return self.op(
+            "CAST", [x], x.shape, element_type, inDataType=type_of(x.element_type), outDataType=type_of(element_type)
+        )
+
+
+def target(shape: Shape) -> list[int]:
+    """Return what a RESHAPE to this shape is told: -1 for the first dynamic dimension."""
+    free = next((i for i, d in enumerate(shape) if isinstance(d, Dynamic)), None)
+    return [-1 if i == free else int(d) for i, d in enumerate(shape)]
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Whether sizes and which of them are dynamic agree."""
+    return len(a) == len(b) and all(
+        int(x) == int(y) and isinstance(x, Dynamic) == isinstance(y, Dynamic) for x, y in zip(a, b, strict=True)
+    )
+
+
+def moves_only_ones(shape: Shape, perm: Sequence[int]) -> bool:
+    """Whether the axes that are longer than 1 (or dynamic) stay in their order."""
+    moved = [p for p in perm if int(shape[p]) != 1 or isinstance(shape[p], Dynamic)]
+    return moved == sorted(moved)

@@ -1,0 +1,117 @@
+"""Normalisations: BatchNormalization that no layer could take, the others by their definitions."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import channels_last, plain
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LayoutRule
+from onnxfold.export.tflite.registry import converter
+from onnxfold.graph.tensors import Array
+
+
+def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """Return (x - mean) / sqrt(var + epsilon), the mean, and 1 / sqrt(var + epsilon)."""
+    mean = c.reduce("MEAN", x, axes)
+    centred = c.sub(x, mean)
+    inverse = c.unary("RSQRT", c.add(c.reduce("MEAN", c.mul(centred, centred), axes), epsilon))
+    return c.mul(centred, inverse), mean, inverse
+
+
+@converter("BatchNormalization", layouts=Follow(elementwise=True))
+def batch_normalization(op: Op) -> None:
+    """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
+    trains = bool(op.integer("training_mode", 0))
+    layout = plain(2) if op.planned().block and trains else op.planned()
+    rank, epsilon = len(op.shape()), op.real("epsilon", 1e-5)
+    c, x = Calculator(op.graph), op.read(0, layout)
+    names = ("scale", "bias", "mean", "variance")
+    scale, bias, mean, variance = (op.constant(i + 1, n).astype(np.float64) for i, n in enumerate(names))
+
+    def channelwise(values: Array) -> Value:
+        full = layout.values(values.astype(np.float32).reshape(1, -1, *[1] * (rank - 2)))
+        first = next((i for i, d in enumerate(full.shape) if d != 1), len(full.shape) - 1)
+        return op.graph.constant(full.reshape(full.shape[first:]))
+
+    if not trains:
+        factor = scale / np.sqrt(variance + epsilon)
+        op.write(c.add(c.mul(x, channelwise(factor)), channelwise(bias - mean * factor)), layout)
+        return
+    axes = [layout.axis(a) for a in range(rank) if a != 1]
+    y, batch_mean, inverse = _standardise(c, x, axes, epsilon)
+    op.write(c.add(c.mul(y, channelwise(scale)), channelwise(bias)), layout)
+    momentum, width = op.real("momentum", 0.9), op.shape(1)
+    batch_variance = c.sub(c.div(1.0, c.mul(inverse, inverse)), epsilon)
+    for index, old, new in ((1, mean, batch_mean), (2, variance, batch_variance)):
+        if op.wants(index):
+            flat = c.mul(op.graph.reshape(new, width), 1 - momentum)
+            op.write(c.add(flat, op.graph.constant((old * momentum).astype(np.float32))), None, index)
+
+
+@converter("InstanceNormalization", layouts=ChannelsLast())
+def instance_normalization(op: Op) -> None:
+    """Mean and variance over the spatial axes."""
+    layout, c = channels_last(len(op.shape())), Calculator(op.graph)
+    x = op.read(0, layout)
+    y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.real("epsilon", 1e-5))
+    op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
+
+
+@converter("LayerNormalization", layouts=LayoutRule())
+def layer_normalization(op: Op) -> None:
+    """Mean and variance over the axes from the given one on."""
+    rank, c = len(op.shape()), Calculator(op.graph)
+    first = op.integer("axis", -1) % rank
+    y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.real("epsilon", 1e-5))
+    y = c.mul(y, op.operand(1, plain(rank)))
+    op.write(c.add(y, op.operand(2, plain(rank))) if op.has(2) else y)
+    for index, value in ((1, mean), (2, inverse)):
+        if op.wants(index):
+            op.write(value, None, index)
+
+
+@converter("RMSNormalization", layouts=LayoutRule())
+def rms_normalization(op: Op) -> None:
+    """Division by the root mean square over the axes from the given one on."""
+    rank, c, x = len(op.shape()), Calculator(op.graph), op.read(0)
+    axes = list(range(op.integer("axis", -1) % rank, rank))
+    square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.real("epsilon", 1e-5))
+    op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, plain(rank))))
+
+
+@converter("GroupNormalization", layouts=ChannelsLast())
+def group_normalization(op: Op) -> None:
+    """Mean and variance over the spatial axes and the channels of a group."""
+    layout, c = channels_last(len(op.shape())), Calculator(op.graph)
+    x = op.read(0, layout)
+    batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
+    spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
+    grouped = op.graph.reshape(x, (batch, spatial, groups, channels // groups))
+    y, _, _ = _standardise(c, grouped, [1, 3], op.real("epsilon", 1e-5))
+    y = op.graph.reshape(y, x.shape)
+
+    def per_channel(values: Array) -> Array:
+        return np.repeat(values, channels // len(values))
+
+    scale, bias = (op.graph.constant(per_channel(op.constant(i, n))) for i, n in ((1, "scale"), (2, "bias")))
+    op.write(c.add(c.mul(y, scale), bias), layout)
+
+
+_Norm = Callable[[Calculator, Value, list[int]], Value]
+
+
+@converter("LpNormalization", layouts=Follow())
+def lp_normalization(op: Op) -> None:
+    """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
+    layout = plain(2) if op.planned().block else op.planned()
+    c, x = Calculator(op.graph), op.read(0, layout)
+    axes = [layout.axis(op.integer("axis", -1))]
+    norms: dict[int, _Norm] = {
+        1: lambda c, x, axes: c.reduce("SUM", c.unary("ABS", x), axes),
+        2: lambda c, x, axes: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes)),
+    }
+    norm = norms[op.integer("p", 2)](c, x, axes)
+    op.write(c.div(x, c.select(c.greater(norm, 0.0), norm, 1.0)), layout)

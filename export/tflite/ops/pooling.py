@@ -1,0 +1,194 @@
+"""Pools: MAX_POOL_2D and AVERAGE_POOL_2D, one pair of dimensions at a time; global ones as reductions."""
+
+import itertools
+import math
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import channels_last
+from onnxfold.export.tflite.layout_rules import ChannelsLast
+from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.windows import Window, as_image, from_image, image_window, pad, padding, window
+from onnxfold.graph.tensors import Array
+
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+@converter("GlobalAveragePool", "GlobalMaxPool", layouts=ChannelsLast())
+def global_pool(op: Op) -> None:
+    """MEAN or REDUCE_MAX over the spatial axes."""
+    layout = channels_last(len(op.shape()))
+    code = "MEAN" if op.node.op_type == "GlobalAveragePool" else "REDUCE_MAX"
+    x = op.read(0, layout)
+    op.write(Calculator(op.graph).reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
+
+
+@converter("MaxPool", layouts=ChannelsLast())
+def max_pool(op: Op) -> None:
+    """MAX_POOL_2D; a dilated one as the maximum of slices; in three dimensions one after the other."""
+    if op.wants(1):
+        op.refuse("TFLite's pools do not return indices")
+    layout = channels_last(len(op.shape()))
+    win = window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
+    x = op.graph.cast(op.read(0, layout), "FLOAT32")
+    if op.element_type() not in ("FLOAT32", "INT8", "UINT8"):
+        op.refuse(f"TFLite has no maximum pool of {op.element_type()}")
+    if any(d > 1 for d in win.dilation):
+        y = _max_of_slices(op, x, win)
+    elif len(win.size) == 3:
+        y = _in_three_dimensions(op, x, win)
+    else:
+        y = from_image(op, _pool(op, "MAX_POOL_2D", as_image(op, x), image_window(win), _LOWEST), len(op.shape()))
+    op.write(op.graph.cast(y, op.result_type()), layout)
+
+
+def _pool(op: Op, code: str, x: Value, win: Window, fill: float) -> Value:
+    x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
+    return op.graph.op(
+        code, [x], (x.shape[0], *win.output, x.shape[-1]), padding=kind, strideH=win.stride[0], strideW=win.stride[1],
+        filterHeight=win.size[0], filterWidth=win.size[1],
+    )  # fmt: skip
+
+
+def _in_three_dimensions(op: Op, x: Value, win: Window) -> Value:
+    """Pool (H, W), then D: a maximum over a box is one of maxima."""
+    n, d, h, w, c = x.shape
+    flat = Window(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
+    deep = Window(
+        (win.size[0], 1), (win.stride[0], 1), (1, 1), (win.pads[0], (0, 0)), (win.output[0], math.prod(flat.output))
+    )
+    y = op.graph.reshape(x, (_times(n, int(d)), h, w, c))
+    y = _pool(op, "MAX_POOL_2D", y, flat, _LOWEST)
+    y = op.graph.reshape(y, (n, d, math.prod(flat.output), c))
+    y = _pool(op, "MAX_POOL_2D", y, deep, _LOWEST)
+    return op.graph.reshape(y, (n, *win.output, c))
+
+
+def _times(size: int, factor: int) -> int:
+    return type(size)(int(size) * factor)
+
+
+def _max_of_slices(op: Op, x: Value, win: Window) -> Value:
+    """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
+    calc = Calculator(op.graph)
+    if not win.is_valid():
+        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
+    total: Value | None = None
+    for tap in itertools.product(*(range(k) for k in win.size)):
+        begin = [t * d for t, d in zip(tap, win.dilation, strict=True)]
+        part = _slice(op, x, begin, win)
+        total = part if total is None else calc.binary("MAXIMUM", total, part)
+    assert total is not None
+    return total
+
+
+def _slice(op: Op, x: Value, begin: list[int], win: Window) -> Value:
+    end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, win.output, win.stride, strict=True)]
+    rank = len(x.shape)
+    whole = 1 | 1 << (rank - 1)
+    return op.graph.op(
+        "STRIDED_SLICE",
+        [x, op.graph.indices([0, *begin, 0]), op.graph.indices([0, *end, 0]), op.graph.indices([1, *win.stride, 1])],
+        (x.shape[0], *win.output, x.shape[-1]),
+        beginMask=whole,
+        endMask=whole,
+    )
+
+
+@converter("AveragePool", layouts=ChannelsLast())
+def average_pool(op: Op) -> None:
+    """AVERAGE_POOL_2D, whose SAME does not count what is padded; else a PAD, and a correction where counts differ.
+
+    A dilated pool is a depthwise convolution with constant weights.
+    """
+    rank = len(op.shape())
+    layout = channels_last(rank)
+    win = window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])
+    x = op.read(0, layout)
+    counts = _counts(op, win)
+    if rank == 5:
+        y = _sum_in_three_dimensions(op, x, win)
+        y = Calculator(op.graph).mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
+    else:
+        if rank == 3:
+            counts = counts[None]
+        y = from_image(op, _average(op, as_image(op, x), image_window(win), counts), rank)
+    op.write(y, layout)
+
+
+def _counts(op: Op, win: Window) -> Array:
+    """Return, per output position, the number of positions that ONNX divides by."""
+    include = bool(op.integer("count_include_pad", 0))
+    explicit = op.integers("pads", [0] * 2 * len(win.size))
+    per_axis = []
+    for i, (n, k, s, d, (begin, end), out) in enumerate(
+        zip(op.shape()[2:], win.size, win.stride, win.dilation, win.pads, win.output, strict=True)
+    ):
+        # With ceil_mode the last window may leave even the padded input; what lies outside is never counted.
+        outer = explicit[len(win.size) + i] if op.text("auto_pad", "NOTSET") == "NOTSET" else max(end, 0)
+        low, high = (-begin, int(n) + outer) if include else (0, int(n))
+        taps = np.arange(out)[:, None] * s - begin + np.arange(k)[None] * d
+        per_axis.append(((taps >= low) & (taps < high)).sum(axis=1))
+    counts: Array = per_axis[0].astype(np.float64)
+    for axis in per_axis[1:]:
+        counts = counts[..., None] * axis
+    return counts
+
+
+def _average(op: Op, x: Value, win: Window, counts: Array) -> Value:
+    kernel = math.prod(win.size)
+    valid_counts = _inside(x, win)
+    if any(d > 1 for d in win.dilation):
+        y = _depthwise_mean(op, x, win)
+    elif win.is_valid() or (win.is_same(x.shape[1:-1]) and np.array_equal(counts, valid_counts)):
+        return _pool(op, "AVERAGE_POOL_2D", x, win, 0.0)
+    else:
+        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
+        valid = Window(win.size, win.stride, win.dilation, ((0, 0),) * len(win.size), win.output)
+        y = _pool(op, "AVERAGE_POOL_2D", x, valid, 0.0)
+    if np.all(counts == kernel):
+        return y
+    return Calculator(op.graph).mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
+
+
+def _inside(x: Value, win: Window) -> Array:
+    """Return how many taps lie inside the input, which is what SAME divides by."""
+    axes = []
+    for n, k, s, (begin, _), out in zip(x.shape[1:-1], win.size, win.stride, win.pads, win.output, strict=True):
+        taps = np.arange(out)[:, None] * s - begin + np.arange(k)[None]
+        axes.append(((taps >= 0) & (taps < int(n))).sum(axis=1))
+    counts: Array = np.multiply.outer(axes[0], axes[1]).astype(np.float64)
+    return counts
+
+
+def _depthwise_mean(op: Op, x: Value, win: Window) -> Value:
+    x, kind = padding(op, x, win)
+    channels = int(x.shape[-1])
+    weights = op.graph.constant(np.full((1, *win.size, channels), 1 / math.prod(win.size), np.float32), "mean_weights")
+    bias = op.graph.constant(np.zeros(channels, np.float32), "no_bias")
+    return op.graph.op(
+        "DEPTHWISE_CONV_2D", [x, weights, bias], (x.shape[0], *win.output, channels), padding=kind, depthMultiplier=1,
+        strideH=win.stride[0], strideW=win.stride[1], dilationHFactor=win.dilation[0], dilationWFactor=win.dilation[1],
+    )  # fmt: skip
+
+
+def _sum_in_three_dimensions(op: Op, x: Value, win: Window) -> Value:
+    """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
+    calc = Calculator(op.graph)
+    if not win.is_valid():
+        x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
+    for axis in range(3):
+        total: Value | None = None
+        output = tuple(win.output[i] if i <= axis else int(x.shape[1 + i]) for i in range(3))
+        stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
+        step = Window((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
+        for tap in range(win.size[axis]):
+            begin = [tap * win.dilation[axis] if i == axis else 0 for i in range(3)]
+            part = _slice(op, x, begin, step)
+            total = part if total is None else calc.add(total, part)
+        assert total is not None
+        x = total
+    return x

@@ -1,0 +1,90 @@
+"""Reductions along axes, and the positions of extremes."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import plain
+from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, without
+from onnxfold.export.tflite.registry import converter
+from onnxfold.export.tflite.schema import type_of
+from onnxfold.graph.view import attr_int, attr_ints
+
+
+def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
+    """Return the axes that go, for the planner."""
+    rank = op.rank(op.inputs[0])
+    given = op.constant(op.node.input[1]) if len(op.node.input) > 1 else np.array(attr_ints(op.node, "axes"))
+    return tuple(range(rank)) if given is None or not given.size else tuple(int(a) for a in given.reshape(-1))
+
+
+def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
+    return (attr_int(op.node, "axis", 0),)
+
+
+Reduce = Callable[[Calculator, Value, list[int], bool], Value]
+
+_REDUCTIONS: dict[str, Reduce] = {
+    "ReduceMean": lambda c, x, axes, keep: c.reduce("MEAN", x, axes, keep),
+    "ReduceSum": lambda c, x, axes, keep: c.reduce("SUM", x, axes, keep),
+    "ReduceMax": lambda c, x, axes, keep: c.reduce(
+        "REDUCE_ANY" if x.element_type == "BOOL" else "REDUCE_MAX", x, axes, keep
+    ),
+    "ReduceMin": lambda c, x, axes, keep: c.reduce(
+        "REDUCE_ALL" if x.element_type == "BOOL" else "REDUCE_MIN", x, axes, keep
+    ),
+    "ReduceProd": lambda c, x, axes, keep: c.reduce("REDUCE_PROD", x, axes, keep),
+    "ReduceL1": lambda c, x, axes, keep: c.reduce("SUM", c.unary("ABS", x), axes, keep),
+    "ReduceL2": lambda c, x, axes, keep: c.unary("SQRT", c.reduce("SUM", c.mul(x, x), axes, keep)),
+    "ReduceSumSquare": lambda c, x, axes, keep: c.reduce("SUM", c.mul(x, x), axes, keep),
+    "ReduceLogSum": lambda c, x, axes, keep: c.unary("LOG", c.reduce("SUM", x, axes, keep)),
+    "ReduceLogSumExp": lambda c, x, axes, keep: _log_sum_exp(c, x, axes, keep),
+}
+
+
+def _log_sum_exp(c: Calculator, x: Value, axes: list[int], keep: bool) -> Value:
+    """Return log sum exp, with the maximum taken out so that nothing overflows."""
+    shifted = c.sub(x, c.reduce("REDUCE_MAX", x, axes, True))
+    total = c.unary("LOG", c.reduce("SUM", c.unary("EXP", shifted), axes, keep))
+    return c.add(total, c.reduce("REDUCE_MAX", x, axes, keep))
+
+
+@converter(*_REDUCTIONS, layouts=Reducing(_declared_axes))
+def reduction(op: Op) -> None:
+    """The reduction of the same meaning, or the arithmetic around a SUM; axes must be constant."""
+    rank = len(op.shape())
+    axes = op.numbers(1, "axes", "axes")
+    layout = op.assigned() if not op.assigned().block else plain(rank)
+    x = op.read(0, layout)
+    if not axes and op.integer("noop_with_empty_axes", 0):
+        op.write(x, layout)
+        return
+    axes = axes or list(range(rank))
+    keep = bool(op.integer("keepdims", 1))
+    y = _REDUCTIONS[op.node.op_type](Calculator(op.graph), x, [layout.axis(a) for a in axes], keep)
+    op.write(y, layout if keep else without(layout, axes))
+
+
+@converter("ArgMax", "ArgMin", layouts=Reducing(_declared_axis))
+def arg_extreme(op: Op) -> None:
+    """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
+    code = "ARG_MAX" if op.node.op_type == "ArgMax" else "ARG_MIN"
+    layout = op.assigned() if not op.assigned().block else plain(len(op.shape()))
+    x = op.read(0, layout)
+    onnx_axis = op.integer("axis", 0)
+    axis = layout.axis(onnx_axis)
+    last = bool(op.integer("select_last_index", 0))
+    if last:
+        x = op.graph.op("REVERSE_V2", [x, op.graph.indices([axis])], x.shape)
+    rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
+    y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType=type_of("INT64"))
+    if last:
+        y = Calculator(op.graph).sub(int(x.shape[axis]) - 1, y)
+    if op.integer("keepdims", 1):
+        y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
+        op.write(y, layout)
+    else:
+        op.write(y, without(layout, [onnx_axis]))

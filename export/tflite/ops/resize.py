@@ -1,0 +1,244 @@
+"""Resize and Upsample: RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR where they compute the same, else along each axis.
+
+Every mode but nearest is, along each axis, a constant linear map of the positions: a matrix with one row per output
+position. `_interpolation` writes that matrix down as ONNX defines it; where the two TFLite operators have another one,
+a BATCH_MATMUL per axis applies it. Nearest is a GATHER per axis.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import Dynamic, channels_last
+from onnxfold.export.tflite.layout_rules import ChannelsLast
+from onnxfold.export.tflite.ops.selecting import take
+from onnxfold.export.tflite.registry import converter
+from onnxfold.graph.tensors import Array
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis to resize: sizes, scale, and the part of it that crop_and_resize looks at."""
+
+    length: int
+    output: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+@converter("Resize", since=10, layouts=ChannelsLast())
+def resize(op: Op) -> None:
+    """Constant scales or sizes; every mode, coordinate transformation and rounding of ONNX."""
+    _resize(op, _axes(op))
+
+
+@converter("Upsample", layouts=ChannelsLast())
+def upsample(op: Op) -> None:
+    """Resize of older operator sets: asymmetric coordinates."""
+    given = op.constant(1, "scales") if op.has(1) else np.array(_scales_attribute(op))
+    _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), given, strict=True)])
+
+
+def _scales_attribute(op: Op) -> list[float]:
+    return [float(v) for a in op.node.attribute if a.name == "scales" for v in a.floats]
+
+
+def _axes(op: Op) -> list[_Axis]:
+    shape, result = op.shape(), op.result()
+    rank = len(shape)
+    roi_index, scales_index = (-1, 1) if op.opset < 11 else (1, 2)
+    scales: Array | None = op.constant(scales_index, "scales") if op.has(scales_index) else None
+    if scales is not None and scales.size == 0:
+        scales = None
+    axes = [a % rank for a in op.integers("axes", list(range(rank)))]
+    factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales is not None else {}
+    if op.has(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        sizes = op.constant(3, "sizes")
+        choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
+        common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
+        factors = dict.fromkeys(axes, common)
+    roi = dict.fromkeys(range(rank), (0.0, 1.0))
+    if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        values = op.constant(roi_index, "region of interest").astype(np.float64)
+        roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
+    found = []
+    for i, (n, o) in enumerate(zip(shape, result, strict=True)):
+        if isinstance(n, Dynamic):
+            found.append(_Axis(1, 1, 1.0))
+        else:
+            found.append(_Axis(int(n), int(o), factors.get(i, int(o) / int(n)), *roi[i]))
+    return found
+
+
+def _resize(op: Op, axes: list[_Axis]) -> None:
+    layout = channels_last(len(axes))
+    mode = op.text("mode", "nearest")
+    default = "half_pixel" if op.opset >= 11 and op.node.op_type == "Resize" else "asymmetric"
+    how = op.text("coordinate_transformation_mode", default)
+    x = op.read(0, layout)
+    changed = [a for a, axis in enumerate(axes) if axis.length != axis.output or (axis.start, axis.end) != (0.0, 1.0)]
+    if not changed:
+        op.write(x, layout)
+        return
+    if any(isinstance(op.shape()[a], Dynamic) for a in changed):
+        op.refuse("it resizes a dimension that is free: fix it with --input-shapes")
+    y = _image_operator(op, x, axes, mode, how, changed)
+    if y is None and mode == "nearest":
+        y = x
+        for a in changed:
+            y = take(op, y, _nearest(op, axes[a], how).tolist(), layout.axis(a))
+    elif y is None:
+        y = x
+        for a in changed:
+            y = _apply(op, y, _interpolation(op, axes[a], mode, how), layout.axis(a))
+    if how == "tf_crop_and_resize" and mode != "nearest":
+        y = _extrapolate(op, y, axes)
+    op.write(y, layout)
+
+
+def _image_operator(op: Op, x: Value, axes: list[_Axis], mode: str, how: str, changed: list[int]) -> Value | None:
+    """Return what TFLite's own operator makes of (N, H, W, C), None where it computes something else."""
+    if len(axes) != 4 or not set(changed) <= {2, 3} or mode not in ("nearest", "linear"):
+        return None
+    code = "RESIZE_NEAREST_NEIGHBOR" if mode == "nearest" else "RESIZE_BILINEAR"
+    size = (axes[2].output, axes[3].output)
+    for corners, half in ((False, False), (True, False), (False, True)):
+        if mode == "nearest":
+            agree = all(np.array_equal(_nearest(op, a, how), _tflite_nearest(a, corners, half)) for a in axes[2:])
+        else:
+            agree = all(
+                np.allclose(_interpolation(op, a, mode, how), _tflite_linear(a, corners, half), atol=1e-6)
+                for a in axes[2:]
+            )
+        if agree:
+            shape = (x.shape[0], *size, x.shape[3])
+            return op.graph.op(
+                code, [x, op.graph.indices(size)], shape, alignCorners=corners, halfPixelCenters=half,
+                version=3 if half else 1,
+            )  # fmt: skip
+    return None
+
+
+def _tflite_scale(axis: _Axis, corners: bool) -> np.float32:
+    if corners and axis.output > 1:
+        return np.float32(axis.length - 1) / np.float32(axis.output - 1)
+    return np.float32(axis.length) / np.float32(axis.output)
+
+
+def _tflite_nearest(axis: _Axis, corners: bool, half: bool) -> Array:
+    """Return the positions that RESIZE_NEAREST_NEIGHBOR reads."""
+    offset = np.float32(0.5 if half else 0.0)
+    at = (np.arange(axis.output, dtype=np.float32) + offset) * _tflite_scale(axis, corners)
+    # The kernel rounds halves away from zero.
+    positions = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+    clipped: Array = np.clip(positions, 0, axis.length - 1).astype(np.int64)
+    return clipped
+
+
+def _tflite_linear(axis: _Axis, corners: bool, half: bool) -> Array:
+    """Return the matrix that RESIZE_BILINEAR applies."""
+    scale = _tflite_scale(axis, corners)
+    at = np.arange(axis.output, dtype=np.float32) * scale
+    if half:
+        at = (np.arange(axis.output, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    low = np.maximum(np.floor(at), 0).astype(np.int64)
+    high = np.minimum(np.ceil(at) if half else np.floor(at) + 1, axis.length - 1).astype(np.int64)
+    fraction = at - low
+    matrix = np.zeros((axis.output, axis.length))
+    rows = np.arange(axis.output)
+    np.add.at(matrix, (rows, np.minimum(low, axis.length - 1)), 1 - fraction)
+    np.add.at(matrix, (rows, high), fraction)
+    return matrix
+
+
+def _coordinates(axis: _Axis, how: str) -> Array:
+    """Return where in the input each output position lies, as ONNX defines it."""
+    x = np.arange(axis.output, dtype=np.float64)
+    width = axis.scale * axis.length
+    if how == "asymmetric":
+        return x / axis.scale
+    if how == "align_corners":
+        return x * (axis.length - 1) / (width - 1) if width != 1 else np.zeros_like(x)
+    if how == "tf_crop_and_resize":
+        if axis.output == 1:
+            return np.array([0.5 * (axis.start + axis.end) * (axis.length - 1)])
+        step = (axis.end - axis.start) * (axis.length - 1) / (width - 1)
+        return x * step + axis.start * (axis.length - 1)
+    if how == "pytorch_half_pixel" and width <= 1:
+        return np.full_like(x, -0.5)
+    at = (x + 0.5) / axis.scale - 0.5
+    if how == "half_pixel_symmetric":
+        adjustment = axis.output / width
+        return axis.length / 2 * (1 - adjustment) + at
+    return at
+
+
+def _nearest(op: Op, axis: _Axis, how: str) -> Array:
+    """Return the input position of every output position."""
+    at = _coordinates(axis, how)
+    rounding = op.text(
+        "nearest_mode", "round_prefer_floor" if op.opset >= 11 and op.node.op_type == "Resize" else "floor"
+    )
+    roundings: dict[str, Callable[[Array], Array]] = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+    }
+    positions: Array = np.clip(roundings[rounding](at), 0, axis.length - 1).astype(np.int64)
+    return positions
+
+
+def _interpolation(op: Op, axis: _Axis, mode: str, how: str) -> Array:
+    """Return the matrix (output, input) of linear or cubic interpolation along one axis."""
+    at = _coordinates(axis, how)
+    shrink = min(axis.scale, 1.0) if op.integer("antialias", 0) else 1.0
+    sharpness = op.real("cubic_coeff_a", -0.75)
+    reach = (1 if mode == "linear" else 2) / shrink
+    matrix = np.zeros((axis.output, axis.length))
+    for row, centre in enumerate(at):
+        taps = np.arange(int(np.floor(centre - reach)), int(np.ceil(centre + reach)) + 1)
+        distance = np.abs(taps - centre) * shrink
+        weights = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, sharpness)
+        outside = (taps < 0) | (taps >= axis.length)
+        if op.integer("exclude_outside", 0):
+            weights = np.where(outside, 0.0, weights)
+        if weights.sum() != 0:
+            weights = weights / weights.sum()
+        np.add.at(matrix[row], np.clip(taps, 0, axis.length - 1), weights)
+    return matrix
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+def _apply(op: Op, x: Value, matrix: Array, axis: int) -> Value:
+    """Multiply one axis of a TFLite tensor by a matrix (output, input)."""
+    shape = tuple(matrix.shape[0] if i == axis else d for i, d in enumerate(x.shape))
+    before, after = x.shape[:axis], int(np.prod([int(d) for d in x.shape[axis + 1 :]]))
+    flat = op.graph.reshape(x, (*before, x.shape[axis], after))
+    left = op.graph.constant(matrix.astype(np.float32).reshape(*[1] * len(before), *matrix.shape), "interpolation")
+    return op.graph.reshape(op.graph.op("BATCH_MATMUL", [left, flat], (*before, matrix.shape[0], after)), shape)
+
+
+def _extrapolate(op: Op, y: Value, axes: list[_Axis]) -> Value:
+    """Replace what lies outside of the input by the extrapolation value."""
+    value = op.real("extrapolation_value", 0.0)
+    inside = np.ones(())
+    for axis in axes:
+        at = _coordinates(axis, "tf_crop_and_resize") if axis.length != 1 or axis.output != 1 else np.zeros(1)
+        inside = inside[..., None] * ((at >= 0) & (at <= axis.length - 1))
+    if np.all(inside):
+        return y
+    mask = channels_last(len(axes)).values(inside[:1])
+    calc = Calculator(op.graph)
+    kept = calc.mul(y, op.graph.constant(mask.astype(np.float32)))
+    return calc.add(kept, op.graph.constant((value * (1 - mask)).astype(np.float32))) if value else kept

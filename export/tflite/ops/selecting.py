@@ -1,0 +1,140 @@
+"""Slice and Gather, Expand and Tile."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import Dynamic, plain
+from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, without
+from onnxfold.export.tflite.registry import converter
+from onnxfold.graph.view import attr_int
+
+_MAX_SLICE_RANK = 5
+
+
+@converter("Slice", layouts=Follow())
+def slice_(op: Op) -> None:
+    """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
+    layout = plain(2) if op.planned().block else op.planned()
+    x, shape = op.read(0, layout), op.shape()
+    starts, ends = op.numbers(1, "starts", "starts"), op.numbers(2, "ends", "ends")
+    assert starts is not None
+    assert ends is not None
+    axes = op.numbers(3, "axes", "axes") or list(range(len(starts)))
+    steps = op.numbers(4, "steps", "steps") or [1] * len(starts)
+    ranges: dict[int, range] = {}
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = shape[axis % len(shape)]
+        picked = range(int(size))[start:end:step]
+        if isinstance(size, Dynamic):
+            if (start, step) != (0, 1) or end < np.iinfo(np.int32).max:
+                op.refuse("it takes a part of a dimension that is free: fix it with --input-shapes")
+            continue
+        if not picked:
+            op.refuse("the result is empty, and TFLite has no empty tensors")
+        if picked != range(int(size)):
+            ranges[layout.axis(axis)] = picked
+    op.write(take_ranges(op, x, ranges), layout)
+
+
+def take_ranges(op: Op, x: Value, ranges: dict[int, range]) -> Value:
+    """Return the given positions of axes of a TFLite tensor."""
+    shape = tuple(len(ranges[i]) if i in ranges else d for i, d in enumerate(x.shape))
+    if not ranges:
+        return x
+    if len(shape) > _MAX_SLICE_RANK:
+        for axis, picked in ranges.items():
+            x = take(op, x, list(picked), axis)
+        return x
+    full = [ranges.get(i, range(1)) for i in range(len(shape))]
+    whole = sum(1 << i for i in range(len(shape)) if i not in ranges)
+    # An end in front of position 0 can only be said by a mask.
+    open_end = sum(1 << i for i, r in ranges.items() if r.step < 0 and r.stop < 0)
+    numbers = [[r.start for r in full], [max(r.stop, 0) for r in full], [r.step for r in full]]
+    return op.graph.op(
+        "STRIDED_SLICE", [x, *(op.graph.indices(n) for n in numbers)], shape, beginMask=whole, endMask=whole | open_end
+    )
+
+
+def take(op: Op, x: Value, positions: Sequence[int], axis: int) -> Value:
+    """Append a GATHER of constant positions of one axis."""
+    shape = tuple(len(positions) if i == axis else d for i, d in enumerate(x.shape))
+    return op.graph.op("GATHER", [x, op.graph.indices(positions)], shape, axis=axis)
+
+
+class _Gathering(LayoutRule):
+    """One index removes an axis, a vector of them keeps it; more replace one axis by several."""
+
+    def ties(self, op: NodeShapes) -> list[str]:
+        """Tie data and result of the same rank."""
+        data, result = op.node.input[0], op.outputs[0]
+        same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.inputs) == 1
+        return [data, result] if same else []
+
+    def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
+        """Ask for the data as it is where constant positions are taken from it."""
+        data, result = op.node.input[0], op.outputs[0]
+        if data not in op.shapes or len(op.inputs) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
+            return super().demands(op, assigned)
+        same = op.rank(data) == op.rank(result)
+        axis = attr_int(op.node, "axis", 0)
+        return [(data, assigned[data]), (result, assigned[data] if same else without(assigned[data], [axis]))]
+
+
+@converter("Gather", layouts=_Gathering())
+def gather(op: Op) -> None:
+    """GATHER; constant negative positions are counted from the front, computed ones by FLOOR_MOD."""
+    shape = op.shape()
+    onnx_axis = op.integer("axis", 0) % len(shape)
+    size = shape[onnx_axis]
+    if isinstance(size, Dynamic):
+        op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
+    indices_rank = len(op.shape(1))
+    if op.is_constant(1):
+        values = op.constant(1, "indices")
+        index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
+        layout = op.assigned() if not op.assigned().block and indices_rank < 2 else plain(len(shape))
+    else:
+        layout = plain(len(shape))
+        index = Calculator(op.graph).binary("FLOOR_MOD", op.read(1), int(size))
+    x = op.read(0, layout)
+    axis = layout.axis(onnx_axis)
+    result = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    y = op.graph.op("GATHER", [x, index], result, axis=axis)
+    if indices_rank == 1:
+        op.write(y, layout)
+    elif indices_rank == 0:
+        op.write(y, without(layout, [onnx_axis]))
+    else:
+        op.write(y)
+
+
+@converter("Expand", layouts=Follow())
+def expand(op: Op) -> None:
+    """BROADCAST_TO; a TILE where the batch is free."""
+    layout = plain(2) if op.planned().block else op.planned()
+    op.constant(1, "shape")
+    x = op.operand(0, layout)
+    shape = layout.shape(op.result())
+    x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
+    if not any(isinstance(d, Dynamic) for d in shape):
+        op.write(op.graph.op("BROADCAST_TO", [x, op.graph.indices(shape)], shape, version=2), layout)
+        return
+    op.write(_tile(op, x, [int(r) // int(d) for r, d in zip(shape, x.shape, strict=True)], shape), layout)
+
+
+@converter("Tile", layouts=Follow())
+def tile(op: Op) -> None:
+    """TILE."""
+    layout = plain(2) if op.planned().block else op.planned()
+    repeats = op.constant(1, "repeats")
+    op.write(_tile(op, op.read(0, layout), [int(repeats[p]) for p in layout.perm], layout.shape(op.result())), layout)
+
+
+def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value:
+    if all(r == 1 for r in repeats):
+        return x
+    return op.graph.op("TILE", [x, op.graph.indices(repeats)], shape)

@@ -1,0 +1,204 @@
+"""Small rewrites of the finished graph: activations into the operators before them, pairs that cancel, biases."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnxfold.export.tflite.graph import Graph, Operator, Value, same_shape
+from onnxfold.export.tflite.layout import Dynamic
+from onnxfold.export.tflite.schema import ACTIVATES, schema
+
+_ACTIVATIONS = ("RELU", "RELU6", "RELU_N1_TO_1")
+_WITH_BIAS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "CONV_3D")
+
+
+class _Uses:
+    """Who writes and who reads a value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.writer: dict[int, Operator] = {id(o): op for op in graph.operators for o in op.outputs}
+        self.readers: dict[int, list[Operator]] = {}
+        for op in graph.operators:
+            for value in op.inputs:
+                if value is not None:
+                    self.readers.setdefault(id(value), []).append(op)
+        self._fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}
+
+    def before(self, op: Operator, index: int = 0) -> Operator | None:
+        """Return the operator that writes an input which nobody else reads."""
+        value = op.inputs[index]
+        if value is None or id(value) in self._fixed or len(self.readers[id(value)]) != 1:
+            return None
+        return self.writer.get(id(value))
+
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a value is an input or output of the model."""
+        return id(value) in self._fixed
+
+
+def tidy(graph: Graph) -> None:
+    """Rewrite until nothing changes, and drop what no output needs."""
+    _drop_unused(graph)
+    rewrites: tuple[Callable[[Operator, _Uses], bool], ...] = (
+        _merge_reshapes,
+        _merge_transposes,
+        _activate_before_reshape,
+        _add_bias,
+        _fuse_activation,
+        _squeeze_mean,
+        _flatten_into_dense,
+    )
+    changed = True
+    while changed:
+        changed = False
+        uses = _Uses(graph)
+        for op in list(graph.operators):
+            if any(rewrite(op, uses) for rewrite in rewrites):
+                changed = True
+                _drop_unused(graph)
+                uses = _Uses(graph)
+
+
+def _drop_unused(graph: Graph) -> None:
+    needed = {id(v) for v in graph.outputs}
+    kept = []
+    for op in reversed(graph.operators):
+        if any(id(o) in needed for o in op.outputs):
+            needed.update(id(v) for v in op.inputs if v is not None)
+            kept.append(op)
+    graph.operators[:] = reversed(kept)
+
+
+def _bypass(op: Operator, uses: _Uses, source: Value) -> bool:
+    """Let the readers of an operator's output read `source`."""
+    if uses.is_fixed(op.outputs[0]):
+        return False
+    readers = uses.readers.get(id(op.outputs[0]), [])
+    for reader in readers:
+        reader.inputs[:] = [source if v is op.outputs[0] else v for v in reader.inputs]
+    return bool(readers)
+
+
+def _merge_reshapes(op: Operator, uses: _Uses) -> bool:
+    """RESHAPE of a RESHAPE is one RESHAPE, or none."""
+    if op.code != "RESHAPE" or op.inputs[0] is None:
+        return False
+    first = uses.writer.get(id(op.inputs[0]))
+    if first is None or first.code != "RESHAPE":
+        return False
+    source = first.inputs[0]
+    assert source is not None
+    if same_shape(source.shape, op.outputs[0].shape) and _bypass(op, uses, source):
+        return True
+    op.inputs[0] = source
+    return True
+
+
+def _merge_transposes(op: Operator, uses: _Uses) -> bool:
+    """TRANSPOSE of a TRANSPOSE is one TRANSPOSE, or none."""
+    if op.code != "TRANSPOSE" or op.inputs[0] is None:
+        return False
+    first = uses.writer.get(id(op.inputs[0]))
+    if first is None or first.code != "TRANSPOSE":
+        return False
+    source, inner = first.inputs
+    outer = op.inputs[1]
+    assert source is not None
+    assert inner is not None
+    assert outer is not None
+    perm = inner.values()[outer.values()]
+    if list(perm) == list(range(len(perm))) and _bypass(op, uses, source):
+        return True
+    op.inputs[:] = [source, Graph().indices(int(p) for p in perm)]
+    return True
+
+
+def _activate_before_reshape(op: Operator, uses: _Uses) -> bool:
+    """RESHAPE, then RELU: the other way round, next to the convolution."""
+    first = uses.before(op) if op.code in _ACTIVATIONS else None
+    if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
+        return False
+    source = uses.before(first)
+    if source is None or source.code not in ACTIVATES or source.options.get("fusedActivationFunction"):
+        return False
+    source.options["fusedActivationFunction"] = _activation(op.code)
+    return _bypass(op, uses, first.outputs[0]) or _replace_output(first, op)
+
+
+def _fuse_activation(op: Operator, uses: _Uses) -> bool:
+    """RELU behind an operator that can do it by itself."""
+    first = uses.before(op) if op.code in _ACTIVATIONS else None
+    if first is None or first.code not in ACTIVATES or first.options.get("fusedActivationFunction"):
+        return False
+    first.options["fusedActivationFunction"] = _activation(op.code)
+    return _replace_output(first, op)
+
+
+def _replace_output(first: Operator, second: Operator) -> bool:
+    """Let the first operator write what the second one wrote."""
+    first.outputs[:] = second.outputs
+    second.outputs = []
+    return True
+
+
+def _add_bias(op: Operator, uses: _Uses) -> bool:
+    """ADD of a constant per output channel behind a layer: its bias."""
+    if op.code != "ADD":
+        return False
+    for index in (0, 1):
+        constant = op.inputs[1 - index]
+        layer = uses.before(op, index)
+        if constant is None or not constant.is_constant or layer is None or layer.code not in _WITH_BIAS:
+            continue
+        output = layer.outputs[0]
+        width = int(output.shape[-1])
+        per_channel = constant.shape[-1:] == (width,) and int(np.prod(constant.shape)) == width
+        unchanged = same_shape(op.outputs[0].shape, output.shape)
+        if not per_channel or not unchanged or layer.options.get("fusedActivationFunction"):
+            continue
+        bias = layer.inputs[2]
+        total = constant.values().reshape(-1) + (0 if bias is None else bias.values())
+        layer.inputs[2] = Value((width,), "FLOAT32", bias.name if bias else constant.name, lambda t=total: t)  # type: ignore[misc]
+        if op.options.get("fusedActivationFunction"):
+            layer.options["fusedActivationFunction"] = op.options["fusedActivationFunction"]
+        return _replace_output(layer, op)
+    return False
+
+
+def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
+    """A reduction that keeps axes of size 1, and a RESHAPE that drops them: a reduction that does not keep them."""
+    first = uses.before(op) if op.code == "RESHAPE" else None
+    if first is None or "keepDims" not in first.options or not first.options["keepDims"]:
+        return False
+    axes, source = first.inputs[1], first.inputs[0]
+    assert axes is not None
+    assert source is not None
+    gone = {int(a) % len(source.shape) for a in np.atleast_1d(axes.values())}
+    rest = tuple(d for i, d in enumerate(source.shape) if i not in gone)
+    if not same_shape(rest, op.outputs[0].shape):
+        return False
+    first.options["keepDims"] = False
+    return _replace_output(first, op)
+
+
+def _flatten_into_dense(op: Operator, uses: _Uses) -> bool:
+    """FULLY_CONNECTED flattens its input by itself."""
+    if op.code != "FULLY_CONNECTED" or op.options.get("keepNumDims") or op.inputs[0] is None:
+        return False
+    first = uses.writer.get(id(op.inputs[0]))
+    if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
+        return False
+    shape = first.inputs[0].shape
+    batch = op.outputs[0].shape[0]
+    starts_with_batch = (
+        len(shape) > 2 and int(shape[0]) == int(batch) and isinstance(shape[0], Dynamic) == isinstance(batch, Dynamic)
+    )
+    if not starts_with_batch:
+        return False
+    op.inputs[0] = first.inputs[0]
+    return True
+
+
+def _activation(code: str) -> int:
+    return int(getattr(schema().ActivationFunctionType, code))

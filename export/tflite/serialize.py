@@ -1,0 +1,210 @@
+"""From a graph to the bytes of a .tflite file.
+
+The file is built in one buffer of its final size; constants are computed one after the other as they are packed into
+it, so that beside the buffer only one of them is in memory.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from onnxfold._version import __version__
+from onnxfold.errors import ExportError
+from onnxfold.export.tflite.graph import Graph, Operator, Value
+from onnxfold.export.tflite.layout import Dynamic
+from onnxfold.export.tflite.schema import code_of, make_options, schema, type_of
+
+SIGNATURE = "serving_default"
+METADATA = "onnxfold"
+
+_FILE_IDENTIFIER = b"TFL3"
+#: The schema's force_align of buffers; microcontrollers read floats in place.
+_ALIGNMENT = 16
+_LIMIT_BYTES = 2**31 - 2**20
+#: Generous estimate of what an operator and its tensors take beside their constants.
+_BYTES_PER_ENTRY = 1024
+#: Numbers up to this one are also stored in the field that old runtimes read.
+_LAST_OLD_CODE = 127
+
+
+def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) -> memoryview:
+    """Return the file's content.
+
+    Parameters
+    ----------
+    graph : Graph
+        What to write; inputs and outputs by the names of the signature.
+    description : str
+        The model's description.
+    metadata : mapping
+        Stored as JSON under the name ``onnxfold``.
+
+    Raises
+    ------
+    ExportError
+        If the file would exceed the format's 2 GB.
+    """
+    values = _values(graph)
+    notes = json.dumps({"version": __version__, **metadata}, sort_keys=True).encode()
+    constants, buffer_of = _buffers(values)
+    size = sum(c.size_bytes + _ALIGNMENT for c in constants)
+    size += _BYTES_PER_ENTRY * (len(values) + len(graph.operators) + 8) + len(notes)
+    if size > _LIMIT_BYTES:
+        raise ExportError(f"the file would have {size / 1e9:.1f} GB, the TFLite format holds 2 GB: fold more")
+    model = schema().ModelT()
+    model.version = 3
+    model.description = description
+    model.buffers = [_Buffer(None), *(_Buffer(c) for c in constants)]
+    model.metadata = [schema().MetadataT()]
+    model.metadata[0].name, model.metadata[0].buffer = METADATA, len(model.buffers)
+    model.buffers.append(_Buffer(_text(notes)))
+    index = {id(v): i for i, v in enumerate(values)}
+    model.operatorCodes, codes = _operator_codes(graph.operators)
+    subgraph = schema().SubGraphT()
+    subgraph.name = "main"
+    subgraph.tensors = _tensors(graph, values, buffer_of)
+    subgraph.inputs = [index[id(v)] for v in graph.inputs]
+    subgraph.outputs = [index[id(v)] for v in graph.outputs]
+    subgraph.operators = [_operator(op, codes, index) for op in graph.operators]
+    model.subgraphs = [subgraph]
+    model.signatureDefs = [_signature(graph, index)]
+    builder = flatbuffers.Builder(size)
+    builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)
+    return memoryview(builder.Bytes)[builder.Head() :]
+
+
+class _Buffer:
+    """A BufferT that computes its data when it is packed, aligned as the schema demands."""
+
+    def __init__(self, constant: Value | None) -> None:
+        self.constant = constant
+
+    def Pack(self, builder: Any) -> Any:  # noqa: N802  (the generated code calls it)
+        """Write the data, then the table."""
+        data = None
+        if self.constant is not None:
+            payload = self.constant.values().reshape(-1).view(np.uint8).data
+            builder.StartVector(1, len(payload), _ALIGNMENT)
+            builder.head -= len(payload)
+            builder.Bytes[builder.head : builder.head + len(payload)] = payload
+            data = builder.EndVector()
+        schema().BufferStart(builder)
+        if data is not None:
+            schema().BufferAddData(builder, data)
+        return schema().BufferEnd(builder)
+
+
+def _text(content: bytes) -> Value:
+    array = np.frombuffer(content, np.uint8)
+    return Value(array.shape, "UINT8", METADATA, lambda: array)
+
+
+def _values(graph: Graph) -> list[Value]:
+    found: dict[int, Value] = {id(v): v for v in graph.inputs}
+    for op in graph.operators:
+        for value in (*op.inputs, *op.outputs):
+            if value is not None:
+                found.setdefault(id(value), value)
+    for value in graph.outputs:
+        found.setdefault(id(value), value)
+    return list(found.values())
+
+
+def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
+    """Return one constant per distinct content, and the buffer of each constant; 0 is the empty buffer."""
+    sizes: dict[int, int] = {}
+    for value in values:
+        if value.is_constant:
+            sizes[value.size_bytes] = sizes.get(value.size_bytes, 0) + 1
+    distinct: list[Value] = []
+    buffer_of: dict[int, int] = {}
+    known: dict[tuple[int, bytes], int] = {}
+    for value in values:
+        if not value.is_constant:
+            continue
+        if sizes[value.size_bytes] > 1:
+            key = (value.size_bytes, hashlib.blake2b(value.values().tobytes()).digest())
+            if key in known:
+                buffer_of[id(value)] = known[key]
+                continue
+            known[key] = len(distinct) + 1
+        distinct.append(value)
+        buffer_of[id(value)] = len(distinct)
+    return distinct, buffer_of
+
+
+def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) -> list[Any]:
+    taken: dict[str, int] = {}
+    # What the model's interface is called comes first, whatever else has the same name.
+    names = {id(v): _unique(v.name, taken) for v in (*graph.inputs, *graph.outputs)}
+    tensors = []
+    for value in values:
+        tensor = schema().TensorT()
+        tensor.name = names[id(value)] if id(value) in names else _unique(value.name, taken)
+        tensor.type = type_of(value.element_type)
+        tensor.shape = [int(d) for d in value.shape]
+        tensor.hasRank = True
+        if any(isinstance(d, Dynamic) for d in value.shape):
+            tensor.shapeSignature = [-1 if isinstance(d, Dynamic) else int(d) for d in value.shape]
+        tensor.buffer = buffer_of.get(id(value), 0)
+        tensors.append(tensor)
+    return tensors
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    fresh = name
+    while fresh in taken:
+        taken[name] += 1
+        fresh = f"{name}_{taken[name]}"
+    taken[fresh] = 0
+    return fresh
+
+
+def _operator_codes(operators: list[Operator]) -> tuple[list[Any], dict[tuple[str, int], int]]:
+    index: dict[tuple[str, int], int] = {}
+    codes: list[Any] = []
+    for op in operators:
+        key = (op.code, op.version)
+        if key in index:
+            continue
+        index[key] = len(codes)
+        code = schema().OperatorCodeT()
+        code.builtinCode = code_of(op.code)
+        code.deprecatedBuiltinCode = min(code.builtinCode, _LAST_OLD_CODE)
+        code.version = op.version
+        codes.append(code)
+    return codes, index
+
+
+def _operator(op: Operator, codes: Mapping[tuple[str, int], int], index: Mapping[int, int]) -> Any:
+    operator = schema().OperatorT()
+    operator.opcodeIndex = codes[op.code, op.version]
+    operator.inputs = [-1 if v is None else index[id(v)] for v in op.inputs]
+    operator.outputs = [index[id(v)] for v in op.outputs]
+    operator.builtinOptionsType, operator.builtinOptions = make_options(op.code, op.options)
+    return operator
+
+
+def _signature(graph: Graph, index: Mapping[int, int]) -> Any:
+    signature = schema().SignatureDefT()
+    signature.signatureKey = SIGNATURE
+    signature.inputs = [_tensor_map(v, index) for v in graph.inputs]
+    signature.outputs = [_tensor_map(v, index) for v in graph.outputs]
+    return signature
+
+
+def _tensor_map(value: Value, index: Mapping[int, int]) -> Any:
+    entry = schema().TensorMapT()
+    entry.name, entry.tensorIndex = value.name, index[id(value)]
+    return entry
+
+
+def weight_bytes(graph: Graph) -> int:
+    """Return the bytes of all constants, equal ones counted once."""
+    constants, _ = _buffers(_values(graph))
+    return sum(math.prod(c.shape) * 4 for c in constants if c.element_type == "FLOAT32")

@@ -1,0 +1,58 @@
+"""Shapes of all activations, with the dimensions that stay free marked."""
+
+from onnx import TensorProto
+
+from onnxfold.errors import ExportError
+from onnxfold.export.tflite.layout import Dynamic, Shape
+from onnxfold.graph.view import GraphView
+
+
+def activation_shapes(view: GraphView) -> dict[str, Shape]:
+    """Return the ONNX shapes of all activations that are known; free dimensions are Dynamic.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model; only first dimensions of inputs may be free.
+
+    Raises
+    ------
+    ExportError
+        If another dimension of an input is free.
+    """
+    fixed = view.copy()
+    for name in view.input_names:
+        shape = view.shape(name)
+        if shape is None or view.elem_type(name) in (TensorProto.STRING, TensorProto.UNDEFINED):
+            raise ExportError(f"input '{name}' is no tensor of numbers of known rank: TFLite has no such inputs")
+        if None in shape[1:]:
+            text = ",".join("?" if d is None else str(d) for d in shape)
+            raise ExportError(
+                f"input '{name}' has the shape ({text}), and TFLite needs every size but the "
+                "batch: give --input-shapes "
+                f"{name}:{text.replace('?', '1', 1) if shape[0] is None else text}"
+            )
+        fixed.input_shapes[name] = tuple(1 if d is None else d for d in shape)
+    fixed.touch()
+    found: dict[str, Shape] = {}
+    names = [*view.input_names, *(o for n in view.nodes for o in n.output if o)]
+    for name in names:
+        sizes, free = fixed.shape(name), view.shape(name)
+        if sizes is None or None in sizes:
+            continue
+        marks = free if free is not None and len(free) == len(sizes) else (None,) * len(sizes)
+        pairs = zip(sizes, marks, strict=True)
+        found[name] = tuple(Dynamic(size or 0) if mark is None else int(size or 0) for size, mark in pairs)
+    return found
+
+
+def fix_inputs(view: GraphView, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Write sizes of inputs into the model."""
+    for info in view.graph.input:
+        if info.name in shapes:
+            dims = info.type.tensor_type.shape.dim
+            del dims[:]
+            for size in shapes[info.name]:
+                dims.add(dim_value=size)
+    view.input_shapes = {}
+    view.touch()

@@ -1,0 +1,139 @@
+"""Padding of convolutions and pools: what ONNX says as numbers, TFLite as SAME, VALID or a PAD in front."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import Shape
+from onnxfold.export.tflite.schema import schema
+
+
+@dataclass(frozen=True)
+class Window:
+    """A sliding window in every spatial dimension.
+
+    Parameters
+    ----------
+    size, stride, dilation : tuple of int
+        Per spatial dimension.
+    pads : tuple of (int, int)
+        What the input needs before and after it for exactly `output` positions; negative where it is not read to its
+        end.
+    output : tuple of int
+        Number of positions.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    output: tuple[int, ...]
+
+    def is_same(self, spatial: Shape) -> bool:
+        """Whether the pads are those that TFLite computes for SAME."""
+        return all(
+            out == math.ceil(n / s) and pad == same_pads(n, k, s, d)
+            for n, k, s, d, out, pad in zip(
+                spatial, self.size, self.stride, self.dilation, self.output, _at_least_zero(self.pads), strict=True
+            )
+        )
+
+    def is_valid(self) -> bool:
+        """Whether nothing is padded."""
+        return all(p == (0, 0) for p in _at_least_zero(self.pads))
+
+    def padded(self) -> tuple[tuple[int, int], ...]:
+        """Return the pads that a PAD in front of a VALID window has."""
+        return _at_least_zero(self.pads)
+
+
+def same_pads(n: int, k: int, s: int, d: int) -> tuple[int, int]:
+    """Return what TFLite pads for SAME."""
+    total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
+    return total // 2, total - total // 2
+
+
+def _at_least_zero(pads: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((max(a, 0), max(b, 0)) for a, b in pads)
+
+
+def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
+    """Read a window from a node's attributes.
+
+    Parameters
+    ----------
+    op : Op
+        The node.
+    size : sequence of int
+        Kernel sizes.
+    spatial, output : tuple of int
+        Spatial dimensions of the node's input and output.
+    """
+    rank = len(size)
+    stride = op.integers("strides", [1] * rank)
+    dilation = op.integers("dilations", [1] * rank)
+    begins = op.integers("pads", [0] * 2 * rank)[:rank]
+    auto = op.text("auto_pad", "NOTSET")
+    pads = []
+    for n, k, s, d, begin, out in zip(spatial, size, stride, dilation, begins, output, strict=True):
+        needed = (out - 1) * s + (k - 1) * d + 1 - n
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(needed, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        elif auto == "VALID":
+            begin = 0
+        pads.append((begin, needed - begin))
+    return Window(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
+
+
+def padding(op: Op, x: Value, win: Window, fill: float | None = 0.0) -> tuple[Value, int]:
+    """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding.
+
+    Parameters
+    ----------
+    op : Op
+        The node.
+    x : Value
+        Input with channels last.
+    win : Window
+        The window.
+    fill : float, optional
+        What is padded with; None where SAME must not be used although the sizes fit.
+    """
+    kinds = schema().Padding
+    spatial = x.shape[1:-1]
+    if win.is_valid():
+        return x, int(kinds.VALID)
+    if fill is not None and win.is_same(spatial):
+        return x, int(kinds.SAME)
+    return pad(op, x, ((0, 0), *win.padded(), (0, 0)), fill or 0.0), int(kinds.VALID)
+
+
+def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
+    """Append a PAD, or a PADV2 where the fill is not zero."""
+    shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
+    amounts = op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
+    if fill == 0:
+        return op.graph.op("PAD", [x, amounts], shape)
+    return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.array([fill], np.float32))], shape)
+
+
+def as_image(op: Op, x: Value) -> Value:
+    """Return (N, L, C) as (N, 1, L, C)."""
+    return op.graph.reshape(x, (x.shape[0], 1, *x.shape[1:])) if len(x.shape) == 3 else x
+
+
+def from_image(op: Op, x: Value, rank: int) -> Value:
+    """Undo :func:`as_image` for a result of an ONNX rank."""
+    return op.graph.reshape(x, (x.shape[0], *x.shape[2:])) if rank == 3 else x
+
+
+def image_window(win: Window) -> Window:
+    """Return the window of :func:`as_image`'s result; the new axis has the stride of the old one."""
+    if len(win.size) != 1:
+        return win
+    return Window((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))

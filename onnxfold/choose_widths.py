@@ -1,0 +1,96 @@
+"""From a request to the width of every group."""
+
+from collections.abc import Sequence
+
+from onnxfold.budget.allocate import check_reachable, fixed_widths, solve_uniform, uniform_widths, uniform_within
+from onnxfold.budget.allocate_globally import allocate_globally
+from onnxfold.budget.devices import device_budgets, load_device
+from onnxfold.budget.requests import Budgets, parse_bytes, parse_count, tightest
+from onnxfold.budget.weights import WeightCost
+from onnxfold.channels import FoldGroup
+from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.config import LIMITS, FoldConfig
+from onnxfold.graph.view import GraphView
+from onnxfold.scope_fold import ScopeFold
+
+_PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
+_BYTES_PER_WEIGHT = 4
+
+
+def requested_limits(config: FoldConfig) -> dict[str, int]:
+    """Return the limits that the user and the device set, by name; of two the lower one.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a device cannot be read.
+    """
+    asked = {n: getattr(config, f"max_{n}") for n in LIMITS}
+    limits = {name: _PARSERS[name](value) for name, value in asked.items() if value is not None}
+    if config.device is None:
+        return limits
+    return tightest(limits, device_budgets(load_device(config.device)))
+
+
+def choose_widths(folds: Sequence[ScopeFold], config: FoldConfig, before: int) -> list[int]:
+    """Return one width per group, groups of all graphs in order.
+
+    Parameters
+    ----------
+    folds : sequence of ScopeFold
+        The graphs.
+    config : FoldConfig
+        The request.
+    before : int
+        Weights of the input model.
+
+    Raises
+    ------
+    BudgetError
+        If what is asked for cannot be reached; with the closest values that can be.
+    """
+    groups = [group for fold in folds for group in fold.groups]
+    fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
+    if config.channel_ratio is not None:
+        return uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
+    graphs = [(fold.scope.view, fold.groups) for fold in folds]
+    limits = requested_limits(config)
+    for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
+        if name in limits and any(fold.method.repair == "least-squares" for fold in folds):
+            limits[name] = max(limits[name] - size * sum(_biases_to_add(fold.scope.view) for fold in folds), 1)
+    if config.sparsity is not None:
+        cost = WeightCost(graphs)
+        check_reachable(groups, cost, before, config.sparsity, fixed, config.round_to)
+        if config.allocation == "uniform" and not limits:
+            return solve_uniform(groups, cost, before, config.sparsity, fixed, config.round_to)
+        limits = tightest(limits, {"params": _closest_count(before, config.sparsity, groups, cost, fixed, config)})
+    budgets = Budgets.of(graphs, limits)
+    if config.allocation == "uniform":
+        return uniform_within(groups, budgets, fixed, config.round_to)
+    errors = [candidates.errors for fold in folds for candidates in fold.curves]
+    return allocate_globally(groups, errors, budgets, fixed, config.round_to)
+
+
+def _closest_count(
+    before: int,
+    sparsity: float,
+    groups: Sequence[FoldGroup],
+    cost: WeightCost,
+    fixed: dict[int, int],
+    config: FoldConfig,
+) -> int:
+    """Return the number of weights to leave: what is asked for, or what the narrowest widths leave within tolerance."""
+    return max(int(before * (1.0 - sparsity)), cost(uniform_widths(groups, 1.0, fixed, config.round_to)))
+
+
+def _biases_to_add(view: GraphView) -> int:
+    """Return how many biases a repair may add: it gives one to layers that have none and no BatchNormalization."""
+    total = 0
+    for node in view.nodes:
+        if node.op_type not in LINEAR_OPS or node.op_type == "MatMul" or (len(node.input) > 2 and node.input[2]):
+            continue
+        shape = view.shape(node.output[0])
+        readers = view.consumers(node.output[0])
+        if shape is not None and len(shape) > 1 and not any(r.op_type == "BatchNormalization" for r in readers):
+            total += shape[1] or 0
+    return total

@@ -1,0 +1,96 @@
+"""What could become of a group: its partition for every width, and what each width costs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.statistics.observe import ConsumerMoments
+
+Matrix = npt.NDArray[np.float64]
+
+#: An error curve is computed at about so many widths, closer together where few channels are left.
+_GRID = 12
+
+
+class Candidates(ABC):
+    """The partitions of one group, one per width."""
+
+    @abstractmethod
+    def partition(self, k: int) -> ChannelPartition:
+        """Return the partition into k clusters, a multiple of the group's blocks."""
+
+    @property
+    @abstractmethod
+    def errors(self) -> Matrix:
+        """The relative error of what reads the group when k channels are left, shape (n + 1,); infinite below one."""
+
+
+class Computed(Candidates):
+    """Partitions that are computed one width at a time; errors are measured on a grid and interpolated.
+
+    Parameters
+    ----------
+    group : FoldGroup
+        The group.
+    partition : callable
+        Takes k, returns a partition.
+    moments : sequence of ConsumerMoments
+        What the consumers see; without any, `scatter` tells the error.
+    scatter : callable
+        Takes a partition, returns how much of the weights' variance it loses.
+    """
+
+    def __init__(
+        self,
+        group: FoldGroup,
+        partition: Callable[[int], ChannelPartition],
+        moments: Sequence[ConsumerMoments],
+        scatter: Callable[[ChannelPartition], float],
+    ) -> None:
+        self._group = group
+        self._partition = partition
+        self._moments = moments
+        self._scatter = scatter
+        self._known: dict[int, ChannelPartition] = {}
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Compute a partition, once."""
+        if k not in self._known:
+            self._known[k] = self._partition(k)
+        return self._known[k]
+
+    @cached_property
+    def errors(self) -> Matrix:
+        """Monotone, linear between the widths of a grid."""
+        n, step = self._group.size, self._group.block_count
+        grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {n})
+        found = []
+        for k in grid:
+            partition = self.partition(k)
+            found.append(reconstruction_error(partition, self._moments) if self._moments else self._scatter(partition))
+        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
+        errors[:step] = np.inf
+        return errors
+
+
+def reconstruction_error(partition: ChannelPartition, moments: Sequence[ConsumerMoments]) -> float:
+    """Return the part of the consumers' output energy that the best linear estimate of x from P x misses, summed.
+
+    trace(G (C - C P^T (P C P^T)^-1 P C)) / trace(G C) for every consumer.
+    """
+    total = 0.0
+    for seen in moments:
+        energy = float((seen.gram * seen.covariance).sum())
+        if not np.isfinite(energy) or energy <= 0.0:
+            continue
+        cross = partition.encode @ seen.covariance
+        inner = cross @ partition.encode.T
+        inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
+        explained = cross.T @ np.linalg.solve(inner, cross)
+        total += max(float((seen.gram * (seen.covariance - explained)).sum()) / energy, 0.0)
+    return total

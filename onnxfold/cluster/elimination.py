@@ -1,0 +1,213 @@
+r"""Backward elimination of channels in the metric of what reads them.
+
+Let a group's channels x have covariance C, let a consumer's columns have the Gram matrix G, and let every consumer be
+refitted by least squares after the fold. Giving up the direction u, that is, keeping R x with R u = 0, then costs
+
+    (u^T G u) / (u^T C^-1 u)                                                            (1)
+
+of the consumer's output energy, summed over the consumers, each relative to its own output energy
+trace(G C). u = e_a drops channel a: (1) is the saliency of the optimal brain surgeon. u = (1 - w) e_a - w e_b replaces
+a and b by the mean w a + (1 - w) b, where w is the share of a in the channels the two stand for. In every step the
+cheapest of all drops and merges is taken, and C and G are carried over to what is left. This gives the partition for
+every k, and with it the error curve of the group, in one go.
+
+A merge averages what goes *into* the nonlinearity, so (1), which averages what comes out, is too optimistic for
+it; merges are charged `MERGE_CHARGE` times as much.
+
+References
+----------
+Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain Surgeon", 1993; model folding: arXiv
+2502.10216.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.statistics.observe import ConsumerMoments
+
+Matrix = npt.NDArray[np.float64]
+
+#: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
+MERGE_CHARGE = 1.5
+#: Added to the diagonal of C, relative to its mean.
+_RIDGE = 1e-3
+#: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
+_ONE_BY_ONE = 256
+_PORTIONS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination(Candidates):
+    """Every step from n channels downwards.
+
+    Parameters
+    ----------
+    steps : tuple of (int, int)
+        Pairs (gone, into): the unit that goes, and the one that it is merged into, -1 where it is dropped.
+    costs : ndarray of shape (n + 1,)
+        Accumulated relative error of the consumers' outputs when k channels are left, by k.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    costs: Matrix
+
+    @property
+    def errors(self) -> Matrix:
+        """The accumulated costs."""
+        return self.costs
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Return the partition into k clusters."""
+        n = len(self.costs) - 1
+        labels = np.arange(n)
+        for gone, into in self.steps[: n - k]:
+            labels[labels == gone] = into
+        return partial_partition(labels)
+
+
+def eliminate(
+    moments: Sequence[ConsumerMoments], classes: Labels, blocks: Labels | None = None, *, narrowest: int = 1
+) -> Elimination:
+    """Eliminate a group's channels until `narrowest` are left.
+
+    Parameters
+    ----------
+    moments : sequence of ConsumerMoments
+        One per consumer, at least one.
+    classes : ndarray of shape (n,)
+        Classes of exact duplicates: merged before anything else.
+    blocks : ndarray of shape (n,), optional
+        Units in different blocks are not merged, and blocks lose one unit each in turn.
+    narrowest : int
+        Where to stop; a multiple of the number of blocks.
+
+    Returns
+    -------
+    Elimination
+        Steps and error curve.
+    """
+    n = len(classes)
+    blocks = np.zeros(n, np.int64) if blocks is None else blocks
+    state = _State(moments, n)
+    steps: list[tuple[int, int]] = []
+    costs: list[float] = []
+    equal = {int(b): _equal_pairs(classes, np.flatnonzero(blocks == b)) for b in np.unique(blocks)}
+    while n - len(steps) > narrowest:
+        for block, pairs in equal.items():
+            inside = blocks[state.units] == block
+            surplus = int(inside.sum()) - narrowest // len(equal)
+            at_once = 1 if n <= _ONE_BY_ONE or len(equal) > 1 else min(surplus, max(1, len(state.units) // _PORTIONS))
+            chosen = [pairs.pop()] if pairs else state.cheapest(inside, at_once)
+            costs += [state.give_up(chosen) / len(chosen)] * len(chosen)
+            steps += chosen
+    errors = np.full(n + 1, np.inf)
+    errors[n] = 0.0
+    errors[n - 1 - np.arange(len(costs))] = np.cumsum(costs)
+    return Elimination(tuple(steps), errors)
+
+
+def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
+    """Return the pairs (unit, first unit of its class) of exact duplicates within a block."""
+    first: dict[int, int] = {}
+    pairs = []
+    for unit in units.tolist():
+        into = first.setdefault(int(classes[unit]), unit)
+        if into != unit:
+            pairs.append((unit, into))
+    return pairs[::-1]
+
+
+class _State:
+    """C^-1 and G of every consumer, over the units that are left."""
+
+    def __init__(self, moments: Sequence[ConsumerMoments], n: int) -> None:
+        self.units = np.arange(n)
+        self.share = np.ones(n)
+        self.precisions: list[Matrix] = []
+        self.grams: list[Matrix] = []
+        for seen in moments:
+            energy = float((seen.gram * seen.covariance).sum())
+            ridge = _RIDGE * np.trace(seen.covariance) / n
+            if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
+                self.precisions.append(np.linalg.inv(seen.covariance + ridge * np.eye(n)))
+                self.grams.append(seen.gram / energy)
+
+    def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
+        """Return up to `count` eliminations (gone, into) that share no unit, the cheapest first."""
+        places = np.flatnonzero(inside)
+        costs = MERGE_CHARGE * self._merge_costs(places)
+        costs[np.diag_indices_from(costs)] = self._drop_costs(places)
+        best = costs.argmin(axis=1)
+        chosen: list[tuple[int, int]] = []
+        taken: set[int] = set()
+        for a in np.argsort(costs[np.arange(len(best)), best], kind="stable").tolist():
+            b = int(best[a])
+            if a in taken or b in taken:
+                continue
+            gone, into = max(a, b), min(a, b)
+            chosen.append((int(self.units[places[gone]]), -1 if a == b else int(self.units[places[into]])))
+            taken |= {a, b}
+            if len(chosen) == count:
+                break
+        return chosen
+
+    def _drop_costs(self, places: Labels) -> Matrix:
+        total = np.zeros(len(places))
+        for gram, precision in zip(self.grams, self.precisions, strict=True):
+            total += np.diag(gram)[places] / np.diag(precision)[places]
+        return total
+
+    def _merge_costs(self, places: Labels) -> Matrix:
+        """Return (1) for u = (1 - w) e_a - w e_b, for all pairs."""
+        share = self.share[places]
+        w = share[:, None] / (share[:, None] + share[None, :])
+        a, b, cross = (1.0 - w) ** 2, w**2, -2.0 * w * (1.0 - w)
+        total = np.zeros((len(places), len(places)))
+        for matrices in zip(self.grams, self.precisions, strict=True):
+            gram, precision = (m[np.ix_(places, places)] for m in matrices)
+            lost = a * np.diag(gram)[:, None] + b * np.diag(gram)[None, :] + cross * gram
+            certain = a * np.diag(precision)[:, None] + b * np.diag(precision)[None, :] + cross * precision
+            np.fill_diagonal(certain, 1.0)
+            total += lost / np.maximum(certain, np.finfo(np.float64).tiny)
+        return total
+
+    def give_up(self, steps: list[tuple[int, int]]) -> float:
+        """Carry C^-1 and G over to what is left after some eliminations; return what they cost together."""
+        place = {int(unit): i for i, unit in enumerate(self.units)}
+        directions = np.zeros((len(self.units), len(steps)))
+        merged: list[tuple[int, int]] = []
+        charge = np.ones(len(steps))
+        for column, (gone, into) in enumerate(steps):
+            a = place[gone]
+            directions[a, column] = 1.0
+            if into >= 0:
+                b = place[into]
+                w = self.share[a] / (self.share[a] + self.share[b])
+                directions[a, column], directions[b, column] = 1.0 - w, -w
+                self.share[b] += self.share[a]
+                merged.append((a, b))
+                charge[column] = MERGE_CHARGE
+        kept = np.setdiff1d(np.arange(len(self.units)), [place[gone] for gone, _ in steps])
+        cost = 0.0
+        for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
+            # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
+            certain = precision @ directions
+            inner = np.linalg.inv(directions.T @ certain)
+            v = certain @ inner
+            gram_u = gram @ directions
+            lost = directions.T @ gram_u
+            cost += float((charge * np.diag(lost @ inner)).sum())
+            gram = gram - v @ gram_u.T - gram_u @ v.T + v @ lost @ v.T
+            precision = precision - v @ certain.T
+            for matrix in (gram, precision):
+                for a, b in merged:
+                    matrix[b] += matrix[a]
+                    matrix[:, b] += matrix[:, a]
+            self.grams[i], self.precisions[i] = (m[np.ix_(kept, kept)] for m in (gram, precision))
+        self.units, self.share = self.units[kept], self.share[kept]
+        return cost

@@ -1,0 +1,195 @@
+"""The ways to choose which channels become one, by name."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.agglomerative import average_linkage, complete_linkage, single_linkage, ward_linkage
+from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.elimination import eliminate
+from onnxfold.cluster.features import features
+from onnxfold.cluster.gram import Points, rotate
+from onnxfold.cluster.greedy import greedy
+from onnxfold.cluster.ifm import ifm
+from onnxfold.cluster.kmeans import kmeans
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
+from onnxfold.cluster.spectral import spectral
+from onnxfold.cluster.top_norm import top_norm
+from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.view import GraphView
+from onnxfold.statistics.observe import ConsumerMoments
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One group to be partitioned.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph whose weights are compared, columns of duplicates added up.
+    stored : GraphView
+        The graph as it is stored.
+    group : FoldGroup
+        The group.
+    classes : ndarray of shape (n_units,)
+        Classes of exact duplicates.
+    seed : int
+        Seed.
+    with_deviation : bool
+        Compare running variances too; for rows that are not normalised.
+    moments : sequence of ConsumerMoments
+        What the consumers see on some inputs; empty if nothing was run.
+    narrowest : int
+        No width below this one will be asked for.
+    """
+
+    view: GraphView
+    stored: GraphView
+    group: FoldGroup
+    classes: Labels
+    seed: int
+    with_deviation: bool = False
+    moments: Sequence[ConsumerMoments] = field(default=())
+    narrowest: int = 1
+
+    @cached_property
+    def points(self) -> Points:
+        """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
+        merge = mean_partition(self.classes)
+
+        def blocks() -> Iterator[npt.NDArray[np.floating]]:
+            for role, rows in features(self.view, self.group, with_deviation=self.with_deviation):
+                if merge.is_identity:
+                    yield rows
+                else:
+                    matrix = merge.decode.T if role is Role.CONSUMER else merge.encode
+                    yield matrix.astype(rows.dtype) @ rows
+
+        try:
+            return rotate(blocks())
+        except np.linalg.LinAlgError:
+            raise UnsupportedModelError(
+                f"weights of group '{self.group.name}' are NaN, infinite, or too large to compare: check the training"
+            ) from None
+
+    def scatter(self, partition: ChannelPartition) -> float:
+        """Return the part of the points' variance that lies within clusters."""
+        points = self.points[self.classes] if self.group.size != len(self.points) else self.points
+        total = float(((points - points.mean(axis=0)) ** 2).sum())
+        lost = points - partition.decode @ (partition.encode @ points)
+        return float((lost**2).sum()) / total if total > 0.0 else 0.0
+
+
+Clustering = Callable[..., Labels]
+
+
+def _clusters(clustering: Clustering, task: Task, k: int) -> ChannelPartition:
+    """Merge exact duplicates first, then cluster what is left as weighted representatives, block by block."""
+    group, classes = task.group, task.classes
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    per_block = k // group.block_count
+    labels = np.zeros(group.size, np.int64)
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        distinct = np.unique(classes[units])
+        if len(distinct) <= per_block:
+            local = split_duplicates(classes[units], per_block)
+        else:
+            weights = np.bincount(classes[units], minlength=len(task.points))[distinct].astype(np.float64)
+            of_class = clustering(task.points[distinct], weights, per_block, seed=task.seed)
+            local = of_class[np.searchsorted(distinct, classes[units])]
+        labels[units] = local + block * per_block
+    return mean_partition(labels)
+
+
+def split_duplicates(classes: Labels, k: int) -> Labels:
+    """Return k clusters of equal channels: surplus clusters take single duplicates out of their class."""
+    labels = classes.copy()
+    spare = k - len(np.unique(classes))
+    seen: set[int] = set()
+    for i, label in enumerate(classes.tolist()):
+        if label in seen and spare > 0:
+            labels[i] = len(classes) + int(classes.max()) + i
+            spare -= 1
+        seen.add(label)
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
+    return top_norm(task.stored, task.group, k, order=order)
+
+
+def _ifm(task: Task, k: int) -> ChannelPartition:
+    return ifm(task.stored, task.group, k, seed=task.seed, classes=task.classes)
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """A row of the table.
+
+    Parameters
+    ----------
+    name : str
+        Name on the command line.
+    compute : callable, optional
+        Takes a task and k; None for backward elimination, which finds all widths at once.
+    merges : bool
+        Whether channels are averaged; others only select.
+    summary : str
+        One line for the documentation.
+    """
+
+    name: str
+    compute: Callable[[Task, int], ChannelPartition] | None
+    merges: bool
+    summary: str
+
+    @property
+    def needs_moments(self) -> bool:
+        """Whether partitions are chosen by what consumers see on some inputs."""
+        return self.compute is None
+
+    def candidates(self, task: Task) -> Candidates:
+        """Return the partitions of a group. Elimination needs moments; without any, k-means stands in for it."""
+        if self.compute is None and task.moments:
+            return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
+        compute = self.compute or partial(_clusters, kmeans)
+        return Computed(task.group, partial(compute, task), task.moments, task.scatter)
+
+
+PARTITIONERS = {
+    p.name: p
+    for p in (
+        Partitioner("elimination", None, True, "drop or merge what least squares makes up for best (needs inputs)"),
+        Partitioner("kmeans", partial(_clusters, kmeans), True, "k-means on producer rows and consumer columns"),
+        Partitioner("ward", partial(_clusters, ward_linkage), True, "agglomerative, Ward's linkage"),
+        Partitioner("complete", partial(_clusters, complete_linkage), True, "agglomerative, complete linkage"),
+        Partitioner("average", partial(_clusters, average_linkage), True, "agglomerative, average linkage"),
+        Partitioner("single", partial(_clusters, single_linkage), True, "agglomerative, single linkage"),
+        Partitioner("spectral", partial(_clusters, spectral), True, "spectral clustering, self-tuning affinity"),
+        Partitioner("greedy", partial(_clusters, greedy), True, "nearest pairs by direction, one after the other"),
+        Partitioner("ifm", _ifm, True, "iterative feature merging"),
+        Partitioner("top-l1", partial(_top, 1), False, "keep the channels with the largest L1 norm"),
+        Partitioner("top-l2", partial(_top, 2), False, "keep the channels with the largest L2 norm"),
+    )
+}
+
+
+def find_partitioner(name: str) -> Partitioner:
+    """Return a partitioner by name.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such partitioner.
+    """
+    if name not in PARTITIONERS:
+        raise ConfigError(f"cluster '{name}' is unknown: choose one of {', '.join(PARTITIONERS)}")
+    return PARTITIONERS[name]

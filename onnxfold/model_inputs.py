@@ -1,0 +1,149 @@
+"""Which inputs a network is run on, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+from onnxfold.budget.macs import count_macs
+from onnxfold.comparison import load_arrays
+from onnxfold.errors import ConfigError
+from onnxfold.graph.session import InputInfo
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.deep_inversion import InversionSettings, deep_inversion, obstacle
+from onnxfold.statistics.noise import checked_inputs
+from onnxfold.statistics.observe import has_own_statistics
+from onnxfold.statistics.synthetic import synthetic_inputs
+
+#: Images that are inverted, and the multiply-accumulates of all steps' forward passes (about a minute on two cores).
+_INVERTED = 128
+_INVERSION_MACS = 1.8e12
+_FEWEST_STEPS = 30
+_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInputs:
+    """Inputs, and where they come from.
+
+    Parameters
+    ----------
+    batches : list of dict
+        Batches of inputs.
+    kind : {'deep-inversion', 'dead-leaves', 'noise', 'data'}
+        What they are.
+    reason : str
+        Why these, for the report.
+    """
+
+    batches: Batches
+    kind: str
+    reason: str
+
+    @property
+    def has_data_statistics(self) -> bool:
+        """Whether a BatchNormalization sees about the statistics that it saw in training."""
+        return self.kind in ("deep-inversion", "data")
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return sum(len(next(iter(batch.values()))) for batch in self.batches)
+
+    @property
+    def images(self) -> Array | None:
+        """All samples of the first input that is shaped like images; None if there is none."""
+        found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
+        return None if found is None else np.concatenate([batch[found] for batch in self.batches])
+
+    def split(self) -> tuple["ModelInputs", "ModelInputs"]:
+        """Return three quarters of the samples, and the last quarter, to be held out."""
+        count = len(self.batches)
+        if count < 4:
+            raise ConfigError("the model's fixed batch leaves too few batches to hold some out")
+        cut = count - max(count // 4, 1)
+        return replace(self, batches=self.batches[:cut]), replace(self, batches=self.batches[cut:])
+
+
+def model_inputs(
+    view: GraphView,
+    kind: str,
+    calibration: str | Path | Mapping[str, Array] | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> ModelInputs:
+    """Return what a network is run on.
+
+    Parameters
+    ----------
+    view : GraphView
+        The normalised network.
+    kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
+        What is asked for; 'auto' takes deep inversion where the model has BatchNormalizations and can be inverted,
+        dead leaves otherwise, and data where it is given.
+    calibration : path or mapping of str to ndarray, optional
+        Samples by input name, unlabeled.
+    seed : int
+        Seed.
+    progress : callable, optional
+        Told about the steps of an inversion.
+
+    Raises
+    ------
+    ConfigError
+        If data is asked for and not given, or does not fit the model.
+    UnsupportedModelError
+        If deep inversion is asked for and the model cannot be inverted.
+    """
+    if calibration is not None:
+        arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
+        arrays.pop("y", None)
+        return ModelInputs(_batches(view, arrays), "data", "the samples that were given")
+    if kind == "data":
+        raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
+    normalised = any(has_own_statistics(view, node) for node in view.nodes)
+    hindrance = obstacle(view)
+    if kind == "deep-inversion" or (kind == "auto" and normalised and not hindrance):
+        why = "asked for" if kind != "auto" else "the model has BatchNormalizations and torch is installed"
+        return _inverted(view, seed, why, progress)
+    progress("generate inputs", 0, 0)
+    shown = kind if kind == "noise" else "dead-leaves"
+    if kind != "auto":
+        why = "asked for"
+    elif not normalised:
+        why = "the model has no BatchNormalization whose statistics an inversion could match"
+    else:
+        why = f"deep inversion is not possible: {hindrance}"
+    return ModelInputs(synthetic_inputs(view, seed=seed, kind=shown), shown, why)
+
+
+def _inverted(view: GraphView, seed: int, why: str, progress: Progress) -> ModelInputs:
+    start = synthetic_inputs(view, samples=_INVERTED, seed=seed)
+    count = sum(len(next(iter(batch.values()))) for batch in start)
+    settings = InversionSettings()
+    macs = count_macs(view)
+    if macs:
+        affordable = int(_INVERSION_MACS / (macs * count))
+        settings = replace(settings, steps=min(settings.steps, max(affordable, _FEWEST_STEPS)))
+    done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
+    reached = ""
+    if done.final.statistics is not None:
+        reached = f", statistics off by {done.initial.statistics:.3g}, then {done.final.statistics:.3g}"
+    return ModelInputs(done.inputs, "deep-inversion", f"{why}; {count} images, {done.steps} steps{reached}")
+
+
+def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
+    infos = []
+    for name in view.input_names:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
+        infos.append(InputInfo(name, dtype, view.shape(name) or ()))
+    feeds = checked_inputs(infos, arrays)
+    size = next((i.shape[0] for i in infos if i.shape and i.shape[0] is not None), None) or _BATCH
+    count = len(next(iter(feeds.values())))
+    return [{name: values[i : i + size] for name, values in feeds.items()} for i in range(0, count, size)]

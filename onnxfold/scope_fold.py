@@ -1,0 +1,174 @@
+"""Folding one graph: from what its groups could become to the folded graph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from threadpoolctl import threadpool_limits
+
+from onnxfold.channels import FoldGroup
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.partition import ChannelPartition, Labels
+from onnxfold.cluster.partitioners import Task
+from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.graph.view import GraphView
+from onnxfold.model_inputs import ModelInputs
+from onnxfold.passes.base import Pass, Pipeline
+from onnxfold.passes.fold_channels import FoldChannels
+from onnxfold.passes.lump_duplicates import LumpDuplicates
+from onnxfold.passes.methods import Method
+from onnxfold.passes.normalize import CLEAN_UP
+from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
+from onnxfold.passes.recalibrate import Recalibrate
+from onnxfold.passes.repair_approximate import RepairApproximate
+from onnxfold.passes.repair_least_squares import RepairLeastSquares
+from onnxfold.passes.scale_to_output import ScaleToOutput
+from onnxfold.progress import Progress, silent
+from onnxfold.report import GroupRecord, PassRecord
+from onnxfold.scope import Scope
+from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
+
+# The matrices are small and alternate with runs of single nodes in onnxruntime: threads of two libraries would wait for
+# each other more than they compute (8 times slower on a busy machine), and their sums would change from run to run.
+_ONE_THREAD = {"limits": 1, "user_api": "blas"}
+
+
+@dataclass(eq=False)
+class ScopeFold:
+    """One graph on its way.
+
+    Parameters
+    ----------
+    scope : Scope
+        The graph; normalised; :meth:`fold` changes it.
+    method : Method
+        Partition and repair.
+    inputs : ModelInputs, optional
+        What the graph is run on; None where it cannot be run by itself.
+    seed : int
+        Seed.
+    """
+
+    scope: Scope
+    method: Method
+    inputs: ModelInputs | None
+    seed: int
+    progress: Progress = field(default=silent)
+    plan: FoldPlan = field(default_factory=lambda: FoldPlan((), ()))
+
+    def __post_init__(self) -> None:
+        if self.inputs is None:
+            self.method = self.method.without_inputs()
+
+    @property
+    def groups(self) -> list[FoldGroup]:
+        """The graph's groups."""
+        return self.scope.analysis.groups
+
+    @cached_property
+    def duplicates(self) -> list[Labels]:
+        """Classes of exact duplicates per group."""
+        return find_duplicates(self.scope.view, self.groups, seed=self.seed)
+
+    @cached_property
+    def curves(self) -> list[Candidates]:
+        """What every group could become, at any width."""
+        with threadpool_limits(**_ONE_THREAD):
+            return self._curves()
+
+    def _curves(self) -> list[Candidates]:
+        compared = self._with_rows(self.scope.view.copy(), self.groups)
+        stored = self.scope.view
+        self._lump(compared)
+        moments: Sequence[Sequence[ConsumerMoments]] = [()] * len(self.groups)
+        if self.inputs is not None:
+            moments = self._observe(compared, self.groups).moments
+        return [self._candidates(i, compared, stored, moments[i], 1) for i in range(len(self.groups))]
+
+    def fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
+        """Fold the graph.
+
+        Parameters
+        ----------
+        widths : sequence of int
+            Width of every group.
+        from_curves : bool
+            Take the partitions that the error curves were computed from; otherwise no other width is looked at.
+        """
+        shrinking = [g for g, w in zip(self.groups, widths, strict=True) if w < g.size]
+        if not shrinking:
+            return []
+        with threadpool_limits(**_ONE_THREAD):
+            return self._fold(widths, shrinking, from_curves=from_curves)
+
+    def _fold(self, widths: Sequence[int], shrinking: list[FoldGroup], *, from_curves: bool) -> list[PassRecord]:
+        if from_curves:
+            _ = self.curves  # of the graph as it is now
+        stored, view = self.scope.view.copy(), self._with_rows(self.scope.view, shrinking)
+        original = view.copy()
+        self._lump(original)
+        observation = None
+        looks = self.method.partitioner.needs_moments and not from_curves
+        if self.inputs is not None and (looks or self.method.repairs.needs_inputs):
+            observation = self._observe(original, self.groups if looks else [])
+
+        def partition(i: int, width: int) -> ChannelPartition:
+            if from_curves:
+                return self.curves[i].partition(width)
+            moments = observation.moments[i] if observation is not None and looks else ()
+            return self._candidates(i, original, stored, moments, width).partition(width)
+
+        self.plan = plan_folds(self.groups, widths, partition, self.progress)
+        analysis = self.scope.analysis
+        merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects))
+        passes = (merge, *self._repair(original, observation), *CLEAN_UP.passes)
+        return list(Pipeline(passes, self.progress)(view).records)
+
+    def records(self, widths: Sequence[int]) -> list[GroupRecord]:
+        """Return what the report says of every group."""
+        return [
+            GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
+            for g, w, d in zip(self.groups, widths, self.duplicates, strict=True)
+        ]
+
+    def _with_rows(self, view: GraphView, groups: Sequence[FoldGroup]) -> GraphView:
+        """Bring rows into the units that they are merged in."""
+        rows = self.method.repairs.rows
+        if rows == "normalised":
+            NormalizeBatchNorm(tuple(groups))(view)
+        elif rows == "output":
+            ScaleToOutput(tuple(groups))(view)
+        return view
+
+    def _lump(self, view: GraphView) -> None:
+        if self.method.partitioner.merges:
+            LumpDuplicates(tuple(self.groups), tuple(self.duplicates))(view)
+
+    def _observe(self, view: GraphView, groups: Sequence[FoldGroup]) -> Observation:
+        assert self.inputs is not None
+        match = not self.inputs.has_data_statistics
+        return observe(view, groups, self.inputs.batches, match=match, progress=self.progress)
+
+    def _candidates(
+        self, i: int, view: GraphView, stored: GraphView, moments: Sequence[ConsumerMoments], narrowest: int
+    ) -> Candidates:
+        group = self.groups[i]
+        task = Task(
+            view, stored, group, self.duplicates[i], self.seed,
+            with_deviation=self.method.repairs.rows == "stored",
+            moments=moments,
+            narrowest=max(narrowest, group.block_count),
+        )  # fmt: skip
+        return self.method.partitioner.candidates(task)
+
+    def _repair(self, original: GraphView, observation: Observation | None) -> tuple[Pass, ...]:
+        name = self.method.repair
+        if name in ("approximate", "independent"):
+            return (RepairApproximate(original, self.plan, independent=name == "independent"),)
+        if name == "none":
+            return ()
+        assert observation is not None
+        if name == "recalibrate":
+            return (Recalibrate(original, self.plan, observation, self.progress),)
+        return (RepairLeastSquares(original, self.plan, observation, self.seed, self.progress),)

@@ -1,0 +1,158 @@
+r"""One run of a network over inputs: the second moments that its consumers see.
+
+For a consumer with weight W that reads n channels x, a fold that reconstructs x by x^ costs
+
+    E||W (x - x^)||^2 = trace(G E[(x - x^)(x - x^)^T]),    G = W^T W  (summed over taps),
+
+so the covariance C of x and the Gram matrix G say all that a linear estimate of the cost needs.
+
+**Matched BatchNormalization.** Inputs that only look like data have other statistics than the data had. The
+network is then run with the statistics of these inputs in every BatchNormalization: what leaves a
+normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.graph.axes import take_rows
+from onnxfold.graph.view import GraphView, attr_float
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
+
+Matrix = npt.NDArray[np.float64]
+
+#: Enough samples per covariance; more positions than this are thinned out evenly.
+MAX_SAMPLES = 100_000
+#: A channel whose deviation on these inputs is this much smaller than the others' is dead on them.
+DEAD = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ConsumerMoments:
+    """What one consumer of a group sees.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_units, n_units)
+        C, of the activations.
+    gram : ndarray of shape (n_units, n_units)
+        G, of the weight's columns.
+    """
+
+    covariance: Matrix
+    gram: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """A network observed on inputs.
+
+    Parameters
+    ----------
+    reference : GraphView
+        The network; where statistics were matched, with those of the inputs.
+    inputs : list of dict
+        The batches of inputs.
+    moments : tuple of list of ConsumerMoments
+        For every group, one per consumer.
+    """
+
+    reference: GraphView
+    inputs: Batches
+    moments: tuple[list[ConsumerMoments], ...]
+
+
+def observe(
+    view: GraphView, groups: Sequence[FoldGroup], inputs: Batches, *, match: bool, progress: Progress = silent
+) -> Observation:
+    """Run a network once.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    groups : sequence of FoldGroup
+        Its groups.
+    inputs : list of dict
+        Batches of inputs.
+    match : bool
+        Match the statistics of every BatchNormalization to the inputs.
+    progress : callable, optional
+        Called for every node.
+
+    Raises
+    ------
+    VerificationError
+        If onnxruntime cannot run one of the nodes.
+    """
+    reference = view.copy()
+    activations = Activations(reference, inputs)
+    consumers: dict[str, list[tuple[int, Member, Axis]]] = {}
+    for i, group in enumerate(groups):
+        for member in group.with_role(Role.CONSUMER):
+            for use in member.uses:
+                consumers.setdefault(use.node, []).append((i, member, use.channels))
+    found: list[list[ConsumerMoments]] = [[] for _ in groups]
+    covariances: dict[tuple[int, Axis], Matrix] = {}
+    nodes = reference.nodes
+    for done, node in enumerate(nodes):
+        progress("observe activations", done, len(nodes))
+        for i, member, channels in consumers.get(node.output[0], ()):
+            if channels.tensor not in activations.values:
+                continue
+            if (i, channels) not in covariances:
+                covariances[i, channels] = _covariance(activations, channels, groups[i])
+            found[i].append(ConsumerMoments(covariances[i, channels], _gram(reference, member)))
+        if match and has_own_statistics(reference, node):
+            _match(activations, node)
+        activations.run(node)
+        activations.release(node)
+    return Observation(reference, inputs, tuple(found))
+
+
+def has_own_statistics(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node is a BatchNormalization with constant statistics that no other node shares."""
+    if node.op_type != "BatchNormalization":
+        return False
+    return all(view.is_weight(n) and len(view.consumers(n)) == 1 for n in node.input[3:5])
+
+
+def _match(activations: Activations, node: NodeProto) -> None:
+    """Replace running statistics by those of the inputs; channels that are dead on these inputs keep theirs."""
+    view, moments = activations.view, ChannelMoments(activations.values[node.input[0]], 1)
+    eps = attr_float(node, "epsilon", 1e-5)
+    variance = view.weight(node.input[4]).astype(np.float64)
+    ratio = moments.variance / (np.maximum(variance, 0.0) + eps)
+    alive = ratio > DEAD**2 * np.median(ratio)
+    typical = np.sqrt(np.median(ratio[alive])) if alive.any() else 1.0
+    own = np.where(alive, moments.variance - eps, variance * typical**2)
+    view.set_weight(node.input[3], moments.mean)
+    view.set_weight(node.input[4], np.maximum(own, 0.0))
+
+
+def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> Matrix:
+    batches, positions = activations.values[channels.tensor], group.tensors[channels]
+    stride = stride_for(batches, len(positions), MAX_SAMPLES)
+    total, squares, count = np.zeros(len(positions)), np.zeros((len(positions),) * 2), 0
+    for values in batches:
+        samples = unit_samples(values, channels.axis, positions, stride)
+        total += samples.sum(axis=0, dtype=np.float64)
+        squares += samples.T @ samples
+        count += len(samples)
+    mean = total / count
+    covariance: Matrix = squares / count - np.outer(mean, mean)
+    return covariance
+
+
+def _gram(view: GraphView, member: Member) -> Matrix:
+    axis = member.axis
+    columns = take_rows(view.weight(axis.tensor), axis.axis, axis.blocks, member.positions)
+    flat = columns.reshape(len(columns), -1)
+    return np.asarray(flat @ flat.T, np.float64)

@@ -1,0 +1,91 @@
+"""Images as one PNG file.
+
+Reference: Portable Network Graphics (PNG) Specification, third edition, W3C: signature, then the chunks IHDR, IDAT
+(rows, each after a filter byte of 0, deflated) and IEND, each with its length in front and its checksum behind.
+"""
+
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.errors import ConfigError, ModelSaveError
+from onnxfold.graph.tensors import Array
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_GREY, _COLOUR = 0, 2
+#: Values outside of these percentiles are cut off: a few bright pixels would leave everything else dark.
+_PERCENTILES = (0.5, 99.5)
+
+
+def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None, border: int = 1) -> Path:
+    """Write images side by side, with one scale for all of them.
+
+    Parameters
+    ----------
+    images : ndarray of shape (samples, channels, height, width) or (samples, height, width, channels)
+        Images with 1, 3 or 4 channels; others are shown by the mean of their channels.
+    path : path
+        The file; it is replaced.
+    columns : int, optional
+        Images in a row; a square grid if not given.
+    border : int
+        Pixels between images.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ConfigError
+        If there are no images.
+    ModelSaveError
+        If the file cannot be written.
+    """
+    pixels = _pixels(images)
+    samples, height, width, channels = pixels.shape
+    columns = columns or math.ceil(math.sqrt(samples))
+    rows = -(-samples // columns)
+    grid = np.zeros((rows * (height + border) - border, columns * (width + border) - border, channels), np.uint8)
+    for i, image in enumerate(pixels):
+        top, left = i // columns * (height + border), i % columns * (width + border)
+        grid[top : top + height, left : left + width] = image
+    target = Path(path)
+    try:
+        target.write_bytes(_png(grid))
+    except OSError as error:
+        raise ModelSaveError(f"cannot write the images to '{target}': {error.strerror or error}") from None
+    return target
+
+
+def _pixels(images: Array) -> npt.NDArray[np.uint8]:
+    """Return images with channels last (1 or 3) as bytes."""
+    if images.ndim != 4 or not images.size:
+        raise ConfigError(
+            f"an array of the shape {list(images.shape)} holds no images: give samples, channels and sizes"
+        )
+    values = images.astype(np.float64)
+    if not (values.shape[1] not in (1, 3, 4) and values.shape[3] in (1, 3, 4)):
+        values = values.transpose(0, 2, 3, 1)
+    values = values[..., :3] if values.shape[3] in (1, 3, 4) else values.mean(axis=3, keepdims=True)
+    low, high = np.percentile(values, _PERCENTILES)
+    scaled = (values - low) / max(high - low, 1e-12)
+    pixels: npt.NDArray[np.uint8] = (scaled.clip(0.0, 1.0) * 255).round().astype(np.uint8)
+    return pixels
+
+
+def _png(grid: npt.NDArray[np.uint8]) -> bytes:
+    height, width, channels = grid.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR if channels == 3 else _GREY, 0, 0, 0)
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), grid.reshape(height, -1)], axis=1)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(rows.tobytes(), 9), b"IEND": b""}
+    return _SIGNATURE + b"".join(_chunk(kind, data) for kind, data in parts.items())
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

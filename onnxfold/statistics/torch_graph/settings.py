@@ -1,0 +1,96 @@
+"""What deep inversion is asked for, and what it tells."""
+
+from dataclasses import dataclass
+
+from onnxfold.graph.tensors import Array
+
+
+@dataclass(frozen=True)
+class InversionSettings:
+    """What is minimised, and how far.
+
+    Parameters
+    ----------
+    steps : int
+        Steps per batch where the model has BatchNormalizations.
+    steps_without_statistics : int
+        Steps per batch where it has none: class scores alone lead away from data when followed for long.
+    learning_rate : float
+        Of Adam, in units of the inputs.
+    class_weight, class_weight_without_statistics : float
+        Weight of the cross-entropy.
+    variation_weight, variation_weight_without_statistics : float
+        Weight of the total variation along spatial axes.
+    square_weight : float
+        Weight of the mean square.
+    shift : int
+        Every step sees the batch rolled by up to so many positions along every spatial axis.
+    batch : int
+        Samples per batch, if memory allows; the statistics of fewer samples are noisier.
+    memory_bytes : int
+        Memory for the activations of one batch.
+    settling : float
+        Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
+        overshoot and the last one may be such.
+    window, tolerance : int, float
+        Settle at once when the median loss over `window` steps lies less than this fraction below that of the `window`
+        before.
+    """
+
+    steps: int = 100
+    steps_without_statistics: int = 40
+    learning_rate: float = 0.05
+    class_weight: float = 0.1
+    class_weight_without_statistics: float = 1.0
+    variation_weight: float = 0.01
+    variation_weight_without_statistics: float = 0.1
+    square_weight: float = 0.001
+    shift: int = 2
+    batch: int = 128
+    memory_bytes: int = 1 << 30
+    settling: float = 0.25
+    window: int = 15
+    tolerance: float = 0.01
+
+
+@dataclass(frozen=True)
+class LossTerms:
+    """Parts of the objective, unweighted and averaged over batches; None where the model has no such part.
+
+    Parameters
+    ----------
+    statistics : float or None
+        Mean squared relative error of means and deviations, summed over the normalisations.
+    class_scores : float or None
+        Cross-entropy of the intended classes, in nats.
+    variation, square : float
+        Total variation and mean square of the inputs.
+    """
+
+    statistics: float | None
+    class_scores: float | None
+    variation: float
+    square: float
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """Inputs, and how far the optimisation came.
+
+    Parameters
+    ----------
+    inputs : list of dict of str to ndarray
+        Batches of the sizes and types that were given.
+    initial, final : LossTerms
+        Of the inputs that were given, and of these.
+    steps : int
+        Steps in all, over `batches` batches.
+    batches : int
+        Batches that were optimised one after the other.
+    """
+
+    inputs: list[dict[str, Array]]
+    initial: LossTerms
+    final: LossTerms
+    steps: int
+    batches: int

@@ -1,0 +1,52 @@
+"""What a network offers to go by: normalisations that remember statistics, class scores, inputs to optimise."""
+
+from onnx import NodeProto
+
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView
+
+_IMAGE_CHANNELS = (1, 3, 4)
+
+
+def optimised_inputs(view: GraphView) -> list[str]:
+    """Return the float inputs that have a batch axis and another one."""
+    return [n for n in view.input_names if is_float(view.elem_type(n)) and len(view.shape(n) or ()) >= 2]
+
+
+def normalizations(view: GraphView) -> list[NodeProto]:
+    """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
+    reached = set(optimised_inputs(view))
+    found = []
+    for node in view.nodes:
+        if reached.isdisjoint(node.input):
+            continue
+        reached.update(o for o in node.output if o)
+        if node.op_type == "BatchNormalization" and all(view.is_weight(i) for i in node.input[1:5]):
+            found.append(node)
+    return found
+
+
+def class_scores(view: GraphView) -> str:
+    """Return the tensor with class scores before a softmax, '' if no output looks like them.
+
+    They have the shape (samples, classes), or (samples, classes, 1, ...). Sigmoids are no scores of classes that
+    exclude each other.
+    """
+    for name in view.output_names:
+        shape = view.shape(name)
+        if not shape or len(shape) < 2 or shape[1] is None or shape[1] < 2 or any(d != 1 for d in shape[2:]):
+            continue
+        producer = view.producer(name)
+        if producer is None or not is_float(view.elem_type(name)) or producer.op_type in ("Sigmoid", "HardSigmoid"):
+            continue
+        return producer.input[0] if producer.op_type == "Softmax" else name
+    return ""
+
+
+def spatial_axes(shape: tuple[int, ...]) -> list[int]:
+    """Return the axes along which neighbours are alike: of signals, images and volumes, channels first or last."""
+    if len(shape) < 3:
+        return []
+    if len(shape) == 4 and shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
+        return [1, 2]
+    return list(range(2, len(shape)))

@@ -1,0 +1,148 @@
+"""Least-squares compensation of the consumers of folded channels."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.axis_map import AxisMap
+from onnxfold.passes.fold_channels import merge_weight
+from onnxfold.passes.least_squares import CrossMoments, ridge_regression
+from onnxfold.passes.patches import Window, read_patches
+from onnxfold.passes.side_by_side import SideBySide
+from onnxfold.statistics.channel_moments import stride_for, unit_samples
+
+Matrix = npt.NDArray[np.float64]
+Samples = npt.NDArray[np.float32]
+
+#: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
+RIDGE = 1e-2
+#: Enough samples for a map between channels; more positions than this are thinned out evenly.
+MAX_SAMPLES = 200_000
+#: Patches: so many per column of the weight, at least `_LEAST_PATCHES`, and not more numbers than fit into memory.
+_PATCHES_PER_COLUMN, _LEAST_PATCHES, _PATCH_NUMBERS = 16, 20_000, 48 << 20
+#: Wider weights are compensated per channel only.
+_WIDEST = 8192
+
+
+class Compensation:
+    """Rewrites the weights of consumers while both networks run.
+
+    Parameters
+    ----------
+    walk : SideBySide
+        The activations so far.
+    seed : int
+        Seed of the positions that are looked at.
+    """
+
+    def __init__(self, walk: SideBySide, seed: int) -> None:
+        self._walk = walk
+        self._seed = seed
+        self._solutions: dict[tuple[str, int, int], Matrix] = {}
+        self._consumers: dict[str, list[Use]] = {}
+        for group in walk.plan.groups:
+            for member in group.with_role(Role.CONSUMER):
+                for use in member.uses:
+                    self._consumers.setdefault(use.node, []).append(use)
+
+    @property
+    def _original(self) -> GraphView:
+        return self._walk.reference.view
+
+    @property
+    def _view(self) -> GraphView:
+        return self._walk.folded.view
+
+    # -- maps between channels -----------------------------------------------------------------
+
+    def refit_channels(self, node: NodeProto) -> None:
+        """Before a node runs, write W B in place of W U; one B per input tensor."""
+        for use in dict.fromkeys(self._consumers.get(node.output[0], ())):
+            self._refit(node, use)
+
+    def _refit(self, node: NodeProto, use: Use) -> None:
+        channels, weight = use.channels, use.axis
+        shared = len(self._original.consumers(weight.tensor)) > 1
+        if channels.tensor not in self._walk.reference.values or channels.tensor not in node.input or shared:
+            return
+        mapped = self._walk.map(channels.tensor, channels.axis)
+        if mapped is None:
+            return
+        key = (channels.tensor, channels.axis, weight.blocks)
+        if key not in self._solutions:
+            self._solutions[key] = self._solve(channels, mapped, weight.blocks)
+        fold = (mapped.positions, mapped.representatives, self._solutions[key].T)
+        values = self._original.weight(weight.tensor)
+        merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
+        self._view.set_weight(weight.tensor, merged)
+
+    def _solve(self, channels: Axis, mapped: AxisMap, blocks: int) -> Matrix:
+        """Return B for an activation; block diagonal in front of a grouped convolution."""
+        x, y = self._walk.reference.values[channels.tensor], self._walk.folded.values[channels.tensor]
+        width = x[0].shape[channels.axis]
+        block = mapped.positions[:, 0] // (width // blocks)
+        folded_block = block[mapped.representatives]
+        stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
+        solution = np.zeros_like(mapped.decode)
+        for b in range(blocks):
+            rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
+            moments = CrossMoments(len(rows), len(columns))
+            for one, two in zip(x, y, strict=True):
+                moments.add(
+                    unit_samples(one, channels.axis, mapped.positions[rows], stride),
+                    unit_samples(two, channels.axis, mapped.folded_positions[columns], stride),
+                )
+            solution[np.ix_(rows, columns)] = moments.solve(mapped.decode[np.ix_(rows, columns)], RIDGE)
+        return solution
+
+    # -- taps of convolutions ------------------------------------------------------------------
+
+    def refit_taps(self, before: NodeProto, after: NodeProto) -> bool:
+        """After a node has run in both networks, add to every tap what explains the rest; whether anything changed."""
+        if before.op_type != "Conv" or not self._is_alone(before):
+            return False
+        weight = self._view.weight(after.input[1])
+        window = Window.of(after, weight.shape)
+        inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
+        if window is None or inputs is None or outputs is None or outputs.positions.shape[1] != 1:
+            return False
+        folded = len(inputs.positions) != len(inputs.folded_positions)
+        if not folded or window.taps == 1 or weight[0].size > _WIDEST:
+            return False
+        patches, residual = self._samples(before, window, outputs, weight[0].size * window.groups)
+        split = np.split(patches, window.groups, axis=1), np.split(residual, window.groups, axis=1)
+        change = [
+            ridge_regression(np.ascontiguousarray(p), np.ascontiguousarray(r), RIDGE)
+            for p, r in zip(*split, strict=True)
+        ]
+        self._view.set_weight(after.input[1], weight + np.concatenate(change).reshape(weight.shape))
+        return True
+
+    def _is_alone(self, node: NodeProto) -> bool:
+        weight = node.input[1]
+        return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1
+
+    def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:
+        """Return patches and residuals at positions drawn at random."""
+        x = self._walk.folded.values[node.input[0]]
+        goal, now = (self._walk.reference.values[node.output[0]], self._walk.folded.values[node.output[0]])
+        spatial = now[0].shape[2:]
+        positions = int(np.prod(spatial)) * sum(len(part) for part in now)
+        wanted = min(max(_PATCHES_PER_COLUMN * width, _LEAST_PATCHES), max(_PATCH_NUMBERS // width, 1), positions)
+        order, place = outputs.positions[:, 0], np.argsort(outputs.folded_positions[:, 0])
+        encode = outputs.encode[place].astype(np.float32)
+        random = np.random.default_rng(self._seed)
+        patches, residuals = [], []
+        for batch in range(len(x)):
+            count = int(np.prod(spatial)) * len(x[batch])
+            share = -(-wanted * count // positions)
+            chosen = np.sort(random.choice(count, share, replace=False)) if share < count else np.arange(count)
+            sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
+            at: Any = (sample, slice(None), *places)
+            patches.append(read_patches(x[batch], window, places, sample))
+            residuals.append(goal[batch][at][:, order] @ encode.T - now[batch][at])
+        return np.concatenate(patches), np.concatenate(residuals).astype(np.float32, copy=False)

@@ -1,0 +1,64 @@
+"""The check must be able to fail, and leave nothing behind when it does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxfold.errors import ExportError
+from onnxfold.export import api, export_model, interpreter, parity
+from onnxfold.graph.tensors import Array
+from tests.export.test_tflite import chain
+
+pytest.importorskip("ai_edge_litert")
+
+
+def test_one_wrong_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = parity.run_reference
+
+    def wrong(*args: object) -> list[dict[str, Array]]:
+        outputs = real(*args)  # type: ignore[arg-type]
+        outputs[-1]["y"].reshape(-1)[-1] += 10 * parity.TOLERANCE * np.abs(outputs[-1]["y"]).max()
+        return outputs
+
+    monkeypatch.setattr(api, "run_reference", wrong)
+    with pytest.raises(ExportError, match="differ from the ONNX model's"):
+        export_model(chain("conv", "relu"), tmp_path / "net.tflite")
+    assert list(tmp_path.iterdir()) == []
+    export_model(chain("conv", "relu"), tmp_path / "net.tflite", verify=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["net.tflite"]
+
+
+def test_a_failed_export_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net.tflite").write_bytes(b"old")
+    monkeypatch.setattr(api, "TOLERANCES", {"float32": -1.0})
+    with pytest.raises(ExportError):
+        export_model(chain("conv"), tmp_path / "net.tflite")
+    assert (tmp_path / "net.tflite").read_bytes() == b"old"
+
+
+def test_without_an_interpreter_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "PACKAGES", ())
+    with pytest.raises(ExportError, match="--no-verify"):
+        export_model(chain("conv"), tmp_path / "net.tflite")
+    assert list(tmp_path.iterdir()) == []
+    assert export_model(chain("conv"), tmp_path / "net.tflite", verify=False).parity == {}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_differs(value: float) -> None:
+    good, bad = np.ones(3), np.array([1.0, value, 1.0])
+    for a, b in ((good, bad), (bad, good), (np.array([1.0, -np.inf, 1.0]), bad)):
+        with pytest.raises(ExportError, match="not finite at the same places"):
+            parity.difference("y", a, b)
+    assert parity.difference("y", bad, bad) == 0.0
+
+
+def test_judgement_of_nan() -> None:
+    with pytest.raises(ExportError):
+        api._judge(parity.Parity("none", 1, float("nan"), float("nan")), "float32")
+
+
+def test_samples_are_as_many_as_promised() -> None:
+    batches = parity.reference_inputs(api.open_model(chain("conv")))
+    assert sum(len(b["x"]) for b in batches) == parity.SAMPLES
