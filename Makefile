@@ -49,7 +49,7 @@ imports: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.fold_time
-	$(BIN)/python -m benchmarks.fold_accuracy --data $(DATA) --models $(MODELS)
+	$(BIN)/python -m benchmarks.accuracy --data $(DATA) --models $(MODELS) --out benchmarks/out --page benchmarks/accuracy.md --resume
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m docs.generate

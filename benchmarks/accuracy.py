@@ -70,6 +70,7 @@ def main() -> int:
     for section in sections:
         if section in args.only:
             run(section, bench, networks, args.out, quick=args.quick)
+            store.add("sections", section, {})
     page = args.page or args.out / "accuracy.md"
     drawn = figures.draw(store, networks, args.out / "figures")
     page.write_text(accuracy_page.render(store, networks, page.parent, drawn), encoding="utf-8")

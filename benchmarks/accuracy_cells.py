@@ -177,9 +177,9 @@ def regularised(networks: list[Network]) -> list[Cell]:
 
 def last_stages(networks: list[Network]) -> list[Cell]:
     """Return folds of the last two stages only, by the fraction of their channels, as IFM is compared."""
-    variants = [{"method": m} for m in ("fold-ls", "fold-ar", "fold-dir", "fold-naive", "ifm", "prune-l1")] + [
-        {"method": "ifm", "cluster": "ifm", "repair": "least-squares"}
-    ]
+    methods = ("fold-ls", "fold-ar", "fold-dir", "fold-naive", "ifm", "prune-l1")
+    variants: list[dict[str, Any]] = [{"method": m} for m in methods]
+    variants.append({"method": "ifm", "cluster": "ifm", "repair": "least-squares"})
     return [
         Cell(network=n.name, sparsity=r, channels=True, last_stages=2, **v)
         for n in with_batch_norm(networks)

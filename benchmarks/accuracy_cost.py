@@ -7,7 +7,6 @@ Prints one JSON object. Extra memory is the peak of the process above what it he
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -59,7 +58,16 @@ def main() -> None:
 
 def measure(path: Path, inputs: str, allocation: str) -> dict[str, Any]:
     """Run :func:`main` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.accuracy_cost", str(path), "--inputs", inputs, "--allocation", allocation]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.accuracy_cost",
+        str(path),
+        "--inputs",
+        inputs,
+        "--allocation",
+        allocation,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -94,8 +102,9 @@ def _untrained() -> bytes:
 
 
 def _peak() -> int:
-    """Return the largest resident size so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the largest resident size so far, in bytes; getrusage would count the parent's before the exec too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:", 1)[1].split(maxsplit=1)[0]) * 1024
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from onnxfold.graph.load import load
 from onnxfold.model_inputs import model_inputs
 from onnxfold.passes.methods import find_method
 from onnxfold.scope import open_scopes
+from onnxfold.statistics.observe import has_own_statistics
 
 #: Training images for the methods that use data.
 CALIBRATION_IMAGES = 256
@@ -166,10 +167,12 @@ class Measurement:
 
     def _inverted(self, network: Network, kind: str, seed: int) -> tuple[Images | None, float]:
         """Return inverted images and the seconds they took; None where other inputs are taken."""
+        view = open_scopes(load(network.path))[0].view
+        if any(has_own_statistics(view, node) for node in view.nodes):
+            kind = "auto"  # takes deep inversion then: the same images
         file = self.cache / f"{network.name}_{kind}_{seed}_{input_fingerprint()}.npz"
         if not file.exists():
             start = time.perf_counter()
-            view = open_scopes(load(network.path))[0].view
             inputs = model_inputs(view, kind, seed=seed)
             images = inputs.images if inputs.kind == "deep-inversion" else None
             # Networks that read vectors are inverted too.

@@ -52,8 +52,7 @@ class Network:
 def find_networks(folders: Iterable[Path]) -> list[Network]:
     """Return the bundled networks and those of the folders whose names are understood, in order of name."""
     found = [
-        Network(name, BUNDLED / f"{name}.onnx", "lenet5", width, "", "fashion", "fused")
-        for name, width in _LENETS.items()
+        Network(name, BUNDLED / f"{name}.onnx", "lenet5", width, "", "fashion", "bn") for name, width in _LENETS.items()
     ]
     for path in sorted(p for folder in folders for p in folder.glob("*.onnx")):
         network = parse_name(path)

@@ -25,21 +25,10 @@ _TITLES = {
     "regularised": "Networks trained with a penalty on the weights",
     "last-stages": "Only the last two stages folded (columns: fraction of their channels)",
 }
-_FIGURES = {
-    "curves": ("curves_",),
-    "methods": ("methods",),
-    "clusterings": ("clusterings",),
-    "wider": ("wider",),
-    "regularised": ("regularised",),
-    "last-stages": ("last_stages",),
-    "variance": ("variance",),
-    "latency": ("latency",),
-    "cost": ("cost",),
-}
 
 
 def render(store: Store, networks: list[Network], folder: Path, figures: Iterable[Path]) -> str:
-    """Return the page; links to figures are relative to the page's folder."""
+    """Return the page of the sections that were measured; links to figures are relative to the page's folder."""
     drawn = list(figures)
     lines = ["# Accuracy of folded networks", "", *_head(store), ""]
     parts: list[tuple[str, str, list[str]]] = [("bars", "Targets", _bars(store))]
@@ -48,11 +37,11 @@ def render(store: Store, networks: list[Network], folder: Path, figures: Iterabl
     parts += [("latency", "Latency by the choice of widths", _latency(store))]
     parts += [("cost", "Where the time of a fold goes", _cost(store))]
     for name, title, body in parts:
-        if not body:
+        if not body or store.get("sections", name) is None:
             continue
         lines += [f"## {title}", "", *body, ""]
-        for start in _FIGURES.get(name, ()):
-            lines += [f"![{f.stem}]({os.path.relpath(f, folder)})" for f in drawn if f.stem.startswith(start)]
+        own = (f for f in drawn if f.stem.startswith(name.replace("-", "_")))
+        lines += [f"![{f.stem}]({os.path.relpath(f, folder)})" for f in own]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -101,13 +90,18 @@ def _bars(store: Store) -> list[str]:
             )
     if not body:
         return []
+    asked = sum(len(bar.targets) for bar in cells.BARS)
+    unmeasured = f" {asked - total} of all {asked} were not measured." if total < asked else ""
     columns = "network | allocation | removed | target | reached | | dense | inputs | s: generate + fold = sum"
-    lines = [f"{met} of {total} targets are met.", "", f"| {columns} |", "|---" * 9 + "|", *body, ""]
+    lines = [f"{met} of {total} targets are met.{unmeasured}", "", f"| {columns} |", "|---" * 9 + "|", *body, ""]
     folds = [store.get("cells", bar.cell(s).key) for bar in cells.BARS for s in bar.targets]
     seconds = [float(r["total_s"]) for r in folds if r is not None and r["total_s"] is not None]
     if seconds:
         over = sum(s > SECONDS_ALLOWED for s in seconds)
-        lines += [f"The slowest of these folds takes {max(seconds):.0f} s; {over} take more than {SECONDS_ALLOWED} s.", ""]
+        lines += [
+            f"The slowest of these folds takes {max(seconds):.0f} s; {over} take more than {SECONDS_ALLOWED} s.",
+            "",
+        ]
     return lines + _seeds(store)
 
 

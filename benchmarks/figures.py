@@ -20,7 +20,8 @@ _MARKERS = "osv^D<>Xp*h"
 def draw(store: Store, networks: list[Network], folder: Path) -> list[Path]:
     """Write every figure that there are rows for; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = {name: _rows(store, section(networks)) for name, section in cells.SECTIONS.items()}
+    measured = {row["key"] for row in store.rows("sections")}
+    rows = {n: _rows(store, section(networks)) if n in measured else [] for n, section in cells.SECTIONS.items()}
     drawn = []
     for network in dict.fromkeys(r["network"] for r in rows["curves"]):
         own = [r for r in rows["curves"] if r["network"] == network]
@@ -64,11 +65,11 @@ def _curves(rows: list[Row], title: str, file: Path, axis: str = "weights remove
 
 
 def _bars(rows: list[Row], file: Path) -> Path:
-    """Draw one bar per partition and repair, one panel per network and sparsity."""
-    panels = list(dict.fromkeys((r["network"], r["sparsity"]) for r in rows))
+    """Draw one bar per partition and repair, one panel per network (twins in one) and sparsity."""
+    panels = list(dict.fromkeys((_twins(r), r["sparsity"]) for r in rows))
     figure, grid = plt.subplots(len(panels), 1, figsize=(9.0, 3.0 * len(panels)), squeeze=False)
     for axes, (network, sparsity) in zip(grid[:, 0], panels, strict=True):
-        own = [r for r in rows if (r["network"], r["sparsity"]) == (network, sparsity)]
+        own = [r for r in rows if (_twins(r), r["sparsity"]) == (network, sparsity)]
         heights = [100 * r["accuracy"] for r in own]
         axes.bar(range(len(own)), heights)
         axes.set_xticks(range(len(own)), [variant(r) for r in own], rotation=40, ha="right", fontsize=6)
@@ -78,6 +79,11 @@ def _bars(rows: list[Row], file: Path) -> Path:
     figure.savefig(file, dpi=_DPI)
     plt.close(figure)
     return file
+
+
+def _twins(row: Row) -> str:
+    """Return the name that a network shares with its twin without BatchNormalizations."""
+    return str(row["network"]).removesuffix("_bn").removesuffix("_fused")
 
 
 def _drops(rows: list[Row], title: str, file: Path) -> Path:
@@ -138,7 +144,7 @@ def _cost(rows: list[Row], file: Path) -> Path:
         left += seconds
     axes.set_yticks(range(len(rows)), names, fontsize=6)
     axes.set(xlabel="seconds", title="Where the time of a fold goes")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return _save(figure, axes, file)
 
 

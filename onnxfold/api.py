@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onnxfold.channels import FoldGroup
 from onnxfold.choose_widths import choose_widths, requested_limits
 from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
+from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import fold_while_faithful, worst
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
@@ -171,6 +173,8 @@ def _fold_once(
             fold.scope.body.close()
     report = _report(config, method, before, model_size(view), groups, all_refusals(scopes), records)
     report.notes += notes
+    report.diagnostics = joined([f.diagnostics for f in folds])
+    report.model = str(model) if isinstance(model, str | Path) else ""
     if inputs is not None:
         report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason)
     _write_provenance(view, report)
@@ -197,6 +201,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
         lambda s: _fold_once(model, replace(config, sparsity=s, min_fidelity=None), method, tell, seen),
     )
     result.report.requested = config.request
+    result.report.config = config.to_dict()
     result.report.notes.append(
         f"{worst(found):.1%} fidelity on {held_out.samples} held-out inputs at sparsity {sparsity:.3f}"
     )
@@ -212,10 +217,10 @@ def _inputs(
     kind = config.inputs if config.inputs != "auto" else method.inputs
     view = scopes[0].view
     try:
-        inputs = model_inputs(view, kind, config.calibration, seed=config.seed, progress=tell)
+        inputs = model_inputs(view, kind, config.calibration, samples=config.samples, seed=config.seed, progress=tell)
         observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
     except (VerificationError, MemoryError) as error:
-        if config.calibration is not None or kind != "auto":
+        if config.calibration is not None:
             raise
         notes.append(f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}")
         return None
@@ -268,6 +273,7 @@ def _report(
         passes=records,
         config=config.to_dict(),
         version=__version__,
+        versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
         cluster=method.cluster,
         repair=method.repair,
     )

@@ -80,7 +80,7 @@ def _closest_count(
     config: FoldConfig,
 ) -> int:
     """Return the number of weights to leave: what is asked for, or what the narrowest widths leave within tolerance."""
-    return max(int(before * (1.0 - sparsity)), cost(uniform_widths(groups, 1.0, fixed, config.round_to)))
+    return max(round(before * (1.0 - sparsity)), cost(uniform_widths(groups, 1.0, fixed, config.round_to)))
 
 
 def _biases_to_add(view: GraphView) -> int:

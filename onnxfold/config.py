@@ -50,6 +50,8 @@ class FoldConfig:
         inputs that were held out. In (0, 1); takes the place of `sparsity`.
     inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
         What the network is run on where the method needs that; a path is a `calibration`.
+    samples : int
+        Most samples to generate; deep inversion takes at most 128.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
     round_to : int
@@ -85,6 +87,7 @@ class FoldConfig:
     device: str | None = None
     min_fidelity: float | None = None
     inputs: str = "auto"
+    samples: int = 512
     calibration: Any = None
     round_to: int = 1
     keep: Sequence[str] = ()
@@ -121,6 +124,8 @@ class FoldConfig:
             object.__setattr__(self, "inputs", "auto")
         if self.round_to < 1:
             raise ConfigError(f"round_to={self.round_to} must be at least 1")
+        if self.samples < 1:
+            raise ConfigError(f"samples={self.samples} must be at least 1")
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must not be negative")
         for name, shape in self.input_shapes.items():
@@ -176,6 +181,7 @@ class FoldConfig:
             "device": self.device,
             "min_fidelity": self.min_fidelity,
             "inputs": self.inputs,
+            "samples": self.samples,
             "calibration": None
             if self.calibration is None
             else str(self.calibration)

@@ -64,7 +64,7 @@ def diagnose(
     errors : sequence of ndarray of shape (n + 1,), optional
         The error curve of each, where curves were computed.
     inputs : list of dict, optional
-        Batches of inputs, of which the first few are used; None where the graph cannot be run by itself.
+        Batches of inputs, of which the first few are used; None where the fold ran no network.
     progress : callable, optional
         Called for every node.
 
@@ -77,7 +77,7 @@ def diagnose(
     if errors is not None:
         curves = tuple(error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
     if inputs is None:
-        return Diagnostics(curves, not_run="the graph cannot be run by itself")
+        return Diagnostics(curves, not_run="this fold ran no network")
     try:
         return _measured(SideBySide(original, folded, plan, _first(inputs)), groups, curves, progress)
     except VerificationError as error:

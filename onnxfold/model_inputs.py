@@ -20,8 +20,9 @@ from onnxfold.statistics.noise import checked_inputs
 from onnxfold.statistics.observe import has_own_statistics
 from onnxfold.statistics.synthetic import synthetic_inputs
 
-#: Images that are inverted, and the multiply-accumulates of all steps' forward passes (about a minute on two cores).
+#: Fewest inverted samples, where the model does not have a fixed batch; more if all of their steps are affordable.
 _INVERTED = 128
+#: Multiply-accumulates that the forward passes of all steps may take: about a minute on two cores.
 _INVERSION_MACS = 1.8e12
 _FEWEST_STEPS = 30
 _BATCH = 64
@@ -53,7 +54,7 @@ class ModelInputs:
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return sum(len(next(iter(batch.values()))) for batch in self.batches)
+        return _count(self.batches)
 
     @property
     def images(self) -> Array | None:
@@ -75,6 +76,7 @@ def model_inputs(
     kind: str,
     calibration: str | Path | Mapping[str, Array] | None = None,
     *,
+    samples: int = 512,
     seed: int = 0,
     progress: Progress = silent,
 ) -> ModelInputs:
@@ -85,10 +87,13 @@ def model_inputs(
     view : GraphView
         The normalised network.
     kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
-        What is asked for; 'auto' takes deep inversion where the model has BatchNormalizations and can be inverted,
-        dead leaves otherwise, and data where it is given.
+        What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted,
+        else dead leaves. A model without BatchNormalization has no statistics that say whether inverted images look
+        like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
         Samples by input name, unlabeled.
+    samples : int
+        Most samples to generate.
     seed : int
         Seed.
     progress : callable, optional
@@ -107,35 +112,45 @@ def model_inputs(
         return ModelInputs(_batches(view, arrays), "data", "the samples that were given")
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
-    normalised = any(has_own_statistics(view, node) for node in view.nodes)
     hindrance = obstacle(view)
-    if kind == "deep-inversion" or (kind == "auto" and normalised and not hindrance):
-        why = "asked for" if kind != "auto" else "the model has BatchNormalizations and torch is installed"
-        return _inverted(view, seed, why, progress)
+    if kind == "deep-inversion" or (kind == "auto" and not hindrance):
+        return _inverted(view, samples, seed, progress)
     progress("generate inputs", 0, 0)
     shown = kind if kind == "noise" else "dead-leaves"
-    if kind != "auto":
-        why = "asked for"
-    elif not normalised:
-        why = "the model has no BatchNormalization whose statistics an inversion could match"
-    else:
-        why = f"deep inversion is not possible: {hindrance}"
-    return ModelInputs(synthetic_inputs(view, seed=seed, kind=shown), shown, why)
+    why = "asked for" if kind != "auto" else f"deep inversion is not possible: {hindrance}"
+    return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why)
 
 
-def _inverted(view: GraphView, seed: int, why: str, progress: Progress) -> ModelInputs:
-    start = synthetic_inputs(view, samples=_INVERTED, seed=seed)
-    count = sum(len(next(iter(batch.values()))) for batch in start)
+def _inverted(view: GraphView, samples: int, seed: int, progress: Progress) -> ModelInputs:
+    normalised = any(has_own_statistics(view, node) for node in view.nodes)
     settings = InversionSettings()
-    macs = count_macs(view)
+    macs = count_macs(view) or 0
+    most = samples
     if macs:
-        affordable = int(_INVERSION_MACS / (macs * count))
-        settings = replace(settings, steps=min(settings.steps, max(affordable, _FEWEST_STEPS)))
+        affordable = int(_INVERSION_MACS / (macs * settings.steps))
+        most = min(samples, max(affordable, _INVERTED) if normalised else _INVERTED)
+    start = synthetic_inputs(view, samples=most, seed=seed)
+    count = _count(start)
+    if macs:
+        affordable = max(int(_INVERSION_MACS / (macs * count)), _FEWEST_STEPS)
+        settings = replace(
+            settings,
+            steps=min(settings.steps, affordable),
+            steps_without_statistics=min(settings.steps_without_statistics, affordable),
+        )
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
-    reached = ""
     if done.final.statistics is not None:
-        reached = f", statistics off by {done.initial.statistics:.3g}, then {done.final.statistics:.3g}"
-    return ModelInputs(done.inputs, "deep-inversion", f"{why}; {count} images, {done.steps} steps{reached}")
+        was, is_now = done.initial.statistics, done.final.statistics
+        why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
+        return ModelInputs(done.inputs, "deep-inversion", why)
+    rest = samples - count
+    leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1) if rest >= count else []
+    why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
+    return ModelInputs(done.inputs + leaves, "deep-inversion", why)
+
+
+def _count(batches: Batches) -> int:
+    return sum(len(next(iter(batch.values()))) for batch in batches)
 
 
 def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:

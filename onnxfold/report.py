@@ -5,6 +5,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onnxfold.diagnostics import Diagnostics
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -128,6 +130,9 @@ class FoldReport:
     config: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     version: str = ""
+    model: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    diagnostics: Diagnostics | None = None
 
     @property
     def sparsity(self) -> float:

@@ -12,6 +12,8 @@ from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import ChannelPartition, Labels
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
+from onnxfold.diagnose import diagnose
+from onnxfold.diagnostics import Diagnostics
 from onnxfold.graph.view import GraphView
 from onnxfold.model_inputs import ModelInputs
 from onnxfold.passes.base import Pass, Pipeline
@@ -56,6 +58,7 @@ class ScopeFold:
     seed: int
     progress: Progress = field(default=silent)
     plan: FoldPlan = field(default_factory=lambda: FoldPlan((), ()))
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     def __post_init__(self) -> None:
         if self.inputs is None:
@@ -122,8 +125,14 @@ class ScopeFold:
         self.plan = plan_folds(self.groups, widths, partition, self.progress)
         analysis = self.scope.analysis
         merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects))
-        passes = (merge, *self._repair(original, observation), *CLEAN_UP.passes)
-        return list(Pipeline(passes, self.progress)(view).records)
+        passes = (merge, *self._repair(original, observation))
+        records = Pipeline(passes, self.progress)(view).records
+        errors = [c.errors for c in self.curves] if from_curves else None
+        batches = None if self.inputs is None else self.inputs.batches
+        self.diagnostics = diagnose(
+            original, view, self.plan, self.groups, widths, errors, batches, progress=self.progress
+        )
+        return [*records, *CLEAN_UP(view).records]
 
     def records(self, widths: Sequence[int]) -> list[GroupRecord]:
         """Return what the report says of every group."""

@@ -9,6 +9,7 @@ from onnxfold.channels.declarations import Axis, Positions
 from onnxfold.cluster.plan import FoldPlan
 
 Matrix = npt.NDArray[np.float64]
+Samples = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,19 @@ class AxisMap:
     representatives: Positions
     encode: Matrix
     decode: Matrix
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the axis loses units."""
+        return len(self.positions) != len(self.folded_positions)
+
+    def encoded(self, values: Samples) -> Samples:
+        """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
+        encode = self.encode.astype(values.dtype, copy=False)
+        result = np.empty((*values.shape[:-1], self.folded_positions.size), values.dtype)
+        for old, new in zip(self.positions.T, self.folded_positions.T, strict=True):
+            result[..., new] = values[..., old] @ encode.T
+        return result
 
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:

@@ -108,10 +108,9 @@ class Compensation:
         weight = self._view.weight(after.input[1])
         window = Window.of(after, weight.shape)
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
-        if window is None or inputs is None or outputs is None or outputs.positions.shape[1] != 1:
+        if window is None or inputs is None or outputs is None:
             return False
-        folded = len(inputs.positions) != len(inputs.folded_positions)
-        if not folded or window.taps == 1 or weight[0].size > _WIDEST:
+        if not inputs.shrinks or window.taps == 1 or weight[0].size > _WIDEST:
             return False
         patches, residual = self._samples(before, window, outputs, weight[0].size * window.groups)
         split = np.split(patches, window.groups, axis=1), np.split(residual, window.groups, axis=1)
@@ -133,8 +132,6 @@ class Compensation:
         spatial = now[0].shape[2:]
         positions = int(np.prod(spatial)) * sum(len(part) for part in now)
         wanted = min(max(_PATCHES_PER_COLUMN * width, _LEAST_PATCHES), max(_PATCH_NUMBERS // width, 1), positions)
-        order, place = outputs.positions[:, 0], np.argsort(outputs.folded_positions[:, 0])
-        encode = outputs.encode[place].astype(np.float32)
         random = np.random.default_rng(self._seed)
         patches, residuals = [], []
         for batch in range(len(x)):
@@ -144,5 +141,5 @@ class Compensation:
             sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
             at: Any = (sample, slice(None), *places)
             patches.append(read_patches(x[batch], window, places, sample))
-            residuals.append(goal[batch][at][:, order] @ encode.T - now[batch][at])
+            residuals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)) - now[batch][at])
         return np.concatenate(patches), np.concatenate(residuals).astype(np.float32, copy=False)

@@ -63,11 +63,17 @@ class CrossMoments:
         mean_x, mean_y = self._sum_x / count, self._sum_y / count
         cross = self._xy / count - np.outer(mean_x, mean_y)
         gram = self._yy / count - np.outer(mean_y, mean_y)
-        strength = ridge * np.trace(gram) / len(gram)
-        if not np.isfinite(strength) or strength <= np.finfo(np.float32).tiny or not np.isfinite(cross).all():
+        variance = np.trace(gram) / len(gram)
+        strength = ridge * variance
+        # What is left of a variance far below the mean square is rounding.
+        noise = np.finfo(np.float32).eps * np.trace(self._yy) / count / len(gram) + np.finfo(np.float32).tiny
+        if not (np.isfinite(variance) and variance > noise and np.isfinite(cross).all()):
             return plain
         gram[np.diag_indices_from(gram)] += strength
-        factor = cho_factor(gram, lower=True, check_finite=False)
+        try:
+            factor = cho_factor(gram, lower=True, check_finite=False)
+        except LinAlgError:
+            return plain
         solution: Matrix = cho_solve(factor, (cross + strength * plain).T, check_finite=False).T
         return solution
 

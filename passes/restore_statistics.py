@@ -25,7 +25,6 @@ from onnxfold.cluster.features import BN_EPSILON
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, attr_float, attr_int
-from onnxfold.passes.axis_map import AxisMap
 from onnxfold.passes.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import ChannelMoments
 from onnxfold.statistics.observe import DEAD, has_own_statistics
@@ -49,7 +48,7 @@ class Restoration:
     def __init__(self, walk: SideBySide, original: GraphView) -> None:
         self._walk = walk
         self._original = original
-        self._stored: dict[str, Matrix] = {}
+        self._stored: dict[str, Array] = {}
 
     @property
     def _view(self) -> GraphView:
@@ -69,37 +68,38 @@ class Restoration:
             return
         x = before.input[0]
         mapped = self._walk.map(x, 1)
-        if mapped is None or mapped.positions.shape[1] != 1:
-            return
-        own_mean, own_sigma = self._statistics(self._original, before, mapped)
-        ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before, mapped)
-        order, encode = mapped.positions[:, 0], _in_place(mapped)
-        seen = ChannelMoments(self._walk.reference.values[x], 1)
+        own_mean, own_sigma = self._statistics(self._original, before)
+        ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before)
         now = ChannelMoments(self._walk.folded.values[x], 1)
-        goal_mean = encode @ ((seen.mean[order] - ran_mean) / ran_sigma)
-        goal_deviation = encode @ (np.sqrt(seen.variance[order]) / ran_sigma)
+        eps = attr_float(after, "epsilon", BN_EPSILON)
+        if mapped is None:
+            if not np.array_equal(own_sigma, ran_sigma):  # what the original runs with cannot be carried over
+                self._stored.update({n: self._view.weight(n) for n in after.input[3:5]})
+                self._write(after, now.mean, np.sqrt(now.variance + eps), eps)
+            return
+        seen = ChannelMoments(self._walk.reference.values[x], 1)
+        goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
+        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
         deviation = np.sqrt(now.variance)
         alive = (goal_deviation > DEAD) & (deviation > np.finfo(np.float32).tiny)
-        eps = attr_float(after, "epsilon", BN_EPSILON)
         merged = np.sqrt(np.maximum(self._view.weight(after.input[4]).astype(np.float64), 0.0) + eps)
         sigma = np.where(alive, deviation / np.where(alive, goal_deviation, 1.0), merged)
-        # A deviation below sqrt(epsilon) cannot be had; a mean that fits the one that can be.
+        # A deviation below sqrt(epsilon) cannot be had; the mean fits the one that can be.
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
-        back = np.exp(encode @ np.log(own_sigma / ran_sigma))
-        shift = (encode @ ((own_mean - ran_mean) / own_sigma)) * (encode @ own_sigma)
-        self._store(after, sigma * back, mean + shift, eps)
-        self._view.set_weight(after.input[3], mean)
-        self._view.set_weight(after.input[4], sigma**2 - eps)
+        back = np.exp(mapped.encoded(np.log(own_sigma / ran_sigma)))
+        shift = mapped.encoded((own_mean - ran_mean) / own_sigma) * mapped.encoded(own_sigma)
+        self._stored[after.input[3]] = mean + shift
+        self._stored[after.input[4]] = np.maximum((sigma * back) ** 2 - eps, 0.0)
+        self._write(after, mean, sigma, eps)
 
-    def _store(self, node: NodeProto, sigma: Matrix, mean: Matrix, eps: float) -> None:
-        self._stored[node.input[3]] = mean
-        self._stored[node.input[4]] = np.maximum(sigma**2 - eps, 0.0)
+    def _write(self, node: NodeProto, mean: Matrix, sigma: Matrix, eps: float) -> None:
+        self._view.set_weight(node.input[3], mean)
+        self._view.set_weight(node.input[4], np.maximum(sigma**2 - eps, 0.0))
 
-    def _statistics(self, view: GraphView, node: NodeProto, mapped: AxisMap) -> tuple[Matrix, Matrix]:
-        """Return mean and sigma of a BatchNormalization, in the order of units."""
-        order = mapped.positions[:, 0]
-        mean, variance = (view.weight(n).astype(np.float64)[order] for n in node.input[3:5])
+    def _statistics(self, view: GraphView, node: NodeProto) -> tuple[Matrix, Matrix]:
+        """Return mean and sigma of a BatchNormalization."""
+        mean, variance = (view.weight(n).astype(np.float64) for n in node.input[3:5])
         return mean, np.sqrt(np.maximum(variance, 0.0) + attr_float(node, "epsilon", BN_EPSILON))
 
     # -- without one ---------------------------------------------------------------------------
@@ -112,14 +112,13 @@ class Restoration:
         layer, axis = found
         output = before.output[0]
         mapped = self._walk.map(output, axis)
-        if mapped is None or mapped.positions.shape[1] != 1:
+        if mapped is None:
             return
-        order, encode = mapped.positions[:, 0], _in_place(mapped)
         seen = ChannelMoments(self._walk.reference.values[output], axis)
         now = ChannelMoments(self._walk.folded.values[output], axis)
-        goal_mean, goal_deviation = encode @ seen.mean[order], encode @ np.sqrt(seen.variance[order])
+        goal_mean, goal_deviation = mapped.encoded(seen.mean), mapped.encoded(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
-        if len(mapped.positions) != len(mapped.folded_positions):
+        if mapped.shrinks:
             deviation = np.sqrt(now.variance)
             alive = deviation > np.maximum(DEAD * np.median(deviation), np.finfo(np.float32).tiny)
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)
@@ -202,7 +201,3 @@ class Restoration:
             return weight, 0 if attr_int(layer, "transB", 0) else 1, 1
         return weight, len(self._original.weights[weight].shape) - 1, 1
 
-
-def _in_place(mapped: AxisMap) -> Matrix:
-    """Return P with its rows in the order of the folded positions."""
-    return mapped.encode[np.argsort(mapped.folded_positions[:, 0])]

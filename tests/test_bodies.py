@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-import onnxfold
 from onnxfold import api
 from tests.models import run
+from tests.quick import quick_fold
 
 
 def _branch(name: str, seed: int, hidden: int = 8) -> onnx.GraphProto:
@@ -48,7 +48,7 @@ def test_both_branches_are_folded_without_loss() -> None:
     for weights_outside in (False, True):
         model = _model(weights_outside=weights_outside)
         before = model.SerializeToString()
-        result = onnxfold.fold(model, channel_ratio=0.5)
+        result = quick_fold(model, channel_ratio=0.5)
         assert [(g.width, g.folded_width) for g in result.report.groups] == [(8, 4), (8, 4)]
         assert result.report.sparsity == 0.5
         for a, b in zip(_outputs(model), _outputs(result.model), strict=True):
@@ -57,7 +57,7 @@ def test_both_branches_are_folded_without_loss() -> None:
 
 
 def test_a_sparsity_is_met_over_all_bodies() -> None:
-    assert abs(onnxfold.fold(_model(weights_outside=False), 0.25).report.sparsity - 0.25) <= 0.01
+    assert abs(quick_fold(_model(weights_outside=False), 0.25).report.sparsity - 0.25) <= 0.01
 
 
 def test_inspect_counts_the_bodies() -> None:

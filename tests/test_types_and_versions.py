@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from tests import models
+from tests.quick import quick_fold
 
 TYPES = {
     "float16": (TensorProto.FLOAT16, np.float16),
@@ -32,8 +33,8 @@ def _as_type(model: onnx.ModelProto, elem_type: int, dtype: object) -> onnx.Mode
 def test_weights_keep_their_type(kind: str, name: str) -> None:
     elem_type, dtype = TYPES[kind]
     model = _as_type(models.ALL_MODELS[name](0), elem_type, dtype)
-    reference = onnxfold.fold(models.ALL_MODELS[name](0), 0.4)
-    result = onnxfold.fold(model, 0.4)
+    reference = quick_fold(models.ALL_MODELS[name](0), 0.4)
+    result = quick_fold(model, 0.4)
     folded = result.model
     floats = {t.data_type for t in folded.graph.initializer if t.data_type not in (TensorProto.INT64,)}
     assert floats == {elem_type}
@@ -48,7 +49,7 @@ def test_operator_sets(name: str, version: int) -> None:
     converted = models.ALL_MODELS[name](0)
     converted.opset_import[0].version = version  # operators whose meaning for these attributes never changed
     onnx.checker.check_model(converted, full_check=True)
-    result = onnxfold.fold(converted, channel_ratio=0.5)
+    result = quick_fold(converted, channel_ratio=0.5)
     assert all(g.folded_width == g.width // 2 for g in result.report.groups if g.width % 2 == 0)
     assert result.report.fidelity is not None
 
@@ -58,7 +59,7 @@ def test_old_ir_version_with_weights_listed_as_inputs() -> None:
     model.ir_version = 3
     for tensor in model.graph.initializer:
         model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    result = onnxfold.fold(model, 0.4)
+    result = quick_fold(model, 0.4)
     assert [i.name for i in result.model.graph.input] == ["x"]
     assert result.report.sparsity == pytest.approx(0.4, abs=0.02)
 
@@ -74,6 +75,6 @@ def test_input_shapes_open_a_model_of_unknown_sizes() -> None:
     sizes = (1, *known[1:])
     with_shapes = onnxfold.inspect(model, input_shapes={"x": sizes})
     assert len(with_shapes) >= len(onnxfold.inspect(model))
-    folded = onnxfold.fold(model, channel_ratio=0.5, input_shapes={"x": sizes}).model
+    folded = quick_fold(model, channel_ratio=0.5, input_shapes={"x": sizes}).model
     dims = folded.graph.input[0].type.tensor_type.shape.dim
     assert [d.dim_param for d in dims][2:] == ["size2", "size3"], "the assumption must not be written into the model"

@@ -39,6 +39,8 @@ class Computed(Candidates):
         The group.
     partition : callable
         Takes k, returns a partition.
+    distinct : int
+        The width that exact duplicates allow at no loss.
     moments : sequence of ConsumerMoments
         What the consumers see; without any, `scatter` tells the error.
     scatter : callable
@@ -49,11 +51,13 @@ class Computed(Candidates):
         self,
         group: FoldGroup,
         partition: Callable[[int], ChannelPartition],
+        distinct: int,
         moments: Sequence[ConsumerMoments],
         scatter: Callable[[ChannelPartition], float],
     ) -> None:
         self._group = group
         self._partition = partition
+        self._distinct = distinct
         self._moments = moments
         self._scatter = scatter
         self._known: dict[int, ChannelPartition] = {}
@@ -68,7 +72,7 @@ class Computed(Candidates):
     def errors(self) -> Matrix:
         """Monotone, linear between the widths of a grid."""
         n, step = self._group.size, self._group.block_count
-        grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {n})
+        grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
         found = []
         for k in grid:
             partition = self.partition(k)

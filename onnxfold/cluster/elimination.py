@@ -102,8 +102,10 @@ def eliminate(
             inside = blocks[state.units] == block
             surplus = int(inside.sum()) - narrowest // len(equal)
             at_once = 1 if n <= _ONE_BY_ONE or len(equal) > 1 else min(surplus, max(1, len(state.units) // _PORTIONS))
-            chosen = [pairs.pop()] if pairs else state.cheapest(inside, at_once)
-            costs += [state.give_up(chosen) / len(chosen)] * len(chosen)
+            equal_pair = bool(pairs)
+            chosen = [pairs.pop()] if equal_pair else state.cheapest(inside, at_once)
+            cost = state.give_up(chosen)
+            costs += [0.0 if equal_pair else cost / len(chosen)] * len(chosen)
             steps += chosen
     errors = np.full(n + 1, np.inf)
     errors[n] = 0.0
@@ -173,7 +175,8 @@ class _State:
             lost = a * np.diag(gram)[:, None] + b * np.diag(gram)[None, :] + cross * gram
             certain = a * np.diag(precision)[:, None] + b * np.diag(precision)[None, :] + cross * precision
             np.fill_diagonal(certain, 1.0)
-            total += lost / np.maximum(certain, np.finfo(np.float64).tiny)
+            with np.errstate(over="ignore"):  # then another pair is cheaper
+                total += lost / np.maximum(certain, np.finfo(np.float64).tiny)
         return total
 
     def give_up(self, steps: list[tuple[int, int]]) -> float:

@@ -79,6 +79,14 @@ class Task:
                 f"weights of group '{self.group.name}' are NaN, infinite, or too large to compare: check the training"
             ) from None
 
+    @property
+    def distinct(self) -> int:
+        """Return the least width at which every cluster holds equal channels only; blocks stay equally wide."""
+        if self.group.blocks is None:
+            return len(np.unique(self.classes))
+        blocks = self.group.blocks
+        return self.group.block_count * max(len(np.unique(self.classes[blocks == b])) for b in np.unique(blocks))
+
     def scatter(self, partition: ChannelPartition) -> float:
         """Return the part of the points' variance that lies within clusters."""
         points = self.points[self.classes] if self.group.size != len(self.points) else self.points
@@ -161,7 +169,7 @@ class Partitioner:
         if self.compute is None and task.moments:
             return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
         compute = self.compute or partial(_clusters, kmeans)
-        return Computed(task.group, partial(compute, task), task.moments, task.scatter)
+        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter)
 
 
 PARTITIONERS = {

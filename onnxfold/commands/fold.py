@@ -33,6 +33,7 @@ from onnxfold.progress import ProgressBar
     metavar="KIND",
     help="What the network is run on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
 )
+@click.option("--samples", type=int, default=512, show_default=True, help="Most samples to generate.")
 @click.option("--calibration", type=PATH, metavar="FILE.npz", help="Run it on these unlabeled samples instead.")
 @click.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images it was run on as a PNG.")
 @click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this.")
@@ -57,6 +58,7 @@ def fold(
     """Fold IN.onnx into OUT.onnx."""
     from onnxfold import api
     from onnxfold.graph.save import check_writable, replacing
+    from onnxfold.html_report import render_html
 
     set_flags(context, options)
     for path in filter(None, (output, report, save_inputs)):
@@ -72,7 +74,8 @@ def fold(
         result.save_inputs(save_inputs)
     if report is not None:
         with replacing(report) as file:
-            file.write(result.report.to_json().encode())
+            html = report.suffix.lower() in (".html", ".htm")
+            file.write((render_html(result.report) if html else result.report.to_json()).encode())
     _print_fold(result.report, output, verbose=context.obj["verbose"])
 
 

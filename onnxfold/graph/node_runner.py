@@ -28,8 +28,8 @@ class NodeRunner:
         self._given = weights or {}
         self._session: ort.InferenceSession | None = None
         names = dict.fromkeys(n for n in [*node.input, *captured_names(node)] if n)
-        self.inputs = [n for n in names if not view.is_weight(n)]
-        self._constants = [n for n in names if view.is_weight(n)]
+        self._constants = [n for n in names if view.is_weight(n) or n in view.lent]
+        self.inputs = [n for n in names if n not in self._constants]
         self._outputs = [o for o in node.output if o]
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:

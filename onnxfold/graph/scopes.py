@@ -57,6 +57,7 @@ class Body:
                 for attr in node.attribute:
                     if attr.name == self.attribute:
                         attr.g.CopyFrom(graph)
+        self.parent.lent = {n: v for n, v in self.parent.lent.items() if v is not self.view}
         self.parent.touch()
 
 
@@ -75,9 +76,11 @@ def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
     del model.graph.initializer[:]
     formal = len(model.graph.input)
     borrowed = set()
+    moved = []
     for name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g)):
         if view.is_weight(name) and _readers(view, name) == 1:
             weights[name] = view.weights.pop(name)  # type: ignore[assignment]
+            moved.append(name)
         elif view.is_weight(name) and not is_float(view.weight_type(name)):
             # Axes, shapes and indices: several bodies read them, none changes them in place.
             weights[name] = view.weights[name]  # type: ignore[assignment]
@@ -87,6 +90,7 @@ def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
             dims = None if shape is None else list(shape)
             model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
     inner = GraphView(model, dict(weights))
+    view.lent.update(dict.fromkeys(moved, inner))
     inner.name_prefix = f"{view.name_prefix}{node}/{attr.name}/"
     return Body(inner, view, node, attr.name, formal, frozenset(borrowed))
 

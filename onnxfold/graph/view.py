@@ -37,6 +37,8 @@ class GraphView:
         self.name_prefix = ""
         #: Initializers that are copies of another one, made so that they can be edited apart.
         self.copies: dict[str, str] = {}
+        #: Initializers that an opened body holds meanwhile, by name.
+        self.lent: dict[str, GraphView] = {}
         self._types: dict[str, TensorType] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -103,6 +105,8 @@ class GraphView:
 
     def weight(self, name: str) -> Array:
         """Return an initializer's values."""
+        if name in self.lent:
+            return self.lent[name].weight(name)
         value = self.weights[name]
         return value.load() if isinstance(value, LazyTensor) else value
 
@@ -183,6 +187,7 @@ class GraphView:
         view = GraphView(model, dict(self.weights))
         view.input_shapes = dict(self.input_shapes)
         view.copies = dict(self.copies)
+        view.lent = dict(self.lent)
         view.name_prefix = self.name_prefix
         view._types = self._types
         return view

@@ -6,9 +6,8 @@ from onnx import helper
 
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.dead_leaves import dead_leaves
-
-Batches = list[dict[str, Array]]
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
@@ -39,7 +38,7 @@ def synthetic_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0, 
     """
     shapes = {name: view.shape(name) or () for name in view.input_names}
     fixed = next((s[0] for s in shapes.values() if s and s[0] is not None), None)
-    samples = max(min(samples, _affordable(view)), _MIN_SAMPLES)
+    samples = min(samples, max(_affordable(view), _MIN_SAMPLES))
     size = fixed or min(_BATCH, samples)
     count = max(1, samples // size)
     whole = {

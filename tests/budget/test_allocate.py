@@ -13,6 +13,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
 from tests.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
+from tests.quick import quick_fold
 
 
 def _groups(model: onnx.ModelProto) -> list[FoldGroup]:
@@ -59,7 +60,7 @@ def test_sparsity_is_met_within_a_percentage_point_or_refused(name: str, sparsit
 def test_small_models_say_when_they_cannot(name: str, sparsity: float) -> None:
     """Networks with a handful of channels: the sparsity, or a note, or an error."""
     try:
-        report = onnxfold.fold(ALL_MODELS[name](0), sparsity, verify=False).report
+        report = quick_fold(ALL_MODELS[name](0), sparsity, verify=False).report
     except (BudgetError, NothingToFoldError):
         return
     met = abs(report.sparsity - sparsity) <= TOLERANCE
@@ -87,7 +88,7 @@ def test_width_for() -> None:
 @pytest.mark.parametrize("round_to", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", WIDE)
 def test_round_to(name: str, round_to: int) -> None:
-    result = onnxfold.fold(WIDE[name](), channel_ratio=0.37, round_to=round_to, verify=False)
+    result = quick_fold(WIDE[name](), channel_ratio=0.37, round_to=round_to, verify=False)
     assert all(g.folded_width % round_to == 0 for g in result.report.groups)
     assert any(g.folded_width < g.width for g in result.report.groups)
     widths, _ = _solve(WIDE[name](), 0.4, round_to)
@@ -96,18 +97,18 @@ def test_round_to(name: str, round_to: int) -> None:
 
 def test_ratios_fix_groups_by_name_and_glob() -> None:
     model = residual(0, width=24)
-    result = onnxfold.fold(model, channel_ratio=0.25, ratios={"conv_3": 0.5, "conv_[01]": 0.0}, verify=False)
+    result = quick_fold(model, channel_ratio=0.25, ratios={"conv_3": 0.5, "conv_[01]": 0.0}, verify=False)
     assert {g.name: g.folded_width for g in result.report.groups} == {
         "conv_0": 24, "conv_1": 24, "conv_3": 24, "conv_4": 36
     }  # fmt: skip
-    result = onnxfold.fold(model, 0.5, ratios={"conv_3": 0.25}, verify=False)
+    result = quick_fold(model, 0.5, ratios={"conv_3": 0.25}, verify=False)
     assert {g.name: g.folded_width for g in result.report.groups}["conv_3"] == 36
     assert result.report.sparsity == pytest.approx(0.5, abs=TOLERANCE)
 
 
 def test_any_producer_of_a_group_names_it() -> None:
     """conv_5 adds into the stream that is called after conv_4."""
-    result = onnxfold.fold(residual(0), channel_ratio=0.5, keep=["conv_5"], verify=False)
+    result = quick_fold(residual(0), channel_ratio=0.5, keep=["conv_5"], verify=False)
     assert {g.name: g.folded_width for g in result.report.groups}["conv_4"] == 16
 
 
@@ -121,14 +122,14 @@ def test_keep_wins_over_ratios() -> None:
 
 def test_globs_must_match() -> None:
     with pytest.raises(ConfigError, match="'nothing_\\*' matches no fold group"):
-        onnxfold.fold(residual(0), ratios={"nothing_*": 0.5})
+        quick_fold(residual(0), ratios={"nothing_*": 0.5})
 
 
 def test_keeping_everything_is_nothing_to_fold() -> None:
     with pytest.raises(NothingToFoldError):
-        onnxfold.fold(residual(0), channel_ratio=0.5, keep=["*"])
+        quick_fold(residual(0), channel_ratio=0.5, keep=["*"])
 
 
 def test_out_of_reach() -> None:
     with pytest.raises(BudgetError, match="is the most that the fold groups of this model allow"):
-        onnxfold.fold(residual(0), 0.999)
+        quick_fold(residual(0), 0.999)

@@ -3,15 +3,21 @@
 import numpy as np
 import pytest
 
-from onnxfold.channels import find_groups
+from onnxfold.channels import FoldGroup, find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.features import features
-from onnxfold.cluster.partition import mean_partition
-from onnxfold.cluster.plan import FoldPlan, partition_group, plan_folds
+from onnxfold.cluster.partition import ChannelPartition, Labels, identity_partition, mean_partition
+from onnxfold.cluster.partitioners import PARTITIONERS, Task
+from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.graph.load import load
+from onnxfold.graph.view import GraphView
 from tests.models import ALL_MODELS
 from tests.widen import widen
+
+
+def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:
+    return PARTITIONERS["kmeans"].candidates(Task(view, view, group, classes, seed=0)).partition(k)
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
@@ -19,7 +25,7 @@ def test_every_width_gives_as_many_clusters(name: str) -> None:
     view = load(ALL_MODELS[name](0))
     for group in find_groups(view).groups:
         for k in range(group.block_count, group.size + 1, group.block_count):
-            partition = partition_group(view, group, k, np.arange(group.size), seed=0)
+            partition = partition_group(view, group, k, np.arange(group.size))
             assert partition.clusters == k
             if group.blocks is not None:
                 inside = [set(partition.labels[group.blocks == b].tolist()) for b in range(group.block_count)]
@@ -34,12 +40,12 @@ def test_duplicates_are_merged_before_anything_else(name: str) -> None:
     groups = find_groups(view).groups
     for group, classes in zip(groups, find_duplicates(view, groups), strict=True):
         half = group.size // 2
-        partition = partition_group(view, group, half, classes, seed=0)
+        partition = partition_group(view, group, half, classes)
         np.testing.assert_array_equal(partition.labels, classes)
         # Fewer clusters than classes: classes are merged whole. More: classes are split, never mixed.
-        fewer = partition_group(view, group, half - group.block_count, classes, seed=0)
+        fewer = partition_group(view, group, half - group.block_count, classes)
         assert all(len(set(fewer.labels[classes == c].tolist())) == 1 for c in range(half))
-        more = partition_group(view, group, half + group.block_count, classes, seed=0)
+        more = partition_group(view, group, half + group.block_count, classes)
         assert all(len(set(classes[more.labels == c].tolist())) == 1 for c in range(more.clusters))
 
 
@@ -48,9 +54,9 @@ def test_only_shrinking_groups_are_planned() -> None:
     groups = find_groups(view).groups
     widths = [g.size if i else g.size - 1 for i, g in enumerate(groups)]
     told: list[tuple[str, int, int]] = []
-    plan = plan_folds(view, groups, widths, find_duplicates(view, groups), seed=0, progress=lambda *a: told.append(a))
+    plan = plan_folds(groups, widths, lambda i, k: identity_partition(groups[i].size), lambda *a: told.append(a))
     assert [g.name for g in plan.groups] == [groups[0].name]
-    assert told == [(f"cluster {groups[0].name}", 0, 1)]
+    assert told == [(f"partition {groups[0].name}", 0, 1)]
 
 
 def test_positions_after_the_fold() -> None:

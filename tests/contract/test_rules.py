@@ -20,6 +20,7 @@ from onnxfold.passes.fold_channels import FoldChannels
 from onnxfold.passes.normalize import NORMALIZE
 from tests.contract.rule_models import BLOCKING, NEEDS_NORMAL_FORM, RULE_MODELS, UNKNOWN_TO_ONNX
 from tests.models import ALL_MODELS, random_input, run
+from tests.quick import quick_fold
 from tests.widen import relative_difference, widen
 
 MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()}}
@@ -103,7 +104,7 @@ def test_duplicates_are_lossless(name: str) -> None:
     wide, _ = widen(model, 0, per_row=True, order="backward")
     _check(name, wide)
     assert relative_difference(expected, run(wide, feeds)) <= 1e-4
-    result = onnxfold.fold(wide, channel_ratio=0.5, method="fold-ar")
+    result = quick_fold(wide, channel_ratio=0.5, method="fold-ar")
     assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
     assert relative_difference(expected, run(result.model, feeds)) <= 1e-4
 

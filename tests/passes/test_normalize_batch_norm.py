@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import pytest
 
-import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.layers import normalizations
 from onnxfold.graph.load import load
@@ -14,6 +13,7 @@ from onnxfold.graph.save import to_model
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from tests.graph_builder import GraphBuilder
 from tests.models import ALL_MODELS, random_input, run
+from tests.quick import quick_fold
 from tests.widen import relative_difference, widen
 
 Layer = Callable[[GraphBuilder, str], str]
@@ -54,7 +54,7 @@ def test_layers_in_front_of_a_batch_norm(name: str) -> None:
     assert NormalizeBatchNorm(groups)(view).modified is normalisable
     assert relative_difference(run(model, feeds), run(to_model(view), feeds)) <= 1e-5
     wide, _ = widen(model, 0)
-    folded = onnxfold.fold(wide, channel_ratio=0.5, verify=False).model
+    folded = quick_fold(wide, channel_ratio=0.5, verify=False).model
     assert relative_difference(run(model, feeds), run(folded, feeds)) <= 1e-4
 
 

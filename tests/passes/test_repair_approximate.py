@@ -18,10 +18,10 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.fold_channels import FoldChannels
-from onnxfold.passes.methods import METHODS
 from onnxfold.passes.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair_approximate import RepairApproximate, variance_factor
 from tests.models import ALL_MODELS, random_input, run
+from tests.quick import LOSSLESS, quick_fold
 
 Array = NDArray[np.float64]
 EPSILON = 1e-5
@@ -274,7 +274,7 @@ DEAD = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("base", ["chain_conv", "chain_conv_plain", "residual"])
 @pytest.mark.parametrize("what", DEAD)
 def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
@@ -287,16 +287,16 @@ def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
             changed = value(w[name]) if callable(value) else np.asarray(value)
             replaced[name] = np.resize(changed, w[name].shape)
     model = _with(model, **replaced)
-    folded = onnxfold.fold(model, channel_ratio=0.5, method=method).model
+    folded = quick_fold(model, channel_ratio=0.5, method=method).model
     assert all(np.isfinite(v).all() for v in _weights(folded).values())
     assert all(np.isfinite(y).all() for y in run(folded, random_input(model, 0)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_no_group_vanishes_at_high_ratios(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
-    result = onnxfold.fold(model, channel_ratio=0.97, method=method)
+    result = quick_fold(model, channel_ratio=0.97, method=method)
     blocks = {g.name: g.block_count for g in onnxfold.inspect(model)}
     assert {g.name: g.folded_width for g in result.report.groups} == blocks
     assert all(min(t.dims, default=1) > 0 for t in result.model.graph.initializer)

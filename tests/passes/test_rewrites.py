@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import onnxfold
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.passes.base import Pass
@@ -20,6 +19,7 @@ from onnxfold.passes.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.unshare_initializers import UnshareInitializers
 from onnxfold.passes.write_split_sizes import WriteSplitSizes
 from tests.models import random_input, run
+from tests.quick import quick_fold
 
 Shape = list[int | str]
 
@@ -300,7 +300,7 @@ def test_dead_weights_do_not_survive_a_fold() -> None:
         helper.make_node("MatMul", ["h", "w1"], ["y"]),
         helper.make_node("MatMul", ["h", "w2"], ["dead"]),
     ]
-    result = onnxfold.fold(_model(nodes, ["N", 8], weights), channel_ratio=0.5)
+    result = quick_fold(_model(nodes, ["N", 8], weights), channel_ratio=0.5)
     assert result.report.before.parameters == 2 * 64
     assert result.report.after.parameters == 2 * 32
     assert len(result.model.graph.initializer) == 2

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxfold
-from onnxfold.passes.methods import METHODS
 from tests.models import ALL_MODELS, random_input, run
+from tests.quick import LOSSLESS, quick_fold
 from tests.widen import Order, relative_difference, widen
 
 SEEDS = st.integers(0, 2**16)
@@ -42,17 +42,17 @@ def test_widening_is_equal(name: str, factor: int | None, seed: int, per_row: bo
         assert factor is None or after.size == factor * before.size
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ALL_MODELS)
 @BOUNDED
 @given(seed=SEEDS, per_row=st.booleans(), order=ORDERS)
 def test_folding_undoes_doubling(name: str, method: str, seed: int, per_row: bool, order: Order) -> None:
     model = ALL_MODELS[name](seed)
     wide, _ = widen(model, seed, 2, per_row, order)
-    _assert_recovers(model, onnxfold.fold(wide, channel_ratio=0.5, method=method, verify=False), seed)
+    _assert_recovers(model, quick_fold(wide, channel_ratio=0.5, method=method, verify=False), seed)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ALL_MODELS)
 @BOUNDED
 @given(seed=SEEDS, per_row=st.booleans(), order=ORDERS)
@@ -60,11 +60,11 @@ def test_folding_undoes_uneven_widening(name: str, method: str, seed: int, per_r
     """Channels that exist one to three times; every group is given the ratio that leads back."""
     model = ALL_MODELS[name](seed)
     wide, ratios = widen(model, seed, None, per_row, order)
-    result = onnxfold.fold(wide, channel_ratio=0.0, ratios=ratios, method=method, verify=False)
+    result = quick_fold(wide, channel_ratio=0.0, ratios=ratios, method=method, verify=False)
     _assert_recovers(model, result, seed)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 @pytest.mark.parametrize("name", ["residual", "dense_net", "grouped_conv", "flatten_conv"])
 def test_surplus_duplicates_are_lossless_too(name: str, method: str) -> None:
     """At half the ratio only some of the duplicates go, in a network whose other groups are kept whole."""
@@ -72,22 +72,22 @@ def test_surplus_duplicates_are_lossless_too(name: str, method: str) -> None:
     wide, _ = widen(model, 5, 2, per_row=True, order="backward")
     feeds = random_input(model, 5)
     expected = run(model, feeds)
-    result = onnxfold.fold(wide, channel_ratio=0.25, method=method, verify=False)
+    result = quick_fold(wide, channel_ratio=0.25, method=method, verify=False)
     assert all(g.folded_width == round(0.75 * g.width) for g in result.report.groups)
     assert relative_difference(expected, run(result.model, feeds)) <= 1e-4
     kept = [result.report.groups[0].name]
-    partly = onnxfold.fold(wide, channel_ratio=0.5, keep=kept, method=method, verify=False)
+    partly = quick_fold(wide, channel_ratio=0.5, keep=kept, method=method, verify=False)
     assert partly.report.groups[0].folded_width == partly.report.groups[0].width
     assert relative_difference(expected, run(partly.model, feeds)) <= 1e-4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSLESS)
 def test_by_sparsity(method: str) -> None:
     """The share of weights that the duplicates make up, asked for as sparsity, is met and lossless."""
     model = ALL_MODELS["residual"](3)
     wide, _ = widen(model, 3)
     small, large = (sum(int(np.prod(t.dims)) for t in m.graph.initializer) for m in (model, wide))
-    result = onnxfold.fold(wide, 1 - small / large, method=method)
+    result = quick_fold(wide, 1 - small / large, method=method)
     assert result.report.after.parameters == small
     assert result.report.before.parameters == large
     _assert_recovers(model, result, 3)

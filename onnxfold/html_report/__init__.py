@@ -1,0 +1,6 @@
+"""The report of a fold as one self-contained page."""
+
+from onnxfold.html_report.command_line import command_line
+from onnxfold.html_report.page import render_html
+
+__all__ = ["command_line", "render_html"]

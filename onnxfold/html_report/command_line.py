@@ -1,0 +1,40 @@
+"""The command that a report's fold can be repeated with."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from onnxfold.report import FoldReport
+
+#: Options that are written out only where they were given.
+_OPTIONAL = ("sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair")
+_ALWAYS = ("method", "allocation", "round_to", "seed")
+
+
+def command_line(report: FoldReport) -> str:
+    """Return the ``onnxfold fold`` command of a report, quoted for a shell.
+
+    Models that were folded in memory appear as ``IN.onnx``, and data as ``FILE.npz``.
+    """
+    config: Mapping[str, Any] = report.config
+    words = ["onnxfold", "fold", report.model or "IN.onnx", "OUT.onnx"]
+    words += _options(config, [name for name in _OPTIONAL if config.get(name) is not None])
+    for name, limit in (config.get("limits") or {}).items():
+        words += [f"--max-{name}", str(limit)]
+    words += _options(config, [name for name in _ALWAYS if name in config])
+    given = config.get("calibration")
+    if given is not None:
+        words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]
+    elif "inputs" in config:
+        words += ["--inputs", str(config["inputs"])]
+    for glob, ratio in (config.get("ratios") or {}).items():
+        words += ["--ratio", f"{glob}={ratio!r}"]
+    for glob in config.get("keep") or ():
+        words += ["--keep", str(glob)]
+    for name, shape in (config.get("input_shapes") or {}).items():
+        words += ["--input-shapes", f"{name}:{','.join(str(size) for size in shape)}"]
+    return shlex.join(words)
+
+
+def _options(config: Mapping[str, Any], names: list[str]) -> list[str]:
+    return [word for name in names for word in (f"--{name.replace('_', '-')}", str(config[name]))]

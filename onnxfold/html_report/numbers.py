@@ -1,0 +1,39 @@
+"""Numbers as text."""
+
+import math
+
+_UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+UNKNOWN = "unknown"
+
+
+def whole(value: float | None) -> str:
+    """Return a count with separators."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """Return a count with three digits and a decimal prefix."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    prefix, size = next(((p, s) for p, s in reversed(_UNITS) if abs(value) >= s), ("", 1.0))
+    return f"{value / size:.3g} {prefix}".rstrip()
+
+
+def percent(value: float | None) -> str:
+    """Return a fraction as percent."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.1%}"
+
+
+def decimal(value: float | None) -> str:
+    """Return three digits."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+def removed(before: float | None, after: float | None) -> str:
+    """Return which part is gone; nothing where that means nothing."""
+    return "" if not before or after is None else percent(1.0 - after / before)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count and its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

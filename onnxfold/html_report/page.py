@@ -1,0 +1,110 @@
+"""The page: its head, its title with the numbers that matter, its sections."""
+
+from importlib import resources
+from pathlib import PurePath
+
+from onnxfold.html_report.elements import Element, element, serialise
+from onnxfold.html_report.numbers import UNKNOWN, decimal, percent, removed, short
+from onnxfold.html_report.sections import SECTIONS
+from onnxfold.report import FoldReport
+
+#: Nothing may be fetched, by whatever ends up in the page.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def render_html(report: FoldReport) -> str:
+    """Return a report as one page that needs no other file and no network.
+
+    Parameters
+    ----------
+    report : FoldReport
+        What a fold did; :meth:`FoldReport.to_json` says the same.
+
+    Returns
+    -------
+    str
+        HTML, to be encoded as UTF-8. Equal reports give equal pages.
+    """
+    made = [(section, section.content(report)) for section in SECTIONS]
+    contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s, _ in made))
+    main = element(
+        "main",
+        *(
+            element(
+                "section",
+                element("h2", s.title, id=f"{s.name}-title"),
+                *body,
+                id=s.name,
+                aria_labelledby=f"{s.name}-title",
+            )
+            for s, body in made
+        ),
+    )
+    page = element(
+        "html",
+        _head(report),
+        element("body", _header(report, element("nav", contents, aria_label="Sections")), main, _footer(report)),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{serialise(page)}\n"
+
+
+def _name(report: FoldReport) -> str:
+    # Reports travel between systems: both separators count.
+    return PurePath(report.model.replace("\\", "/")).name or "model"
+
+
+def _head(report: FoldReport) -> Element:
+    style = resources.files("onnxfold.html_report").joinpath("style.css").read_text(encoding="utf-8")
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", f"{_name(report)}: fold report"),
+        element("style", style),
+    )
+
+
+def _header(report: FoldReport, nav: Element) -> Element:
+    way = ", ".join(
+        [report.method]
+        + [f"{what} {name}" for what, name in (("cluster", report.cluster), ("repair", report.repair)) if name]
+        + [f"{report.allocation} allocation"]
+    )
+    return element(
+        "header",
+        element("h1", f"Fold of {_name(report)}"),
+        element("p", f"{report.requested}: {way}", class_="muted"),
+        element("dl", *_tiles(report), class_="tiles"),
+        element("ul", *(element("li", note) for note in report.notes), class_="notes") if report.notes else None,
+        nav,
+    )
+
+
+def _tiles(report: FoldReport) -> list[Element]:
+    before, after = report.before, report.after
+    tiles = [
+        _tile("Weights removed", percent(report.sparsity), _change(before.parameters, after.parameters)),
+        _tile("MACs removed", removed(before.macs, after.macs) or UNKNOWN, _change(before.macs, after.macs)),
+        _tile("Size", f"{short(after.size_bytes)}B", f"{short(before.size_bytes)}B before"),
+    ]
+    for fidelity in report.fidelity.outputs[:1] if report.fidelity is not None else []:
+        if fidelity.top1_agreement is not None:
+            tiles.append(_tile("Same answer", percent(fidelity.top1_agreement), "top-1 agreement with the original"))
+        else:
+            tiles.append(_tile("Relative error", decimal(fidelity.relative_error), "of the first output"))
+    return tiles
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return f"{short(before)} \u2192 {short(after)}"
+
+
+def _tile(term: str, value: str, more: str) -> Element:
+    return element("div", element("dt", term), element("dd", value, element("small", more)))
+
+
+def _footer(report: FoldReport) -> Element:
+    versions = [f"onnxfold {report.version or UNKNOWN}", *(f"{name} {v}" for name, v in report.versions.items())]
+    return element("footer", f"{', '.join(versions)}; folded in {report.seconds:.1f} s.")

@@ -1,0 +1,147 @@
+"""The sections of the page. Each says why where it has nothing to show."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from onnxfold.diagnostics import Diagnostics
+from onnxfold.html_report.activations import correlations, error_curves, variance_ratios
+from onnxfold.html_report.charts import width_bar
+from onnxfold.html_report.command_line import command_line
+from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
+from onnxfold.html_report.numbers import decimal, percent, plural, removed, short, whole
+from onnxfold.report import FoldReport, GroupRecord, PassRecord
+
+_QUANTITIES = {
+    "parameters": "Parameters",
+    "macs": "MACs per sample",
+    "ram_bytes": "Activations (bytes)",
+    "flash_bytes": "Flash (bytes)",
+    "size_bytes": "Size (bytes)",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section.
+
+    Parameters
+    ----------
+    name : str
+        Its anchor.
+    title : str
+        Its heading.
+    content : callable
+        Takes a report, returns what stands in the section.
+    """
+
+    name: str
+    title: str
+    content: Callable[[FoldReport], list[Element]]
+
+
+def _numbers(report: FoldReport) -> list[Element]:
+    rows = []
+    for entry in fields(report.before):
+        old, new = getattr(report.before, entry.name), getattr(report.after, entry.name)
+        rows.append((_QUANTITIES.get(entry.name, entry.name.replace("_", " ")), old, new))
+    rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
+    cells = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
+    return [table("What the model costs", ("", "Before", "After", "Removed"), cells, "figures")]
+
+
+def _count(value: float | None) -> Element:
+    """Return a number in full, and with three digits for screens that are too narrow for that."""
+    return element("span", element("span", whole(value), class_="exact"), element("span", short(value), class_="brief"))
+
+
+def _fidelity(report: FoldReport) -> list[Element]:
+    found = report.fidelity
+    if found is None:
+        return [element("p", "Not measured: the folded model was not verified.")]
+    rows = [
+        (breakable(f.output), decimal(f.relative_error), "" if f.top1_agreement is None else percent(f.top1_agreement))
+        for f in found.outputs
+    ]
+    caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
+    parts = [table(caption, ("Output", "Relative error", "Top-1 agreement"), rows, "figures")]
+    if found.accuracy_a is not None or found.accuracy_b is not None:
+        parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
+    return parts
+
+
+def _inputs(report: FoldReport) -> list[Element]:
+    if report.inputs is None:
+        return [element("p", "The network was not run: this fold works from the weights alone.")]
+    used = report.inputs
+    return [element("p", element("strong", f"{plural(used.samples, 'sample')} of {used.kind}"), f": {used.reason}.")]
+
+
+def _widths(report: FoldReport) -> list[Element]:
+    if not report.groups:
+        return [element("p", "The model has no fold groups.")]
+    widest = max(group.width for group in report.groups)
+    folded = sum(group.folded_width < group.width for group in report.groups)
+    rows = [(breakable(g.name), width_bar(g.width, g.folded_width, widest), _change(g)) for g in report.groups]
+    caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
+    return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
+
+
+def _change(group: GroupRecord) -> Element:
+    text = f"{group.width} \u2192 {group.folded_width}" if group.folded_width < group.width else f"{group.width}"
+    duplicates = plural(group.duplicates, "duplicate") if group.duplicates else None
+    return element("span", text, element("small", duplicates) if duplicates else None)
+
+
+def _refusals(report: FoldReport) -> list[Element]:
+    if not report.refusals:
+        return [element("p", "Nothing was left alone.")]
+    rows: list[tuple[Content, ...]] = [
+        (
+            whole(r.weights),
+            element("span", element("strong", f"{r.op_type} ", breakable(r.node)), f", {r.axis}: {r.reason}"),
+        )
+        for r in report.refusals
+    ]
+    return [table("Weight axes that kept their width, and why", ("Weights", "Where and why"), rows, "held")]
+
+
+def _passes(report: FoldReport) -> list[Element]:
+    if not report.passes:
+        return [element("p", "None were recorded.")]
+    changed = [record for record in report.passes if record.modified]
+    idle = [record for record in report.passes if not record.modified]
+    parts = [_pass_table(f"{plural(len(changed), 'pass').replace('passs', 'passes')} that changed the graph", changed)]
+    if idle:
+        parts.append(details(f"{len(idle)} that found nothing to do", _pass_table("Nothing to do", idle)))
+    return parts
+
+
+def _pass_table(caption: str, records: list[PassRecord]) -> Element:
+    return table(caption, ("Pass", "Milliseconds"), [(r.name, f"{1e3 * r.seconds:,.1f}") for r in records], "figures")
+
+
+def _reproduce(report: FoldReport) -> list[Element]:
+    if not report.config:
+        return [element("p", "The request was not recorded.")]
+    parts = [element("pre", element("code", command_line(report)))]
+    if report.config.get("calibration") == "arrays":
+        parts.append(element("p", "FILE.npz stands for the arrays that were given.", class_="muted"))
+    return parts
+
+
+def _of_diagnostics(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
+    return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not asked for"))
+
+
+SECTIONS = (
+    Section("numbers", "Before and after", _numbers),
+    Section("fidelity", "Fidelity", _fidelity),
+    Section("inputs", "Inputs", _inputs),
+    Section("widths", "Widths", _widths),
+    Section("errors", "Error curves", _of_diagnostics(error_curves)),
+    Section("variances", "Variance ratios", _of_diagnostics(variance_ratios)),
+    Section("correlations", "Correlations", _of_diagnostics(correlations)),
+    Section("refusals", "Left alone", _refusals),
+    Section("passes", "Passes", _passes),
+    Section("reproduce", "Reproduce", _reproduce),
+)

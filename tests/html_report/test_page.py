@@ -1,0 +1,184 @@
+"""The page's structure: complete, self-contained, escaped, accessible."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from onnxfold.html_report import render_html
+from onnxfold.report import FoldReport
+from tests.html_report.parse import Page
+from tests.html_report.reports import NASTY, SECTION_NAMES, bare, large, nasty, rich, without_numbers
+
+REPORTS = {f.__name__: f for f in (bare, rich, nasty, without_numbers, large)}
+every_report = pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
+
+
+@every_report
+def test_all_sections_are_there_and_linked(make: Callable[[], FoldReport]) -> None:
+    page = Page(render_html(make()))
+    sections = [page.elements[i][1]["id"] for i in page.all("section")]
+    assert sections == list(SECTION_NAMES)
+    assert [page.elements[i][1]["href"] for i in page.all("a")] == [f"#{name}" for name in SECTION_NAMES]
+    for name in SECTION_NAMES:
+        inside = page.inside(page.by_id(name))
+        assert page.elements[inside[0]][0] == "h2"
+        assert len(page.texts[page.by_id(name)]) > len(page.texts[inside[0]]), f"{name} is empty"
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+@every_report
+def test_nothing_is_fetched_or_run(make: Callable[[], FoldReport]) -> None:
+    text = render_html(make())
+    page = Page(text)
+    for tag, attrs in page.elements:
+        assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
+        assert not {"src", "srcset", "style", "action", "xlink:href"} & set(attrs)
+        assert not [key for key in attrs if key.startswith("on")]
+        assert attrs.get("href", "#").startswith("#")
+    (style,) = page.all("style")
+    assert not re.search(r"url\(|@import|@font-face|expression\(", page.texts[style])
+    policy = [a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_texts_are_escaped_and_not_lost() -> None:
+    text = render_html(nasty())
+    page = Page(text)
+    body = page.texts[page.all("body")[0]]
+    sections = {name: page.texts[page.by_id(name)] for name in SECTION_NAMES}
+    for name in (
+        "fidelity",
+        "inputs",
+        "widths",
+        "errors",
+        "variances",
+        "correlations",
+        "refusals",
+        "passes",
+        "reproduce",
+    ):
+        # A shell command quotes what stands in it once more.
+        expected = NASTY.replace("'", "'\"'\"'") if name == "reproduce" else NASTY
+        assert expected in sections[name], name
+    assert sections["refusals"].count(NASTY) == 4
+    assert "通道/卷积层_é\u0301_🙂" in sections["widths"]
+    assert NASTY in page.texts[page.all("header")[0]]
+    assert NASTY in page.texts[page.all("footer")[0]]
+    assert "<script" not in text
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]", body)
+    assert text.encode("utf-8").decode("utf-8") == text
+
+
+@every_report
+def test_pictures_and_tables_can_be_read_aloud(make: Callable[[], FoldReport]) -> None:
+    page = Page(render_html(make()))
+    assert page.elements[page.all("html")[0]][1]["lang"] == "en"
+    for i in page.all("svg"):
+        attrs = page.elements[i][1]
+        if attrs.get("aria-hidden") == "true":
+            continue
+        title = page.of[i][0]
+        assert attrs["role"] == "img"
+        assert page.elements[title][0] == "title"
+        assert page.texts[title].strip()
+        if attrs["class"] == "chart":
+            assert page.elements[page.of[i][1]][0] == "desc"
+    for i in page.all("table"):
+        assert page.elements[page.of[i][0]][0] == "caption"
+        assert page.texts[page.of[i][0]].strip()
+    assert all(page.elements[i][1]["scope"] in {"row", "col"} for i in page.all("th"))
+    levels = [page.elements[i][0] for i in range(len(page.elements)) if page.elements[i][0] in {"h1", "h2", "h3"}]
+    assert levels == ["h1"] + ["h2"] * len(SECTION_NAMES)
+
+
+def test_the_numbers_are_those_of_the_report() -> None:
+    report = rich()
+    page = Page(render_html(report))
+    assert page.rows("numbers")[1] == ["Parameters", "2,801,9622.8 M", "1,399,9181.4 M", "50.0%"]
+    assert page.rows("numbers")[-1] == ["Channels in groups", "192192", "168168", "12.5%"]
+    assert page.rows("fidelity")[1] == ["logits", "0.147", "97.5%"]
+    assert "4 samples of noise" in page.texts[page.by_id("fidelity")]
+    assert "Accuracy 92.0% before, 91.0% after" in page.texts[page.by_id("fidelity")]
+    assert page.texts[page.by_id("inputs")].endswith("512 samples of dead-leaves: the model has no BatchNormalization.")
+    widths = page.rows("widths")[1:]
+    assert [(row[0], row[2]) for row in widths] == [
+        ("/stem/conv/Conv", "64"),
+        ("/layer1/conv1/Conv", "64 \u2192 561 duplicate"),
+        ("/classifier/fc1/Gemm", "64 \u2192 482 duplicates"),
+    ]
+    assert [row[2] for row in page.rows("variances")[1:]] == ["1", "0.91 left out", "0.812 left out"]
+    assert "width 32, error 0.01" in page.texts[page.by_id("errors")]
+    assert page.rows("refusals")[1][0] == "2,560"
+    assert page.rows("passes")[1] == ["RepairLeastSquares", "12,345.6"]
+    header = page.texts[page.all("header")[0]]
+    assert "resnet18_w32.onnx" in header
+    assert "reached sparsity 0.499 instead of 0.5" in header
+    assert "onnxfold 0.1.0, numpy 2.0.0, onnx 1.17.0; folded in 31.4 s." in page.texts[page.all("footer")[0]]
+
+
+def test_what_is_missing_is_said() -> None:
+    page = Page(render_html(bare()))
+    for name, words in {
+        "numbers": "unknown",
+        "fidelity": "was not verified",
+        "inputs": "was not run",
+        "widths": "no fold groups",
+        "errors": "not chosen by error curves",
+        "variances": "Not measured: ",
+        "correlations": "Not measured: ",
+        "refusals": "Nothing was left alone",
+        "reproduce": "not recorded",
+    }.items():
+        assert words in page.texts[page.by_id(name)], name
+
+
+def test_long_lists_open_on_demand_and_are_complete() -> None:
+    page = Page(render_html(large()))
+    for name in ("widths", "errors", "variances", "correlations", "refusals"):
+        inside = page.inside(page.by_id(name))
+        (more,) = [i for i in inside if page.elements[i][0] == "details"]
+        assert "160 more" in page.texts[more]
+        text = page.texts[page.by_id(name)]
+        assert all(f"/encoder/layers.{i}/" in text for i in range(200)), name
+
+
+def test_json_holds_the_diagnostics() -> None:
+    report = without_numbers()
+    written = json.loads(report.to_json())["diagnostics"]
+    assert written["variance_ratios"][0] == {
+        "layer": "a", "mean": None, "lower": None, "upper": None, "channels": 0, "left_out": 4,
+    }  # fmt: skip
+    assert len(written["correlations"][0]["before"]) == 20
+    assert json.loads(rich().to_json())["diagnostics"]["error_curves"][0]["widths"] == [1, 16, 32, 64]
+
+
+def test_equal_reports_give_equal_pages() -> None:
+    assert render_html(rich()) == render_html(rich())
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_contrast_in_light_and_dark() -> None:
+    """WCAG 2.2: 4.5 for text (1.4.3), 3 for what charts are read by (1.4.11)."""
+    page = Page(render_html(bare()))
+    palettes = re.findall(r":root \{(.*?)\}", page.texts[page.all("style")[0]], re.DOTALL)
+    assert len(palettes) == 2
+    for palette in palettes:
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", palette))
+        for front, back, least in [
+            *product(("text", "muted", "after"), ("page",), (4.5,)),
+            *product(("text", "muted"), ("card", "code"), (4.5,)),
+            *product(("after", "good"), ("page",), (3.0,)),
+        ]:
+            low, high = sorted((_luminance(colours[front]), _luminance(colours[back])))
+            assert (high + 0.05) / (low + 0.05) >= least, f"{front} on {back}"
