@@ -14,7 +14,8 @@ from onnxfold.graph.load import ModelLike
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.statistics.synthetic import Batches, synthetic_inputs
+from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.synthetic import synthetic_inputs
 
 #: Samples that both sides see.
 SAMPLES = 16

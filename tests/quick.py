@@ -13,6 +13,7 @@ def quick_fold(model: ModelLike, sparsity: float | None = None, **options: Any) 
     """Fold as users do, on fewer inputs."""
     return onnxfold.fold(model, sparsity, **{**QUICK, **options})
 
+
 #: Methods that merge equal channels at no loss; pruning drops one of two equal channels, recalibration takes the
 #: statistics of whatever inputs it is given, and independent channels are not equal ones.
 LOSSLESS = ("fold-ls", "fold-ar", "fold-naive")

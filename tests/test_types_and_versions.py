@@ -33,8 +33,8 @@ def _as_type(model: onnx.ModelProto, elem_type: int, dtype: object) -> onnx.Mode
 def test_weights_keep_their_type(kind: str, name: str) -> None:
     elem_type, dtype = TYPES[kind]
     model = _as_type(models.ALL_MODELS[name](0), elem_type, dtype)
-    reference = quick_fold(models.ALL_MODELS[name](0), 0.4)
-    result = quick_fold(model, 0.4)
+    reference = quick_fold(models.ALL_MODELS[name](0), 0.4, allocation="uniform")
+    result = quick_fold(model, 0.4, allocation="uniform")
     folded = result.model
     floats = {t.data_type for t in folded.graph.initializer if t.data_type not in (TensorProto.INT64,)}
     assert floats == {elem_type}

@@ -21,7 +21,7 @@ BOUNDED = settings(
 def _assert_recovers(model: onnx.ModelProto, result: onnxfold.FoldResult, seed: int) -> None:
     assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
     feeds = random_input(model, seed)
-    assert relative_difference(run(model, feeds), run(result.model, feeds)) <= 1e-4
+    assert relative_difference(run(model, feeds), run(result.model, feeds)) <= 5e-4
 
 
 @pytest.mark.parametrize("factor", [2, None], ids=["twice", "one-to-three"])
@@ -74,7 +74,7 @@ def test_surplus_duplicates_are_lossless_too(name: str, method: str) -> None:
     expected = run(model, feeds)
     result = quick_fold(wide, channel_ratio=0.25, method=method, verify=False)
     assert all(g.folded_width == round(0.75 * g.width) for g in result.report.groups)
-    assert relative_difference(expected, run(result.model, feeds)) <= 1e-4
+    assert relative_difference(expected, run(result.model, feeds)) <= 5e-4
     kept = [result.report.groups[0].name]
     partly = quick_fold(wide, channel_ratio=0.5, keep=kept, method=method, verify=False)
     assert partly.report.groups[0].folded_width == partly.report.groups[0].width
