@@ -11,7 +11,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.serialize import SIGNATURE
-from onnxfold.statistics.synthetic import Batches
+from onnxfold.statistics.activations import Batches
 
 
 def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> None:

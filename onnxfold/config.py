@@ -51,7 +51,7 @@ class FoldConfig:
     inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
         What the network is run on where the method needs that; a path is a `calibration`.
     samples : int
-        Most samples to generate; deep inversion takes at most 128.
+        Most samples to generate; deep inversion takes fewer where they would cost too much.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
     round_to : int

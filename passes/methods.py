@@ -36,9 +36,7 @@ REPAIRS = {
         Repair("approximate", "normalised", False, "rescale by the correlation of the merged rows (Fold-AR)"),
         Repair("independent", "normalised", False, "rescale as if merged channels were independent (IFM's variances)"),
         Repair("recalibrate", "stored", True, "statistics of the folded network on inputs (Fold-R, REPAIR)"),
-        Repair(
-            "least-squares", "output", True, "consumers refitted beside the original, statistics restored"
-        ),
+        Repair("least-squares", "output", True, "consumers refitted beside the original, statistics restored"),
     )
 }
 
@@ -56,7 +54,7 @@ class Method:
     repair : str
         A row of :data:`REPAIRS`.
     inputs : str
-        What the network is run on where that is needed, see :mod:`onnxfold.statistics.inputs`.
+        What the network is run on where that is needed, see :mod:`onnxfold.model_inputs`.
     summary : str
         One line for the help text.
     """
@@ -97,9 +95,7 @@ METHODS = {
         Method("fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)"),
         Method("fold-naive", "kmeans", "none", "auto", "k-means, mean, no repair"),
         Method("fold-r", "kmeans", "recalibrate", "data", "k-means, mean, statistics from your data (--calibration)"),
-        Method(
-            "fold-dir", "kmeans", "recalibrate", "deep-inversion", "fold-r on inverted images (needs torch)"
-        ),
+        Method("fold-dir", "kmeans", "recalibrate", "deep-inversion", "fold-r on inverted images (needs torch)"),
         Method("prune-l1", "top-l1", "none", "auto", "keep the channels with the largest L1 norm"),
         Method("prune-l2", "top-l2", "none", "auto", "keep the channels with the largest L2 norm"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),

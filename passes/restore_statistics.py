@@ -200,4 +200,3 @@ class Restoration:
         if layer.op_type == "Gemm":
             return weight, 0 if attr_int(layer, "transB", 0) else 1, 1
         return weight, len(self._original.weights[weight].shape) - 1, 1
-
