@@ -65,7 +65,7 @@ def run(folder: Path, repeats: int) -> list[dict[str, object]]:
 
 
 def _onnxfold(path: Path) -> Path:
-    return onnxfold.fold(path, 0.5, method="fold-ar").save(path.with_suffix(".folded.onnx"))
+    return onnxfold.fold(path, 0.5, method="fold-ar", allocation="uniform").save(path.with_suffix(".folded.onnx"))
 
 
 def _onnxsim(path: Path) -> Path:

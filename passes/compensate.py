@@ -19,7 +19,7 @@ Matrix = npt.NDArray[np.float64]
 Samples = npt.NDArray[np.float32]
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
-RIDGE = 1e-2
+RIDGE, TAP_RIDGE = 1e-2, 1e-1
 #: Enough samples for a map between channels; more positions than this are thinned out evenly.
 MAX_SAMPLES = 200_000
 #: Patches: so many per column of the weight, at least `_LEAST_PATCHES`, and not more numbers than fit into memory.
@@ -115,7 +115,7 @@ class Compensation:
         patches, residual = self._samples(before, window, outputs, weight[0].size * window.groups)
         split = np.split(patches, window.groups, axis=1), np.split(residual, window.groups, axis=1)
         change = [
-            ridge_regression(np.ascontiguousarray(p), np.ascontiguousarray(r), RIDGE)
+            ridge_regression(np.ascontiguousarray(p), np.ascontiguousarray(r), TAP_RIDGE)
             for p, r in zip(*split, strict=True)
         ]
         self._view.set_weight(after.input[1], weight + np.concatenate(change).reshape(weight.shape))

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from onnxfold._version import __version__
@@ -73,6 +72,8 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     subgraph.operators = [_operator(op, codes, index) for op in graph.operators]
     model.subgraphs = [subgraph]
     model.signatureDefs = [_signature(graph, index)]
+    import flatbuffers  # comes with the schema, whose absence is told first
+
     builder = flatbuffers.Builder(size)
     builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)
     return memoryview(builder.Bytes)[builder.Head() :]
