@@ -63,12 +63,25 @@ class ModelInputs:
         return None if found is None else np.concatenate([batch[found] for batch in self.batches])
 
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
-        """Return three quarters of the samples, and the last quarter, to be held out."""
-        count = len(self.batches)
-        if count < 4:
-            raise ConfigError("the model's fixed batch leaves too few batches to hold some out")
-        cut = count - max(count // 4, 1)
-        return replace(self, batches=self.batches[:cut]), replace(self, batches=self.batches[cut:])
+        """Return three quarters of the samples, and the last quarter, to be held out.
+
+        Raises
+        ------
+        ConfigError
+            If there are fewer than two batches, each too small to be cut.
+        """
+        batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in _quarters(b)]
+        if len(batches) < 2:
+            raise ConfigError("there are too few samples to hold some out: give more, or generate more")
+        cut = len(batches) - max(len(batches) // 4, 1)
+        return replace(self, batches=batches[:cut]), replace(self, batches=batches[cut:])
+
+
+def _quarters(batch: dict[str, Array]) -> Batches:
+    """Cut a batch into four; inputs without a batch axis stay in every part."""
+    size = max(v.shape[0] if v.ndim else 1 for v in batch.values())
+    step = max(-(-size // 4), 1)
+    return [{n: v[i : i + step] if v.ndim else v for n, v in batch.items()} for i in range(0, size, step)]
 
 
 def model_inputs(

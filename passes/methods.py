@@ -117,6 +117,7 @@ def find_method(name: str, *, cluster: str | None = None, repair: str | None = N
         raise ConfigError(f"repair '{repair}' is unknown: choose one of {', '.join(REPAIRS)}")
     method = METHODS[name]
     method = replace(method, cluster=cluster or method.cluster, repair=repair or method.repair)
+    find_partitioner(method.cluster)
     if method.repair in ("approximate", "independent") and not method.partitioner.merges:
         raise ConfigError(
             f"repair '{method.repair}' restores what averaging loses, and cluster '{method.cluster}' averages nothing: "

@@ -6,9 +6,9 @@ statistics of the inputs at hand; what is stored translates them back by the rat
 own statistics and those that it ran with,
 
     var'  = var_walk  * geometric mean over members of var_own / var_ran
-    mean' = mean_walk + mean over members of (mean_own - mean_ran) / sigma_own ,
+    mean' = mean_walk + mean over members of (mean_own - mean_ran) ;
 
-the latter in units of sigma_own; both are the same where the original ran with its own. Without a BatchNormalization
+both are the same where the original ran with its own. Without a BatchNormalization
 rows and biases are rescaled.
 
 References
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS
 from onnxfold.cluster.features import BN_EPSILON
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.tensors import Array
@@ -88,7 +88,7 @@ class Restoration:
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
         back = np.exp(mapped.encoded(np.log(own_sigma / ran_sigma)))
-        shift = mapped.encoded((own_mean - ran_mean) / own_sigma) * mapped.encoded(own_sigma)
+        shift = mapped.encoded(own_mean - ran_mean)
         self._stored[after.input[3]] = mean + shift
         self._stored[after.input[4]] = np.maximum((sigma * back) ** 2 - eps, 0.0)
         self._write(after, mean, sigma, eps)
@@ -141,7 +141,8 @@ class Restoration:
             layer = made[0]
             if len(view.consumers(layer.output[0])) != 1:
                 return None
-        if layer.op_type not in LINEAR_OPS or len(layer.input) < 2 or not view.is_weight(layer.input[1]):
+        # Behind a fused activation nothing can be rescaled by rows and biases.
+        if layer.op_type not in LINEAR_OPS - FUSED_OPS or len(layer.input) < 2 or not view.is_weight(layer.input[1]):
             return None
         readers = view.consumers(node.output[0])
         if layer is node and node.op_type == "MatMul" and any(r.op_type == "Add" for r in readers):

@@ -108,9 +108,11 @@ def _widen(
 ) -> list[int]:
     while True:
         moves = [i for i in free if widths[i] + steps[i] <= groups[i].size]
+        if not moves:
+            return [int(w) for w in widths]
         trials = np.repeat(widths[None], len(moves), axis=0)
         trials[np.arange(len(moves)), moves] += [steps[i] for i in moves]
-        fits = budgets.load(trials) <= 1.0 if moves else np.zeros(0, bool)
+        fits = budgets.load(trials) <= 1.0
         if not fits.any():
             return [int(w) for w in widths]
         gained = np.array([curves[i][widths[i]] - curves[i][widths[i] + steps[i]] for i in moves])

@@ -60,7 +60,8 @@ def check(seed: int, *, repeat: bool | None = None) -> Outcome:
     """Fold the graph of a seed arbitrarily, and its widened form back; `repeat`: also compare two runs bit by bit."""
     model = random_graph(seed)
     rng = np.random.default_rng([seed, 17])
-    method = str(rng.choice(list(LOSSLESS)))
+    # Running the network takes longer than all else: fewer of these.
+    method = str(rng.choice(list(LOSSLESS), p=[0.15, 0.45, 0.4]))
     outcome = Outcome.of(seed, model)
     _arbitrary(
         model, outcome, float(rng.uniform(0.2, 0.7)), method, repeat=seed % 10 == 0 if repeat is None else repeat

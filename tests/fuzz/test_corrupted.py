@@ -312,7 +312,19 @@ def attempt(folder: Path, seed: int) -> tuple[str, str]:
     path, what = _write(folder, seed)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     out = folder / "out.onnx"
-    args = ["fold", str(path), str(out), "--channel-ratio", "0.5", "--report", str(folder / "report.json")]
+    args = [
+        "fold",
+        str(path),
+        str(out),
+        "--channel-ratio",
+        "0.5",
+        "--inputs",
+        "dead-leaves",
+        "--samples",
+        "8",
+        "--report",
+        str(folder / "report.json"),
+    ]
     error: str | None = None
     try:
         with time_limit(LIMIT), warnings.catch_warnings():
