@@ -40,11 +40,14 @@ class ModelInputs:
         What they are.
     reason : str
         Why these, for the report.
+    fixed_batch : bool
+        Whether the model takes batches of this size only.
     """
 
     batches: Batches
     kind: str
     reason: str
+    fixed_batch: bool = False
 
     @property
     def has_data_statistics(self) -> bool:
@@ -70,6 +73,8 @@ class ModelInputs:
         ConfigError
             If there are fewer than two batches, each too small to be cut.
         """
+        if self.fixed_batch and len(self.batches) < 4:
+            raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
         batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in _quarters(b)]
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
@@ -122,7 +127,7 @@ def model_inputs(
     if calibration is not None:
         arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
         arrays.pop("y", None)
-        return ModelInputs(_batches(view, arrays), "data", "the samples that were given")
+        return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
     hindrance = obstacle(view)
@@ -131,7 +136,7 @@ def model_inputs(
     progress("generate inputs", 0, 0)
     shown = kind if kind == "noise" else "dead-leaves"
     why = "asked for" if kind != "auto" else f"deep inversion is not possible: {hindrance}"
-    return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why)
+    return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
 
 
 def _inverted(view: GraphView, samples: int, seed: int, progress: Progress) -> ModelInputs:
@@ -155,11 +160,15 @@ def _inverted(view: GraphView, samples: int, seed: int, progress: Progress) -> M
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        return ModelInputs(done.inputs, "deep-inversion", why)
+        return ModelInputs(done.inputs, "deep-inversion", why, _fixed_batch(view))
     rest = samples - count
     leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1) if rest >= count else []
     why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
-    return ModelInputs(done.inputs + leaves, "deep-inversion", why)
+    return ModelInputs(done.inputs + leaves, "deep-inversion", why, _fixed_batch(view))
+
+
+def _fixed_batch(view: GraphView) -> bool:
+    return any(shape[0] is not None for shape in map(view.shape, view.input_names) if shape)
 
 
 def _count(batches: Batches) -> int:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap
 from onnxfold.passes.fold_channels import merge_weight
 from onnxfold.passes.least_squares import CrossMoments, ridge_regression
@@ -61,7 +61,7 @@ class Compensation:
 
     def refit_channels(self, node: NodeProto) -> None:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
-        for use in dict.fromkeys(self._consumers.get(node.output[0], ())):
+        for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
             self._refit(node, use)
 
     def _refit(self, node: NodeProto, use: Use) -> None:

@@ -6,7 +6,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap, axis_map
 from onnxfold.statistics.activations import Activations, Batches
 
@@ -32,9 +32,9 @@ class SideBySide:
 
     def pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
         """Yield corresponding nodes: a fold changes weights and numbers, never the nodes or their results' names."""
-        by_output = {node.output[0]: node for node in self.folded.view.nodes}
+        by_output = {node_key(node): node for node in self.folded.view.nodes}
         for node in self.reference.view.nodes:
-            yield node, by_output[node.output[0]]
+            yield node, by_output[node_key(node)]
 
     def map(self, tensor: str, axis: int) -> AxisMap | None:
         """Return the fold of an activation's axis; None where its groups do not line up."""

@@ -21,7 +21,7 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.graph.axes import take_rows
-from onnxfold.graph.view import GraphView, attr_float
+from onnxfold.graph.view import GraphView, attr_float, node_key
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
@@ -104,7 +104,7 @@ def observe(
     nodes = reference.nodes
     for done, node in enumerate(nodes):
         progress("observe activations", done, len(nodes))
-        for i, member, channels in consumers.get(node.output[0], ()):
+        for i, member, channels in consumers.get(node_key(node), ()):
             if channels.tensor not in activations.values:
                 continue
             if (i, channels) not in covariances:
