@@ -1,0 +1,1 @@
+"""Projects that run a model on a microcontroller board."""
