@@ -11,7 +11,6 @@ REPAIR: arXiv 2211.08403; model folding: arXiv 2502.10216, section 3.
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Positions, Role
@@ -20,15 +19,13 @@ from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.diagnostics import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 from onnxfold.errors import VerificationError
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
 from onnxfold.statistics.observe import DEAD
-
-Matrix = npt.NDArray[np.float64]
 
 #: Samples that both networks are run on, and points of an error curve.
 _SAMPLES = 64
@@ -114,18 +111,13 @@ def _measured(
             seen.setdefault(member.uses[0].channels.tensor, []).append((i, member.uses[0].channels))
     ratios: list[VarianceRatio] = []
     histograms: dict[int, CorrelationHistogram] = {}
-    pairs = list(walk.pairs())
-    for done, (before, after) in enumerate(pairs):
-        progress("compare activations", done, len(pairs))
-        walk.reference.run(before)
-        walk.folded.run(after)
+    for before, after in walk.steps("compare activations", progress):
+        walk.run(before, after)
         for name in before.output:
             if name in layers:
                 ratios += _ratio(walk, *layers[name])
             for i, axis in seen.get(name, ()):
                 histograms[i] = _correlations(walk, groups[i], axis)
-        walk.reference.release(before)
-        walk.folded.release(after)
     return Diagnostics(curves, tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
 
 

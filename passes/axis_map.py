@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from onnxfold.channels.declarations import Axis, Positions
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.tensors import Matrix
 
-Matrix = npt.NDArray[np.float64]
 Samples = npt.NDArray[np.floating]
 
 

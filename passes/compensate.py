@@ -3,20 +3,17 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap
 from onnxfold.passes.fold_channels import merge_weight
 from onnxfold.passes.least_squares import CrossMoments, ridge_regression
 from onnxfold.passes.patches import Window, read_patches
 from onnxfold.passes.side_by_side import SideBySide
-from onnxfold.statistics.channel_moments import stride_for, unit_samples
-
-Matrix = npt.NDArray[np.float64]
-Samples = npt.NDArray[np.float32]
+from onnxfold.statistics.channel_moments import Samples, stride_for, unit_samples
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1

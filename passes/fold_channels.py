@@ -8,7 +8,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.group import Member
-from onnxfold.cluster.features import epsilon
+from onnxfold.channels.layers import epsilon
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError

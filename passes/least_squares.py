@@ -17,12 +17,10 @@ and the consumer becomes W B + D.
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.channel_moments import Samples
-
-Matrix = npt.NDArray[np.float64]
 
 
 class CrossMoments:

@@ -9,13 +9,13 @@ same. Merging w~ and b~ by plain means is the published form of folding (Fold-AR
 sigma_i separately (Fold-naive) averages filters whose outputs have different scales.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import Normalization, normalizations
-from onnxfold.cluster.features import epsilon
+from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon, normalizations
 from onnxfold.graph.axes import put_rows, scale_rows, take_rows
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -30,18 +30,20 @@ class NormalizeBatchNorm(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rescale weights; the graph stays."""
-        modified = False
-        for group in self.groups:
-            for norm in normalizations(view, group):
-                if norm.layer is not None:
-                    modified |= _normalize(view, norm)
-        return PassResult(modified)
+        return PassResult(rescale(view, self.groups, _normalize))
 
 
-def _normalize(view: GraphView, norm: Normalization) -> bool:
-    layer = norm.layer
-    assert layer is not None
-    eps = epsilon(view, norm.variance)
+def rescale(
+    view: GraphView, groups: Sequence[FoldGroup], rewrite: Callable[[GraphView, Normalization, Layer], bool]
+) -> bool:
+    """Rewrite every layer of some groups that only its BatchNormalization reads; return whether any changed."""
+    found = [norm for group in groups for norm in normalizations(view, group)]
+    changed = [rewrite(view, norm, norm.layer) for norm in found if norm.layer is not None]
+    return any(changed)
+
+
+def _normalize(view: GraphView, norm: Normalization, layer: Layer) -> bool:
+    eps = batch_norm_epsilon(norm.node)
     mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
     if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
         return False

@@ -10,8 +10,7 @@ from onnx import NodeProto
 
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import attr_int, attr_ints, attribute
-
-Samples = npt.NDArray[np.float32]
+from onnxfold.statistics.channel_moments import Samples
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
 
 from dataclasses import dataclass, field
 
-from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -45,18 +44,12 @@ class Recalibrate(Pass):
         """Run both networks once."""
         walk = SideBySide(self.observation.reference, view, self.plan, self.observation.inputs)
         restoration = Restoration(walk, self.original)
-        nodes = list(walk.pairs())
-        for done, (before, after) in enumerate(nodes):
-            if before.op_type in LINEAR_OPS:
-                self.progress("recalibrate", done, len(nodes))
+        for before, after in walk.steps("recalibrate", self.progress):
             if has_own_statistics(self.original, before):
                 moments = ChannelMoments(walk.folded.values[after.input[0]], 1)
                 view.set_weight(after.input[3], moments.mean)
                 view.set_weight(after.input[4], moments.variance)
-            walk.reference.run(before)
-            walk.folded.run(after)
+            walk.run(before, after)
             restoration.layer(before, after)
-            walk.reference.release(before)
-            walk.folded.release(after)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

@@ -28,12 +28,12 @@ from onnxfold.channels.layers import layers, normalizations
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.axes import put_rows, take_rows
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.fold_channels import merge_weight
 from onnxfold.passes.normalize_batch_norm import per_unit, set_per_unit
 
-Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.floating]
 
 _TINY = float(np.finfo(np.float32).tiny)

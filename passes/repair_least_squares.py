@@ -9,7 +9,6 @@ corrected where they arise instead of adding up.
 
 from dataclasses import dataclass, field
 
-from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -47,18 +46,12 @@ class RepairLeastSquares(Pass):
         walk = SideBySide(self.observation.reference, view, self.plan, self.observation.inputs)
         compensation = Compensation(walk, self.seed)
         restoration = Restoration(walk, self.original)
-        nodes = list(walk.pairs())
-        for done, (before, after) in enumerate(nodes):
-            if before.op_type in LINEAR_OPS:
-                self.progress("least squares", done, len(nodes))
+        for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
             restoration.batch_norm(before, after)
-            walk.reference.run(before)
-            walk.folded.run(after)
+            walk.run(before, after)
             if compensation.refit_taps(before, after):
                 walk.folded.run(after)
             restoration.layer(before, after)
-            walk.reference.release(before)
-            walk.folded.release(after)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

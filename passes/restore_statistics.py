@@ -17,19 +17,15 @@ REPAIR: arXiv 2211.08403.
 """
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto
 
-from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS
-from onnxfold.cluster.features import BN_EPSILON
+from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS, batch_norm_epsilon
 from onnxfold.graph.axes import from_front, to_front
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView, attr_float, attr_int
 from onnxfold.passes.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import ChannelMoments
 from onnxfold.statistics.observe import DEAD, has_own_statistics
-
-Matrix = npt.NDArray[np.float64]
 
 _MAX_GAIN = 10.0
 
@@ -71,7 +67,7 @@ class Restoration:
         own_mean, own_sigma = self._statistics(self._original, before)
         ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before)
         now = ChannelMoments(self._walk.folded.values[x], 1)
-        eps = attr_float(after, "epsilon", BN_EPSILON)
+        eps = batch_norm_epsilon(after)
         if mapped is None:
             if not np.array_equal(own_sigma, ran_sigma):  # what the original runs with cannot be carried over
                 self._stored.update({n: self._view.weight(n) for n in after.input[3:5]})
@@ -100,7 +96,7 @@ class Restoration:
     def _statistics(self, view: GraphView, node: NodeProto) -> tuple[Matrix, Matrix]:
         """Return mean and sigma of a BatchNormalization."""
         mean, variance = (view.weight(n).astype(np.float64) for n in node.input[3:5])
-        return mean, np.sqrt(np.maximum(variance, 0.0) + attr_float(node, "epsilon", BN_EPSILON))
+        return mean, np.sqrt(np.maximum(variance, 0.0) + batch_norm_epsilon(node))
 
     # -- without one ---------------------------------------------------------------------------
 

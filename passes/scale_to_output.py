@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import Normalization, normalizations
-from onnxfold.cluster.features import epsilon
+from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.normalize_batch_norm import per_unit, scale_units, set_per_unit
+from onnxfold.passes.normalize_batch_norm import per_unit, rescale, scale_units, set_per_unit
 
 
 @dataclass(frozen=True)
@@ -29,18 +28,11 @@ class ScaleToOutput(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rescale weights; the graph stays."""
-        modified = False
-        for group in self.groups:
-            for norm in normalizations(view, group):
-                if norm.layer is not None:
-                    modified |= _scale(view, norm)
-        return PassResult(modified)
+        return PassResult(rescale(view, self.groups, _scale))
 
 
-def _scale(view: GraphView, norm: Normalization) -> bool:
-    layer = norm.layer
-    assert layer is not None
-    eps = epsilon(view, norm.variance)
+def _scale(view: GraphView, norm: Normalization, layer: Layer) -> bool:
+    eps = batch_norm_epsilon(norm.node)
     gamma = per_unit(view, norm.scale).astype(np.float64)
     sigma = np.sqrt(np.maximum(per_unit(view, norm.variance).astype(np.float64), 0.0) + eps)
     factor = gamma / sigma

@@ -8,6 +8,7 @@ from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap, axis_map
+from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Activations, Batches
 
 
@@ -30,11 +31,24 @@ class SideBySide:
         self.folded = Activations(folded, inputs)
         self._maps: dict[tuple[str, int], AxisMap | None] = {}
 
-    def pairs(self) -> Iterator[tuple[NodeProto, NodeProto]]:
-        """Yield corresponding nodes: a fold changes weights and numbers, never the nodes or their results' names."""
+    def steps(self, action: str, progress: Progress) -> Iterator[tuple[NodeProto, NodeProto]]:
+        """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
+
+        A fold changes weights and numbers, never the nodes or their results' names.
+        """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
-        for node in self.reference.view.nodes:
-            yield node, by_output[node_key(node)]
+        nodes = self.reference.view.nodes
+        for done, before in enumerate(nodes):
+            progress(action, done, len(nodes))
+            after = by_output[node_key(before)]
+            yield before, after
+            self.reference.release(before)
+            self.folded.release(after)
+
+    def run(self, before: NodeProto, after: NodeProto) -> None:
+        """Run a node in both networks."""
+        self.reference.run(before)
+        self.folded.run(after)
 
     def map(self, tensor: str, axis: int) -> AxisMap | None:
         """Return the fold of an activation's axis; None where its groups do not line up."""

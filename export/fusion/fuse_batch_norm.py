@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from onnxfold.channels.layers import batch_norm_epsilon
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
 from onnxfold.graph.view import GraphView, attr_float, attr_int
 from onnxfold.passes.base import Pass, PassResult
@@ -105,7 +106,7 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
 
 def _merge(view: GraphView, layer: NodeProto, norm: NodeProto) -> None:
     gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in norm.input[1:5])
-    scale = gamma / np.sqrt(variance + attr_float(norm, "epsilon", 1e-5))
+    scale = gamma / np.sqrt(variance + batch_norm_epsilon(norm))
     weight = layer.input[1]
     factors = _factors(layer, scale, view.weights[weight].shape)
     layer.input[1] = _scaled(view, weight, factors)

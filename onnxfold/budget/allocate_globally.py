@@ -13,8 +13,7 @@ import numpy.typing as npt
 from onnxfold.budget.allocate import width_step
 from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
-
-Matrix = npt.NDArray[np.float64]
+from onnxfold.graph.tensors import Matrix
 
 #: A step narrows a group by this fraction of its full width.
 _STEP = 1 / 32

@@ -17,6 +17,21 @@ FUSED_OPS = frozenset({"FusedConv", "FusedGemm", "FusedMatMul"})
 
 LINEAR_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"}) | FUSED_OPS
 
+#: What the ONNX operator takes where a BatchNormalization names no epsilon.
+_BN_EPSILON = 1e-5
+
+
+def batch_norm_epsilon(node: NodeProto) -> float:
+    """Return the epsilon of a BatchNormalization."""
+    return attr_float(node, "epsilon", _BN_EPSILON)
+
+
+def epsilon(view: GraphView, member: Member) -> float:
+    """Return the epsilon of the BatchNormalization that a member belongs to."""
+    node = view.producer(member.uses[0].node)
+    assert node is not None
+    return batch_norm_epsilon(node)
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-
-Matrix = npt.NDArray[np.float64]
 
 #: An error curve is computed at about so many widths, closer together where few channels are left.
 _GRID = 12
@@ -89,7 +87,7 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
     """
     total = 0.0
     for seen in moments:
-        energy = float((seen.gram * seen.covariance).sum())
+        energy = seen.energy
         if not np.isfinite(energy) or energy <= 0.0:
             continue
         cross = partition.encode @ seen.covariance

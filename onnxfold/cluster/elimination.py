@@ -28,9 +28,8 @@ import numpy.typing as npt
 
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-
-Matrix = npt.NDArray[np.float64]
 
 #: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
 MERGE_CHARGE = 1.5
@@ -133,7 +132,7 @@ class _State:
         self.precisions: list[Matrix] = []
         self.grams: list[Matrix] = []
         for seen in moments:
-            energy = float((seen.gram * seen.covariance).sum())
+            energy = seen.energy
             ridge = _RIDGE * np.trace(seen.covariance) / n
             if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
                 self.precisions.append(np.linalg.inv(seen.covariance + ridge * np.eye(n)))

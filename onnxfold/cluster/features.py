@@ -18,13 +18,11 @@ import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.layers import epsilon
 from onnxfold.graph.axes import take_rows
-from onnxfold.graph.view import GraphView, attr_float
+from onnxfold.graph.view import GraphView
 
 Rows = npt.NDArray[np.floating]
-
-#: onnx's default epsilon of BatchNormalization.
-BN_EPSILON = 1e-5
 
 
 def features(view: GraphView, group: FoldGroup, *, with_deviation: bool) -> Iterator[tuple[Role, Rows]]:
@@ -51,9 +49,3 @@ def member_rows(view: GraphView, member: Member) -> Rows:
     """Return what a weight holds for each unit, shape (n_units, d)."""
     rows = take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
     return rows.reshape(len(rows), -1)
-
-
-def epsilon(view: GraphView, member: Member) -> float:
-    """Return the epsilon of the BatchNormalization that a member belongs to."""
-    node = view.producer(member.uses[0].node)
-    return BN_EPSILON if node is None else attr_float(node, "epsilon", BN_EPSILON)

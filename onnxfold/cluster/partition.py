@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from onnxfold.graph.tensors import Matrix
+
 Labels = npt.NDArray[np.int64]
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.errors import ModelLoadError
 
 Array = npt.NDArray[Any]
+Matrix = npt.NDArray[np.float64]
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 

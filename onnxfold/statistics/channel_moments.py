@@ -5,9 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 
-Matrix = npt.NDArray[np.float64]
 Samples = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
 

@@ -15,18 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.layers import batch_norm_epsilon
 from onnxfold.graph.axes import take_rows
-from onnxfold.graph.view import GraphView, attr_float, node_key
+from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView, node_key
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
-
-Matrix = npt.NDArray[np.float64]
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -48,6 +47,12 @@ class ConsumerMoments:
 
     covariance: Matrix
     gram: Matrix
+
+    @property
+    def energy(self) -> float:
+        """Variance of the consumer's output, trace(G C); NaN or infinite where activations overflow."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float((self.gram * self.covariance).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +132,7 @@ def has_own_statistics(view: GraphView, node: NodeProto) -> bool:
 def _match(activations: Activations, node: NodeProto) -> None:
     """Replace running statistics by those of the inputs; channels that are dead on these inputs keep theirs."""
     view, moments = activations.view, ChannelMoments(activations.values[node.input[0]], 1)
-    eps = attr_float(node, "epsilon", 1e-5)
+    eps = batch_norm_epsilon(node)
     variance = view.weight(node.input[4]).astype(np.float64)
     ratio = moments.variance / (np.maximum(variance, 0.0) + eps)
     alive = ratio > DEAD**2 * np.median(ratio)

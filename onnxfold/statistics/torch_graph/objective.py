@@ -8,7 +8,8 @@ from onnx import NodeProto
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from onnxfold.graph.view import GraphView, attr_float, node_key
+from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.graph.view import GraphView, node_key
 from onnxfold.statistics.torch_graph.batch_statistics import NormalizeAndMeasure
 from onnxfold.statistics.torch_graph.executor import TorchGraph
 from onnxfold.statistics.torch_graph.registry import Operation
@@ -47,7 +48,7 @@ class Objective:
         self._errors: list[Tensor] = []
         for node in norms:
             parameters = [self.graph.tensor(view.weight(name)) for name in node.input[1:5]]
-            self.graph.operations[node_key(node)] = self._measuring(parameters, attr_float(node, "epsilon", 1e-5))
+            self.graph.operations[node_key(node)] = self._measuring(parameters, batch_norm_epsilon(node))
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
         """Return the terms for one batch.
