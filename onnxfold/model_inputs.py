@@ -25,6 +25,9 @@ _INVERTED = 128
 #: Multiply-accumulates that the forward passes of all steps may take: about a minute on two cores.
 _INVERSION_MACS = 1.8e12
 _FEWEST_STEPS = 30
+#: Multiply-accumulates that one run over all generated samples may take: some seconds on two cores.
+_RUN_MACS = 2e11
+_FEWEST_SAMPLES = 32
 _BATCH = 64
 
 
@@ -106,12 +109,12 @@ def model_inputs(
         The normalised network.
     kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
         What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted,
-        else dead leaves. A model without BatchNormalization has no statistics that say whether inverted images look
-        like data, so there they are a part only, beside dead leaves.
+        and takes a minute or two, else dead leaves. A model without BatchNormalization has no statistics that say
+        whether inverted images look like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
         Samples by input name, unlabeled.
     samples : int
-        Most samples to generate.
+        Most samples to generate; fewer where runs over so many would take long.
     seed : int
         Seed.
     progress : callable, optional
@@ -130,19 +133,27 @@ def model_inputs(
         return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
-    hindrance = obstacle(view)
+    macs = count_macs(view) or 0
+    if macs:
+        samples = min(samples, max(int(_RUN_MACS / macs), _FEWEST_SAMPLES))
+    hindrance = obstacle(view) or _too_long(macs, min(samples, _INVERTED))
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        return _inverted(view, samples, seed, progress)
+        return _inverted(view, macs, samples, seed, progress)
     progress("generate inputs", 0, 0)
     shown = kind if kind == "noise" else "dead-leaves"
     why = "asked for" if kind != "auto" else f"deep inversion is not possible: {hindrance}"
     return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
 
 
-def _inverted(view: GraphView, samples: int, seed: int, progress: Progress) -> ModelInputs:
+def _too_long(macs: int, samples: int) -> str:
+    """Return why an inversion is not started unless asked for, '' if it takes two minutes at most."""
+    times = macs * samples * _FEWEST_STEPS / _INVERSION_MACS
+    return "" if times <= 2.0 else f"it would take about {times:.0f} minutes; ask for it with inputs='deep-inversion'"
+
+
+def _inverted(view: GraphView, macs: int, samples: int, seed: int, progress: Progress) -> ModelInputs:
     normalised = any(has_own_statistics(view, node) for node in view.nodes)
     settings = InversionSettings()
-    macs = count_macs(view) or 0
     most = samples
     if macs:
         affordable = int(_INVERSION_MACS / (macs * settings.steps))

@@ -86,7 +86,7 @@ class ScopeFold:
         self._lump(compared)
         moments: Sequence[Sequence[ConsumerMoments]] = [()] * len(self.groups)
         if self.inputs is not None:
-            moments = self._observe(compared, self.groups).moments
+            moments = self._observe(compared).moments
         return [self._candidates(i, compared, stored, moments[i], 1) for i in range(len(self.groups))]
 
     def fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
@@ -112,14 +112,16 @@ class ScopeFold:
         original = view.copy()
         self._lump(original)
         observation = None
-        looks = self.method.partitioner.needs_moments and not from_curves
-        if self.inputs is not None and (looks or self.method.repairs.needs_inputs):
-            observation = self._observe(original, self.groups if looks else [])
+        if self.inputs is not None:
+            if self.method.partitioner.needs_moments and not from_curves:
+                observation = self._observe(original)
+            else:
+                observation = Observation(original.copy(), self.inputs.batches, to_match=self._matches)
 
         def partition(i: int, width: int) -> ChannelPartition:
             if from_curves:
                 return self.curves[i].partition(width)
-            moments = observation.moments[i] if observation is not None and looks else ()
+            moments = observation.moments[i] if observation is not None and observation.moments else ()
             return self._candidates(i, original, stored, moments, width).partition(width)
 
         self.plan = plan_folds(self.groups, widths, partition, self.progress)
@@ -154,10 +156,13 @@ class ScopeFold:
         if self.method.partitioner.merges:
             LumpDuplicates(tuple(self.groups), tuple(self.duplicates))(view)
 
-    def _observe(self, view: GraphView, groups: Sequence[FoldGroup]) -> Observation:
+    @property
+    def _matches(self) -> bool:
+        return self.inputs is not None and not self.inputs.has_data_statistics
+
+    def _observe(self, view: GraphView) -> Observation:
         assert self.inputs is not None
-        match = not self.inputs.has_data_statistics
-        return observe(view, groups, self.inputs.batches, match=match, progress=self.progress)
+        return observe(view, self.groups, self.inputs.batches, match=self._matches, progress=self.progress)
 
     def _candidates(
         self, i: int, view: GraphView, stored: GraphView, moments: Sequence[ConsumerMoments], narrowest: int

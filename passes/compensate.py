@@ -20,7 +20,7 @@ RIDGE, TAP_RIDGE = 1e-2, 1e-1
 #: Enough samples for a map between channels; more positions than this are thinned out evenly.
 MAX_SAMPLES = 200_000
 #: Patches: so many per column of the weight, at least `_LEAST_PATCHES`, and not more numbers than fit into memory.
-_PATCHES_PER_COLUMN, _LEAST_PATCHES, _PATCH_NUMBERS = 16, 20_000, 48 << 20
+_PATCHES_PER_COLUMN, _LEAST_PATCHES, _PATCH_NUMBERS = 8, 10_000, 48 << 20
 #: Wider weights are compensated per channel only.
 _WIDEST = 8192
 
@@ -98,39 +98,40 @@ class Compensation:
 
     # -- taps of convolutions ------------------------------------------------------------------
 
-    def refit_taps(self, before: NodeProto, after: NodeProto) -> bool:
-        """After a node has run in both networks, add to every tap what explains the rest; whether anything changed."""
+    def refit_taps(self, before: NodeProto, after: NodeProto) -> None:
+        """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
         if before.op_type != "Conv" or not self._is_alone(before):
-            return False
+            return
         weight = self._view.weight(after.input[1])
         window = Window.of(after, weight.shape)
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
         if window is None or inputs is None or outputs is None:
-            return False
+            return
         if not inputs.shrinks or window.taps == 1 or weight[0].size > _WIDEST:
-            return False
-        patches, residual = self._samples(before, window, outputs, weight[0].size * window.groups)
-        split = np.split(patches, window.groups, axis=1), np.split(residual, window.groups, axis=1)
-        change = [
-            ridge_regression(np.ascontiguousarray(p), np.ascontiguousarray(r), TAP_RIDGE)
-            for p, r in zip(*split, strict=True)
-        ]
+            return
+        patches, goals = self._samples(before, window, outputs, weight[0].size * window.groups)
+        rows = weight.reshape(len(weight), -1).astype(np.float32, copy=False)
+        split = (np.split(part, window.groups, axis) for part, axis in ((rows, 0), (patches, 1), (goals, 1)))
+        change = []
+        for w, p, y in zip(*split, strict=True):
+            patch = np.ascontiguousarray(p)
+            # Means are taken off, and the bias with them.
+            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE))
         self._view.set_weight(after.input[1], weight + np.concatenate(change).reshape(weight.shape))
-        return True
 
     def _is_alone(self, node: NodeProto) -> bool:
         weight = node.input[1]
         return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1
 
     def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:
-        """Return patches and residuals at positions drawn at random."""
+        """Return patches, and the outputs to be had from them, at positions drawn at random."""
         x = self._walk.folded.values[node.input[0]]
-        goal, now = (self._walk.reference.values[node.output[0]], self._walk.folded.values[node.output[0]])
-        spatial = now[0].shape[2:]
-        positions = int(np.prod(spatial)) * sum(len(part) for part in now)
+        goal = self._walk.reference.values[node.output[0]]
+        spatial = goal[0].shape[2:]
+        positions = int(np.prod(spatial)) * sum(len(part) for part in goal)
         wanted = min(max(_PATCHES_PER_COLUMN * width, _LEAST_PATCHES), max(_PATCH_NUMBERS // width, 1), positions)
         random = np.random.default_rng(self._seed)
-        patches, residuals = [], []
+        patches, goals = [], []
         for batch in range(len(x)):
             count = int(np.prod(spatial)) * len(x[batch])
             share = -(-wanted * count // positions)
@@ -138,5 +139,5 @@ class Compensation:
             sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
             at: Any = (sample, slice(None), *places)
             patches.append(read_patches(x[batch], window, places, sample))
-            residuals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)) - now[batch][at])
-        return np.concatenate(patches), np.concatenate(residuals).astype(np.float32, copy=False)
+            goals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)))
+        return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)

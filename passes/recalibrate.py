@@ -32,7 +32,7 @@ class Recalibrate(Pass):
     plan : FoldPlan
         The fold.
     observation : Observation
-        The original as it ran on the inputs, and the inputs.
+        The original as it runs on the inputs, and the inputs.
     """
 
     original: GraphView
@@ -42,7 +42,7 @@ class Recalibrate(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Run both networks once."""
-        walk = SideBySide(self.observation.reference, view, self.plan, self.observation.inputs)
+        walk = SideBySide.of(self.observation, view, self.plan)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress):
             if has_own_statistics(self.original, before):

@@ -30,7 +30,7 @@ class RepairLeastSquares(Pass):
     plan : FoldPlan
         The fold.
     observation : Observation
-        The original as it ran on the inputs, and the inputs.
+        The original as it runs on the inputs, and the inputs.
     seed : int
         Seed of the positions that are looked at.
     """
@@ -43,15 +43,15 @@ class RepairLeastSquares(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
-        walk = SideBySide(self.observation.reference, view, self.plan, self.observation.inputs)
+        walk = SideBySide.of(self.observation, view, self.plan)
         compensation = Compensation(walk, self.seed)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
             restoration.batch_norm(before, after)
-            walk.run(before, after)
-            if compensation.refit_taps(before, after):
-                walk.folded.run(after)
+            walk.reference.run(before)
+            compensation.refit_taps(before, after)
+            walk.folded.run(after)
             restoration.layer(before, after)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

@@ -10,6 +10,7 @@ from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap, axis_map
 from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.observe import Observation, match_statistics
 
 
 class SideBySide:
@@ -23,13 +24,23 @@ class SideBySide:
         The fold.
     inputs : list of dict
         Batches of inputs.
+    match : bool
+        Match the reference's statistics to the inputs on the way.
     """
 
-    def __init__(self, reference: GraphView, folded: GraphView, plan: FoldPlan, inputs: Batches) -> None:
+    def __init__(
+        self, reference: GraphView, folded: GraphView, plan: FoldPlan, inputs: Batches, *, match: bool = False
+    ) -> None:
         self.plan = plan
+        self._match = match
         self.reference = Activations(reference, inputs)
         self.folded = Activations(folded, inputs)
         self._maps: dict[tuple[str, int], AxisMap | None] = {}
+
+    @classmethod
+    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
+        """Return an observed network beside its fold."""
+        return cls(observation.reference, folded, plan, observation.inputs, match=observation.to_match)
 
     def steps(self, action: str, progress: Progress) -> Iterator[tuple[NodeProto, NodeProto]]:
         """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
@@ -41,6 +52,8 @@ class SideBySide:
         for done, before in enumerate(nodes):
             progress(action, done, len(nodes))
             after = by_output[node_key(before)]
+            if self._match:
+                match_statistics(self.reference, before)
             yield before, after
             self.reference.release(before)
             self.folded.release(after)

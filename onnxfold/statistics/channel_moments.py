@@ -44,7 +44,11 @@ def unit_samples(values: Array, axis: int, positions: Positions, stride: int) ->
     stride : int
         Take every stride-th place.
     """
-    flat = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis])[::stride]
+    moved = np.moveaxis(values, axis, -1)
+    if stride > 1:  # without a copy of everything
+        places = np.arange(0, values.size // values.shape[axis], stride)
+        moved = moved[np.unravel_index(places, moved.shape[:-1])]
+    flat = moved.reshape(-1, values.shape[axis])
     taken = flat[:, positions.reshape(-1)].reshape(len(flat), *positions.shape)
     return np.ascontiguousarray(taken.transpose(0, 2, 1).reshape(-1, len(positions)), np.float32)
 

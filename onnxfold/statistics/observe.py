@@ -67,11 +67,14 @@ class Observation:
         The batches of inputs.
     moments : tuple of list of ConsumerMoments
         For every group, one per consumer.
+    to_match : bool
+        Whether the reference was not run yet, and its statistics are to be matched when it is.
     """
 
     reference: GraphView
     inputs: Batches
-    moments: tuple[list[ConsumerMoments], ...]
+    moments: tuple[list[ConsumerMoments], ...] = ()
+    to_match: bool = False
 
 
 def observe(
@@ -115,8 +118,8 @@ def observe(
             if (i, channels) not in covariances:
                 covariances[i, channels] = _covariance(activations, channels, groups[i])
             found[i].append(ConsumerMoments(covariances[i, channels], _gram(reference, member)))
-        if match and has_own_statistics(reference, node):
-            _match(activations, node)
+        if match:
+            match_statistics(activations, node)
         activations.run(node)
         activations.release(node)
     return Observation(reference, inputs, tuple(found))
@@ -129,8 +132,13 @@ def has_own_statistics(view: GraphView, node: NodeProto) -> bool:
     return all(view.is_weight(n) and len(view.consumers(n)) == 1 for n in node.input[3:5])
 
 
-def _match(activations: Activations, node: NodeProto) -> None:
-    """Replace running statistics by those of the inputs; channels that are dead on these inputs keep theirs."""
+def match_statistics(activations: Activations, node: NodeProto) -> None:
+    """Replace the running statistics of a BatchNormalization by those of what it is about to read.
+
+    Channels that are dead on these inputs keep theirs. Nothing is done for other nodes.
+    """
+    if not has_own_statistics(activations.view, node):
+        return
     view, moments = activations.view, ChannelMoments(activations.values[node.input[0]], 1)
     eps = batch_norm_epsilon(node)
     variance = view.weight(node.input[4]).astype(np.float64)
