@@ -80,7 +80,13 @@ def test_images(data: Path, network: Network) -> tuple[Images, Labels]:
 
 def train_images(data: Path, network: Network, count: int) -> Images:
     """Return the first training images as the network reads them, for the methods that use data."""
-    return _as_read(_train(data, network.dataset)[:count], network)
+    return labelled_train_images(data, network, count)[0]
+
+
+def labelled_train_images(data: Path, network: Network, count: int) -> tuple[Images, Labels]:
+    """Return the first training images as the network reads them, and their labels."""
+    images, labels = _train(data, network.dataset)
+    return _as_read(images[:count], network), labels[:count]
 
 
 def input_of(network: Network) -> tuple[str, tuple[int, ...]]:
@@ -98,10 +104,11 @@ def _test(data: Path, dataset: str) -> tuple[Images, Labels]:
 
 
 @cache
-def _train(data: Path, dataset: str) -> Images:
+def _train(data: Path, dataset: str) -> tuple[Images, Labels]:
     if dataset == "cifar10":
-        return cifar10.load_train_first5k(data)[0]
-    return fashion_mnist.preprocess(fashion_mnist.load_split(data, "train")[0][:5000])
+        return cifar10.load_train_first5k(data)
+    images, labels = fashion_mnist.load_split(data, "train")
+    return fashion_mnist.preprocess(images[:5000]), labels[:5000]
 
 
 def _as_read(images: Images, network: Network) -> Images:

@@ -95,3 +95,14 @@ def test_verbose_lists_every_group(model: Path, tmp_path: Path) -> None:
     done = onnxfold("fold", model, tmp_path / "out.onnx", "--verbose")
     assert " -> " in done.stdout
     assert "verify in onnxruntime" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--method", "--cluster", "--repair"])
+def test_help_names_what_an_option_takes(option: str) -> None:
+    from onnxfold.cluster.partitioners import PARTITIONERS
+    from onnxfold.passes.methods import METHODS, REPAIRS
+
+    told = " ".join(onnxfold("fold", "--help").stdout.split()).replace("- ", "-")  # wrapped at hyphens
+    text = told[told.index(f"{option} NAME") :].split(" --")[0]
+    names = {"--method": METHODS, "--cluster": PARTITIONERS, "--repair": REPAIRS}[option]
+    assert f": {', '.join(names)}." in text

@@ -22,9 +22,24 @@ from onnxfold.progress import ProgressBar
 @click.option("--max-flash", metavar="BYTES", help="Most bytes of weights and structure to leave, e.g. 1M.")
 @click.option("--device", metavar="NAME", help="Fold until it fits a device: a profile's name or TOML file.")
 @click.option("--min-fidelity", type=float, help="Fold as far as this agreement with the original holds.")
-@click.option("--method", default="fold-ls", show_default=True, help="How channels are chosen and repaired.")
-@click.option("--cluster", metavar="NAME", help="Choose channels another way than the method does.")
-@click.option("--repair", metavar="NAME", help="Repair another way than the method does.")
+@click.option(
+    "--method",
+    default="fold-ls",
+    show_default=True,
+    metavar="NAME",
+    help="How channels are chosen and repaired: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
+    "ifm.",
+)
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Choose channels another way than the method does: elimination, kmeans, ward, complete, average, single, "
+    "spectral, greedy, ifm, top-l1, top-l2.",
+)
+@click.option(
+    "--repair", metavar="NAME",
+    help="Repair another way than the method does: none, approximate, independent, recalibrate, least-squares.",
+)  # fmt: skip
 @click.option("--allocation", default="global", show_default=True, help="How widths are chosen: global or uniform.")
 @click.option(
     "--inputs",
