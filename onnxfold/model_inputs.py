@@ -136,19 +136,22 @@ def model_inputs(
     macs = count_macs(view) or 0
     if macs:
         samples = min(samples, max(int(_RUN_MACS / macs), _FEWEST_SAMPLES))
-    hindrance = obstacle(view) or _too_long(macs, min(samples, _INVERTED))
+    hindrance = _hindrance(view, macs, min(samples, _INVERTED))
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
         return _inverted(view, macs, samples, seed, progress)
     progress("generate inputs", 0, 0)
     shown = kind if kind == "noise" else "dead-leaves"
-    why = "asked for" if kind != "auto" else f"deep inversion is not possible: {hindrance}"
+    why = "asked for" if kind != "auto" else hindrance
     return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
 
 
-def _too_long(macs: int, samples: int) -> str:
-    """Return why an inversion is not started unless asked for, '' if it takes two minutes at most."""
-    times = macs * samples * _FEWEST_STEPS / _INVERSION_MACS
-    return "" if times <= 2.0 else f"it would take about {times:.0f} minutes; ask for it with inputs='deep-inversion'"
+def _hindrance(view: GraphView, macs: int, samples: int) -> str:
+    """Return why a network is not inverted unless that is asked for, '' if it is possible and takes two minutes."""
+    found = obstacle(view)
+    if found:
+        return f"deep inversion is not possible: {found}"
+    minutes = macs * samples * _FEWEST_STEPS / _INVERSION_MACS
+    return "" if minutes <= 2.0 else f"deep inversion would take about {minutes:.0f} minutes: ask for it with --inputs"
 
 
 def _inverted(view: GraphView, macs: int, samples: int, seed: int, progress: Progress) -> ModelInputs:

@@ -35,7 +35,7 @@ REPAIRS = {
         Repair("none", "stored", False, "nothing"),
         Repair("approximate", "normalised", False, "rescale by the correlation of the merged rows (Fold-AR)"),
         Repair("independent", "normalised", False, "rescale as if merged channels were independent (IFM's variances)"),
-        Repair("recalibrate", "stored", True, "statistics of the folded network on inputs (Fold-R, REPAIR)"),
+        Repair("recalibrate", "normalised", True, "statistics of the folded network on inputs (Fold-R, REPAIR)"),
         Repair("least-squares", "output", True, "consumers refitted beside the original, statistics restored"),
     )
 }
