@@ -1,12 +1,15 @@
 """``onnxfold export``."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onnxfold.commands.shared import PATH, SHAPE, common, set_flags
+
+PROJECTS = ("arduino", "esp-idf", "qemu")
 
 
 @click.command()
@@ -17,8 +20,15 @@ from onnxfold.commands.shared import PATH, SHAPE, common, set_flags
     help="Own writer, onnx2tf, or the second where the first refuses.",
 )  # fmt: skip
 @click.option(
-    "--format", "output_format", type=click.Choice(["tflite", "c-array"]), default="tflite", show_default=True,
-    help="A .tflite file, or a C header that holds it.",
+    "--format", "output_format", type=click.Choice(["tflite", "c-array", *PROJECTS]), default="tflite",
+    show_default=True,
+    help="A .tflite file, a C header that holds it, or a folder: an Arduino sketch (Nano 33 BLE), an ESP-IDF project "
+    "(ESP-EYE), firmware for QEMU's Cortex-M4F.",
+)  # fmt: skip
+@click.option(
+    "--runtime", type=click.Choice(["tflm", "generated"]),
+    help="What runs the model in a project: TensorFlow Lite Micro (arduino, esp-idf), or C code by emx-onnx-cgen "
+    "(qemu). The first where both can.",
 )  # fmt: skip
 @click.option(
     "--dtype", type=click.Choice(["float32", "float16", "int8"]), default="float32", show_default=True,
@@ -32,14 +42,26 @@ from onnxfold.commands.shared import PATH, SHAPE, common, set_flags
 @common
 @click.pass_context
 def export(
-    context: click.Context, /, model: Path, output: Path, report: Path | None, no_verify: bool, **options: Any
+    context: click.Context,
+    /,
+    model: Path,
+    output: Path,
+    report: Path | None,
+    no_verify: bool,
+    runtime: str | None,
+    **options: Any,
 ) -> None:
-    """Export IN.onnx to a TFLite file, or to a C array that holds one."""
+    """Export IN.onnx to a TFLite file, a C array that holds one, or a firmware project."""
     from onnxfold.errors import ConfigError
     from onnxfold.export import export_model
     from onnxfold.graph.save import check_writable, replacing
 
     set_flags(context, options)
+    if options["output_format"] in PROJECTS:
+        _project(context, model, output, report, runtime or "", verify=not no_verify, options=options)
+        return
+    if runtime is not None:
+        raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
     for path in filter(None, (output, report)):
         check_writable(path)
         if path.exists() and model.exists() and path.samefile(model):
@@ -50,6 +72,38 @@ def export(
         with replacing(report) as file:
             file.write((json.dumps(done.to_dict(), indent=2) + "\n").encode())
     _print(done)
+
+
+def _project(
+    context: click.Context,
+    model: Path,
+    output: Path,
+    report: Path | None,
+    runtime: str,
+    *,
+    verify: bool,
+    options: dict[str, Any],
+) -> None:
+    from onnxfold.errors import ConfigError
+    from onnxfold.export.firmware import write_project
+    from onnxfold.graph.save import check_writable, replacing
+
+    for name in ("backend", "dtype", "keep_nchw_inputs"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise ConfigError(f"--{name.replace('_', '-')} is not for projects, which hold the model in float32")
+    if report is not None:
+        check_writable(report)
+    done = write_project(
+        model, output, options["output_format"], runtime=runtime, input_shapes=dict(options["input_shapes"]),
+        verify=verify, seed=options["seed"],
+    )  # fmt: skip
+    if report is not None:
+        with replacing(report) as file:
+            file.write((json.dumps(asdict(done), indent=2) + "\n").encode())
+    click.echo(f"runs in: {done.runtime}")
+    click.echo(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
+    click.echo(f"activations: {done.arena_bytes:,} bytes")
+    click.echo(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
 
 
 def _print(done: Any) -> None:

@@ -1,0 +1,118 @@
+"""A job on a device under test: its inputs in the firmware's layout, its outputs back in ONNX's."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.edge_bench.dut import DeviceError, Dut, DutTensor, Inference, Signature
+from onnxfold.edge_bench.job import relative_error
+from onnxfold.edge_bench.runner import Job
+from onnxfold.graph.load import load
+from onnxfold.graph.tensors import Array
+
+#: Outputs of a device may differ from onnxruntime's by this much of the largest one: the order of float32 sums.
+TOLERANCE = 1e-5
+_FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a device computed for the first inputs of a job.
+
+    Parameters
+    ----------
+    outputs : list of list of ndarray
+        In the order of inputs and of the model's outputs.
+    inferences : list of Inference
+        One per input, with its times.
+    """
+
+    outputs: list[list[Array]]
+    inferences: list[Inference]
+
+    def error(self, job: Job) -> float:
+        """Return the largest difference to the references over the largest reference value."""
+        return relative_error(job.reference[: len(self.outputs)], self.outputs)
+
+
+def answers(
+    dut: Dut,
+    job: Job,
+    signature: Signature,
+    timeout_s: float,
+    *,
+    budget_s: float = 120.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Answers:
+    """Run every input of a job once, as far as time allows: large inputs take long on a serial line.
+
+    Parameters
+    ----------
+    dut : Dut
+        A device that is connected.
+    job : Job
+        Inputs, and references for their shapes.
+    signature : Signature
+        What the device says of its model; an empty one stands for ONNX's layout and types.
+    timeout_s : float
+        Time for an inference.
+    budget_s : float
+        Time after which no further input is begun, three at least.
+    clock : callable
+        Seconds that never go back.
+
+    Raises
+    ------
+    DeviceError
+        If the device holds another model, or fails.
+    """
+    names = load(job.onnx).input_names
+    outputs: list[list[Array]] = []
+    inferences: list[Inference] = []
+    deadline = clock() + budget_s
+    for feeds, reference in zip(job.inputs, job.reference, strict=True):
+        if len(outputs) >= _FEWEST and clock() > deadline:
+            break
+        load_input(dut, [np.asarray(feeds[n]) for n in names], signature)
+        inferences.append(dut.infer(1, 0, timeout_s))
+        outputs.append(_split(inferences[-1].results, reference, signature.outputs))
+    return Answers(outputs, inferences)
+
+
+def load_input(dut: Dut, values: Sequence[Array], signature: Signature) -> None:
+    """Load the inputs of one inference, in the order of the model."""
+    tensors = signature.inputs or tuple(_plain(v) for v in values)
+    if len(tensors) != len(values):
+        raise DeviceError(_other_model(f"{len(tensors)} inputs", f"{len(values)}"))
+    dut.load(b"".join(_bytes(v, t) for v, t in zip(values, tensors, strict=True)))
+
+
+def _bytes(values: Array, tensor: DutTensor) -> bytes:
+    placed = values.transpose(tensor.axes) if len(tensor.axes) == values.ndim else values
+    if placed.shape != tensor.shape:
+        raise DeviceError(_other_model(f"input '{tensor.name}' of shape {tensor.shape}", f"{placed.shape}"))
+    return np.ascontiguousarray(placed, dtype=np.dtype(tensor.element_type).newbyteorder("<")).tobytes()
+
+
+def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequence[DutTensor]) -> list[Array]:
+    tensors = tensors or tuple(_plain(np.asarray(r)) for r in reference)
+    expected = sum(np.asarray(r).size for r in reference)
+    if len(results) != expected or len(tensors) != len(reference):
+        raise DeviceError(_other_model(f"{len(results)} output values", f"{expected}"))
+    found, start = [], 0
+    for tensor in tensors:
+        size = int(np.prod(tensor.shape, dtype=np.int64))
+        values = np.asarray(results[start : start + size], np.float64).reshape(tensor.shape)
+        found.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
+        start += size
+    return found
+
+
+def _plain(values: Array) -> DutTensor:
+    return DutTensor("", str(values.dtype), values.shape, tuple(range(values.ndim)))
+
+
+def _other_model(has: str, wanted: str) -> str:
+    return f"the firmware holds another model: it has {has}, the model here {wanted}; upload the firmware of this one"

@@ -1,0 +1,102 @@
+"""From a model file to what runners measure: fixed shapes, inputs, and the outputs they should give."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold.edge_bench.runner import Job
+from onnxfold.errors import ConfigError
+from onnxfold.export.api import open_model
+from onnxfold.export.parity import reference_inputs, run_reference
+from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.graph.save import save
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+#: Inputs that outputs are compared on.
+SAMPLES = 20
+
+
+def prepare_job(
+    model: str | Path,
+    work: Path,
+    *,
+    name: str = "",
+    inputs: Sequence[Mapping[str, Array]] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    samples: int = SAMPLES,
+    warm_up: int = 10,
+    repeats: int = 100,
+    threads: int = 1,
+    seed: int = 0,
+) -> Job:
+    """Write a model for inferences of one sample, and compute what it should give.
+
+    Parameters
+    ----------
+    model : path
+        The model; left untouched.
+    work : Path
+        Folder for what runners write, which exists.
+    name : str
+        Name in tables; the file's without its suffix if empty.
+    inputs : sequence of mapping of str to ndarray, optional
+        Inputs of one inference each, with batch 1; synthetic ones if not given.
+    input_shapes : mapping, optional
+        Sizes of free dimensions; a free batch is 1.
+    samples : int
+        Number of synthetic inputs.
+    warm_up, repeats, threads, seed : int
+        As in :class:`~onnxfold.edge_bench.runner.Job`.
+
+    Raises
+    ------
+    ConfigError
+        If a dimension other than the batch is free.
+    ExportError
+        If onnxruntime does not run the model.
+    """
+    view = open_model(model, input_shapes)
+    fix_inputs(view, {n: _one(view, n, Path(model).name) for n in view.input_names})
+    path = work / "model.onnx"
+    save(view, path)
+    given = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
+    reference = [list(outputs.values()) for outputs in run_reference(path, given)]
+    return Job(
+        onnx=str(path), name=name or Path(model).stem, inputs=given, reference=reference,
+        warm_up=warm_up, repeats=repeats, threads=threads, seed=seed, work=work,
+    )  # fmt: skip
+
+
+def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Sequence[Array]]) -> float:
+    """Return the largest difference over the largest reference value, of all inferences and outputs.
+
+    Outputs may have any shape of the same size; what is not finite on one side only differs infinitely.
+    """
+    worst = 0.0
+    for place in range(len(reference[0]) if reference else 0):
+        a = np.concatenate([np.asarray(r[place], np.float64).reshape(-1) for r in reference])
+        b = np.concatenate([np.asarray(o[place], np.float64).reshape(-1) for o in outputs])
+        finite = np.isfinite(a)
+        if a.shape != b.shape or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        if not np.isfinite(b[finite]).all():
+            return float("inf")
+        largest = float(np.abs(a[finite]).max(initial=0.0))
+        error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+        worst = max(worst, error / largest if largest else error)
+    return worst
+
+
+def _one(view: GraphView, name: str, file: str) -> tuple[int, ...]:
+    shape = view.shape(name)
+    if shape is None or None in shape[1:]:
+        text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
+        raise ConfigError(f"input '{name}' of '{file}' has no fixed shape: give --input-shapes {name}:{text}")
+    return tuple(1 if d is None else d for d in shape)
+
+
+def _synthetic(view: GraphView, samples: int, seed: int) -> list[dict[str, Array]]:
+    """Return synthetic inputs; the batch is 1 unless the model fixes another."""
+    return [dict(feeds) for feeds in reference_inputs(view, samples=samples, seed=seed)]

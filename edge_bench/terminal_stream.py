@@ -1,0 +1,42 @@
+"""A file descriptor of a terminal as a stream of bytes."""
+
+import errno
+import os
+import select
+import time
+
+
+class FileStream:
+    """A terminal's file descriptor, for example the master of a pseudo-terminal; owns it.
+
+    Parameters
+    ----------
+    descriptor : int
+        Open for reading and writing.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return what has come, waiting at most that long for a first byte; b'' if nothing came."""
+        readable, _, _ = select.select([self._descriptor], [], [], max(timeout_s, 0))
+        if not readable:
+            return b""
+        data = os.read(self._descriptor, 1 << 16)
+        if not data:
+            raise OSError(errno.EIO, "the connection was closed")
+        return data
+
+    def write(self, data: bytes, timeout_s: float) -> None:
+        """Send all of it, or raise TimeoutError when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while data:
+            _, writable, _ = select.select([], [self._descriptor], [], max(deadline - time.monotonic(), 0))
+            if not writable:
+                raise TimeoutError(errno.ETIMEDOUT, "it takes no input")
+            data = data[os.write(self._descriptor, data[:256]) :]
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)

@@ -1,0 +1,166 @@
+"""The inputs and outputs of a model in the C files of a project."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from onnx import TensorProto
+
+from onnxfold.errors import ExportError
+from onnxfold.graph.view import GraphView
+
+#: ONNX element type -> its name in the protocol, and its size in bytes.
+ELEMENT_TYPES = {
+    int(TensorProto.FLOAT): ("float32", 4),
+    int(TensorProto.INT8): ("int8", 1),
+    int(TensorProto.UINT8): ("uint8", 1),
+    int(TensorProto.INT32): ("int32", 4),
+    int(TensorProto.INT64): ("int64", 8),
+    int(TensorProto.BOOL): ("bool", 1),
+}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the ONNX model.
+    element_type : str
+        One of the names in `ELEMENT_TYPES`.
+    shape : tuple of int
+        In memory.
+    axes : tuple of int
+        The axis of the ONNX model that each axis in memory is.
+    element_bytes : int
+        Size of an element.
+    """
+
+    name: str
+    element_type: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    element_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the tensor."""
+        return prod(self.shape) * self.element_bytes
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What goes into a model, and what comes out: one after the other in memory, without gaps."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def input_bytes(self) -> int:
+        """Size of all inputs."""
+        return sum(t.size_bytes for t in self.inputs)
+
+    @property
+    def output_bytes(self) -> int:
+        """Size of all outputs."""
+        return sum(t.size_bytes for t in self.outputs)
+
+
+def read_interface(view: GraphView, layouts: dict[str, tuple[int, ...]] | None = None) -> Interface:
+    """Return the inputs and outputs of a model whose shapes are fixed.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    layouts : dict of str to tuple of int, optional
+        Order of axes in memory of the tensors that have another one than in ONNX.
+
+    Raises
+    ------
+    ExportError
+        If a shape is not fixed, an element type cannot be sent, or a tensor is not aligned to its elements.
+    """
+    sides = [tuple(_tensor(view, n, layouts or {}) for n in names) for names in (view.input_names, view.output_names)]
+    for side in sides:
+        offset = 0
+        for tensor in side:
+            if offset % tensor.element_bytes:
+                raise ExportError(f"'{tensor.name}' follows tensors of smaller elements, which firmware cannot align")
+            offset += tensor.size_bytes
+    return Interface(*sides)
+
+
+def tensors_c(interface: Interface) -> str:
+    """Return `model_tensors.c`."""
+    tables = (("model_inputs", "MODEL_INPUTS", interface.inputs), ("model_outputs", "MODEL_OUTPUTS", interface.outputs))
+    return '#include "model_run.h"\n' + "".join(_table(*table) for table in tables)
+
+
+def config_h(interface: Interface, name: str, device: str, runtime: str, arena_bytes: int, arena: str = "") -> str:
+    """Return `model_config.h`.
+
+    Parameters
+    ----------
+    interface : Interface
+        Inputs and outputs.
+    name, device, runtime : str
+        What the firmware says of itself.
+    arena_bytes : int
+        Memory of the activations.
+    arena : str
+        Attribute of that memory's declaration, with the include that declares it.
+    """
+    include, _, attribute = arena.rpartition("\n")
+    lines = [
+        "/* Written by onnxfold. */",
+        "#ifndef MODEL_CONFIG_H",
+        "#define MODEL_CONFIG_H",
+        "",
+        *([include, ""] if include else []),
+        f"#define MODEL_NAME {c_string(name)}",
+        f"#define DEVICE_NAME {c_string(device)}",
+        f"#define MODEL_RUNTIME {c_string(runtime)}",
+        f"#define MODEL_INPUTS {len(interface.inputs)}",
+        f"#define MODEL_OUTPUTS {len(interface.outputs)}",
+        f"#define MODEL_INPUT_BYTES {interface.input_bytes}",
+        f"#define MODEL_OUTPUT_BYTES {interface.output_bytes}",
+        f"#define MODEL_ARENA_BYTES {arena_bytes}",
+        f"#define MODEL_ARENA_ATTRIBUTE {attribute}".rstrip(),
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def c_string(text: str) -> str:
+    """Return a C string that holds what of a text the protocol can carry; the rest becomes '_'."""
+    return '"' + "".join(c if c.isascii() and c.isprintable() and c not in '"\\%[]' else "_" for c in text) + '"'
+
+
+def _table(name: str, count: str, tensors: Sequence[Tensor]) -> str:
+    rows, offset = [], 0
+    for tensor in tensors:
+        shape, axes = "x".join(map(str, tensor.shape)), " ".join(map(str, tensor.axes))
+        kind = f"MODEL_{tensor.element_type.upper()}"
+        count_of = prod(tensor.shape)
+        rows.append(f'    {{{kind}, {count_of}, {offset}, "{shape}", "{axes}", {c_string(tensor.name)}}},\n')
+        offset += tensor.size_bytes
+    return f"\nconst model_tensor {name}[{count}] = {{\n{''.join(rows)}}};\n"
+
+
+def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]]) -> Tensor:
+    shape, element_type = view.shape(name), view.elem_type(name)
+    if not element_type:
+        raise ExportError(f"the type of '{name}' is not known: no shape inference knows an operator that it comes from")
+    if element_type not in ELEMENT_TYPES:
+        raise ExportError(f"'{name}' has an element type that firmware cannot send: use float32, an integer or bool")
+    if shape is None or None in shape:
+        raise ExportError(f"'{name}' has no fixed shape: give --input-shapes for every free dimension")
+    kind = ELEMENT_TYPES[element_type]
+    axes = layouts.get(name, tuple(range(len(shape))))
+    sizes = tuple(int(shape[axis] or 0) for axis in axes)
+    return Tensor(name, kind[0], sizes, axes, kind[1])

@@ -1,0 +1,324 @@
+"""Projects that put a model on a board: an Arduino sketch, an ESP-IDF project, firmware for QEMU's Cortex-M4F."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from onnxfold.errors import ConfigError, ExportError
+from onnxfold.export.api import export_model, open_model
+from onnxfold.export.c_array import c_identifier, write_c_array
+from onnxfold.export.firmware.generated_c import generate_c
+from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
+from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
+from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.graph.load import ModelLike, blames_broken_files
+from onnxfold.graph.save import to_model
+from onnxfold.graph.view import GraphView
+
+#: Kinds of projects -> what runs the model there unless asked otherwise.
+KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
+RUNTIMES = ("tflm", "generated")
+#: Of the Arduino Nano 33 BLE: the memory that firmware for QEMU is linked for.
+FLASH_BYTES = 1_048_576
+RAM_BYTES = 262_144
+_STACK_BYTES = 8192
+#: Internal RAM of the ESP32 that one block of activations may take; larger ones go to PSRAM.
+_ESP_INTERNAL_BYTES = 98_304
+_ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
+_CORE = ("dut.c", "dut.h", "model_run.h", "op_ticks.h", "port.h", "text.c", "text.h")
+_ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
+_ARDUINO_LIBRARY = "Chirale_TensorFLowLite (2.0.0)"
+_ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirmwareReport:
+    """What a project holds.
+
+    Parameters
+    ----------
+    path : str
+        Its folder.
+    kind : str
+        One of `KINDS`.
+    runtime : str
+        What runs the model, with its version.
+    input_bytes, output_bytes : int
+        Size of all inputs, and of all outputs.
+    arena_bytes : int
+        Memory for activations; of TensorFlow Lite Micro an estimate with its tables.
+    files : tuple of str
+        The files, relative to the folder.
+    """
+
+    path: str
+    kind: str
+    runtime: str
+    input_bytes: int
+    output_bytes: int
+    arena_bytes: int
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The files of a model, by name, and what is said of it."""
+
+    runtime: str
+    interface: Interface
+    arena_bytes: int
+    files: Mapping[str, str]
+
+
+@blames_broken_files
+def write_project(
+    model: ModelLike,
+    directory: str | Path,
+    kind: str,
+    *,
+    runtime: str = "",
+    name: str = "",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    flash_bytes: int = FLASH_BYTES,
+    ram_bytes: int = RAM_BYTES,
+    verify: bool = True,
+    seed: int = 0,
+) -> FirmwareReport:
+    """Write a project that puts a model on a board.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model; left untouched. A free batch becomes 1.
+    directory : path
+        The project; must not exist or be empty. Appears complete or not at all.
+    kind : {'arduino', 'esp-idf', 'qemu'}
+        For an Arduino Nano 33 BLE, an ESP-EYE, or QEMU's Cortex-M4F.
+    runtime : {'', 'tflm', 'generated'}
+        TensorFlow Lite Micro, or C code by emx-onnx-cgen; as in `KINDS` if empty.
+    name : str
+        What the firmware calls the model; the file's name without its suffix if empty.
+    input_shapes : mapping, optional
+        Sizes of free dimensions.
+    flash_bytes, ram_bytes : int
+        Memory that firmware for QEMU is linked for.
+    verify : bool
+        Run the .tflite file beside onnxruntime on this machine; generated code is compared when it runs.
+    seed : int
+        Seed of the inputs of that.
+
+    Raises
+    ------
+    ConfigError
+        If kind or runtime are unknown, or the folder is not empty.
+    ExportError
+        If the model cannot be written for this runtime, or a package is missing.
+    """
+    runtime = _known(kind, runtime)
+    target = Path(directory)
+    name = name or (Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model")
+    view = open_model(model, input_shapes)
+    fix_inputs(view, {n: _one_sample(view, n) for n in view.input_names})
+    with _draft(target) as draft, tempfile.TemporaryDirectory() as work:
+        found = (
+            _generated(view, Path(work), name, kind)
+            if runtime == "generated"
+            else _tflm(view, Path(work), name, kind, verify=verify, seed=seed)
+        )
+        _WRITERS[kind](draft, target.name, found, name, flash_bytes, ram_bytes)
+        written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
+    return FirmwareReport(
+        path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
+        output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes, files=written,
+    )  # fmt: skip
+
+
+def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
+    """Return `memory.ld`: the memory of mps2-an386 that a project may use.
+
+    Parameters
+    ----------
+    flash_bytes, ram_bytes : int
+        Size of flash and RAM.
+    weights_bytes : int
+        Size of a memory of its own for constants, the board's PSRAM; 0 to have them in flash.
+    """
+    weights = (
+        f"    WEIGHTS (r) : ORIGIN = 0x21000000, LENGTH = {weights_bytes}\n}}\n"
+        if weights_bytes
+        else '}\nREGION_ALIAS("WEIGHTS", FLASH)\n'
+    )
+    return (
+        "/* Memory that the firmware may use. The board has 4 MB each at these addresses. */\n"
+        "MEMORY\n{\n"
+        f"    FLASH (rx) : ORIGIN = 0x00000000, LENGTH = {flash_bytes}\n"
+        f"    RAM (rwx) : ORIGIN = 0x20000000, LENGTH = {ram_bytes}\n"
+        f"{weights}"
+        f"STACK_BYTES = {_STACK_BYTES};\n"
+    )
+
+
+def _known(kind: str, runtime: str) -> str:
+    if kind not in KINDS:
+        raise ConfigError(f"project '{kind}' is unknown; use one of {', '.join(KINDS)}")
+    if runtime not in ("", *RUNTIMES):
+        raise ConfigError(f"runtime '{runtime}' is unknown; use one of {', '.join(RUNTIMES)}")
+    if kind == "qemu" and runtime == "tflm":
+        raise ConfigError("firmware for QEMU is written with the runtime 'generated' only")
+    return runtime or KINDS[kind]
+
+
+def _one_sample(view: GraphView, name: str) -> tuple[int, ...]:
+    shape = view.shape(name)
+    if shape is None or None in shape[1:]:
+        text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
+        raise ExportError(f"input '{name}' has no fixed shape: give --input-shapes {name}:{text}")
+    return tuple(1 if d is None else d for d in shape)
+
+
+def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:
+    interface = read_interface(view)
+    code = generate_c(view, interface, work)
+    sources = {"model_generated.c": code.code, "model_generated_data.c": code.data}
+    return _model(kind, name, code.runtime, interface, code.arena_bytes, sources)
+
+
+def _tflm(view: GraphView, work: Path, name: str, kind: str, *, verify: bool, seed: int) -> _Model:
+    path = work / "model.tflite"
+    report = export_model(to_model(view), path, verify=verify, seed=seed)
+    layouts = {**report.inputs, **report.outputs}
+    interface = read_interface(view, {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))})
+    found = read_tflite(path)
+    write_c_array(path, work / "model_data.h", name="model_data")
+    library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
+    sources = {
+        "model_data.h": (work / "model_data.h").read_text(),
+        "model_operators.h": operators_h(found.operators),
+        "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
+        "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
+    }
+    return _model(kind, name, "TensorFlow Lite Micro", interface, found.arena_bytes, sources)
+
+
+def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
+    """Return the axes of ONNX in the order of a layout such as 'NHWC', () where it is ONNX's own."""
+    letters = {3: "NCW", 4: "NCHW", 5: "NCDHW"}.get(len(view.shape(name) or ()), "")
+    return tuple(letters.index(c) for c in layout) if sorted(layout) == sorted(letters) else ()
+
+
+def _model(kind: str, name: str, runtime: str, interface: Interface, arena_bytes: int, files: dict[str, str]) -> _Model:
+    device = {"arduino": "arduino-nano-33-ble", "esp-idf": "esp-eye", "qemu": "mps2-an386"}[kind]
+    arena = _ESP_PSRAM if kind == "esp-idf" and arena_bytes > _ESP_INTERNAL_BYTES else ""
+    common = {
+        **{n: _template(f"core/{n}") for n in _CORE},
+        "model_config.h": config_h(interface, name, device, runtime, arena_bytes, arena),
+        "model_tensors.c": tensors_c(interface),
+    }
+    return _Model(runtime, interface, arena_bytes, {**common, **files})
+
+
+def _write_qemu(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
+    board = {n: _template(f"mps2_an386/{n}") for n in ("board.h", "port.c", "startup.c")}
+    _write(draft / "src", {**model.files, **board})
+    top = {n: _template(f"mps2_an386/{n}") for n in ("Makefile", "firmware.ld")}
+    sizes = {"flash_text": _size(flash_bytes), "ram_text": _size(ram_bytes)}
+    _write(draft, {**top, "memory.ld": memory_ld(flash_bytes, ram_bytes)})
+    _write_readme(draft, "mps2_an386", model, name, folder, sizes)
+
+
+def _write_arduino(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
+    if c_identifier(folder) != folder.replace("-", "_"):
+        raise ConfigError(f"'{folder}' cannot be a sketch's name: use letters, digits, '-' and '_'")
+    board = {n: _template(f"arduino/{n}") for n in ("port_arduino.h", "port_arduino.cpp")}
+    _write(draft / "src", {**model.files, **board})
+    tflm = "model_tflm.cpp" in model.files
+    lines = [
+        "profiles:", "  nano33ble:", "    fqbn: arduino:mbed_nano:nano33ble", "    platforms:",
+        f"      - platform: {_ARDUINO_PLATFORM}",
+        *(["    libraries:", f"      - {_ARDUINO_LIBRARY}"] if tflm else []),
+        "default_profile: nano33ble", "",
+    ]  # fmt: skip
+    _write(draft, {f"{folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)})
+    library = _ARDUINO_LIBRARY.partition(" ")[0]
+    texts = {
+        "library_text": f" and the library {library}" if tflm else "",
+        "ide_text": f' and the library "{library}"' if tflm else "",
+    }
+    _write_readme(draft, "arduino", model, name, folder, texts)
+
+
+def _write_esp_idf(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
+    tflm = "model_tflm.cpp" in model.files
+    requires = "driver esp_timer app_update bootloader_support" + (" esp-tflite-micro" if tflm else "")
+    main = {
+        **model.files,
+        "port_esp_idf.c": _template("esp_idf/port_esp_idf.c"),
+        "CMakeLists.txt": _template("esp_idf/main_CMakeLists.txt").replace("@REQUIRES@", requires),
+    }
+    if tflm:
+        main["idf_component.yml"] = f"dependencies:\n  {_ESP_COMPONENT}\n"
+    _write(draft / "main", main)
+    _write(draft, {n: _template(f"esp_idf/{n}") for n in ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")})
+    place = "PSRAM" if model.arena_bytes > _ESP_INTERNAL_BYTES else "internal RAM"
+    _write_readme(draft, "esp_idf", model, name, folder, {"ram_place": place})
+
+
+_WRITERS: Mapping[str, Any] = {"arduino": _write_arduino, "esp-idf": _write_esp_idf, "qemu": _write_qemu}
+
+
+def _write_readme(draft: Path, template: str, model: _Model, name: str, folder: str, more: Mapping[str, str]) -> None:
+    tflm = "model_tflm.cpp" in model.files
+    text = Template(_template(f"{template}/README.md")).substitute(
+        name=name,
+        directory=folder,
+        runtime_text=f"{model.runtime} with the model as a .tflite array" if tflm else f"C code by {model.runtime}",
+        input_bytes=model.interface.input_bytes,
+        output_bytes=model.interface.output_bytes,
+        activation_bytes=model.arena_bytes,
+        activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if tflm else "",
+        **more,
+    )
+    _write(draft, {"README.md": text})
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes // 1024:,} KB" if size_bytes % 1024 == 0 else f"{size_bytes:,} bytes"
+
+
+def _template(name: str) -> str:
+    return files("onnxfold.export.firmware").joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def _write(folder: Path, contents: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """Yield a folder beside the target that takes its place if the block ends without an error."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"'{target}' exists and is not an empty folder: give the path of a new one")
+    if not target.parent.is_dir():
+        raise ConfigError(f"the folder '{target.parent}' does not exist: create it first")
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise ConfigError(f"cannot write to '{target.parent}': {error.strerror}") from None
+    try:
+        yield draft
+        draft.chmod(0o755)
+        if target.exists():  # and empty: not every system replaces a folder
+            target.rmdir()
+        draft.replace(target)
+    except OSError as error:
+        raise ExportError(f"cannot write '{target}': {error.strerror}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

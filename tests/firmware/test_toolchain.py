@@ -1,0 +1,42 @@
+"""What is missing is said with the line that installs it."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxfold.edge_bench import toolchain
+from onnxfold.edge_bench.qemu_runner import QemuRunner
+from onnxfold.edge_bench.serial_runner import SerialRunner
+
+
+def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain, "find_spec", lambda _: None)
+    said = QemuRunner().missing()
+    assert said == (
+        "arm-none-eabi-gcc, make, qemu-system-arm, emx-onnx-cgen missing: "
+        "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi make qemu-system-arm && "
+        "pip install 'onnxfold[firmware]'"
+    )
+
+
+def test_one_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for program in ("arm-none-eabi-gcc", "make"):
+        (tmp_path / program).write_text("#!/bin/sh\necho 'a program 1.2'\necho more\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.missing_tools(generator=False) == "qemu-system-arm missing: apt install qemu-system-arm"
+    assert toolchain.missing_tools(("make",), generator=False) == ""
+
+
+def test_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "compiler"
+    program.write_text("#!/bin/sh\necho 'compiler 1.2'\necho more\n")
+    program.chmod(0o755)
+    assert toolchain.version_of(str(program)) == "compiler 1.2"
+    assert toolchain.version_of(str(tmp_path / "none")) == str(tmp_path / "none")
+
+
+def test_serial_needs_pyserial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxfold.edge_bench.serial_runner.find_spec", lambda _: None)
+    assert SerialRunner("/dev/none").missing() == "pyserial missing: pip install 'onnxfold[boards]'"
