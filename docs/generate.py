@@ -23,7 +23,7 @@ FOLDER = Path(__file__).resolve().parent
 
 _HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
 _HELP_COLUMNS = 100
-_COMMANDS = ("fold", "inspect", "compare", "export", "demo")
+_COMMANDS = ("fold", "inspect", "compare", "export", "bench", "demo")
 _README_HELP = re.compile(r"\n```text\nUsage: onnxfold fold .*?\n```\n", re.DOTALL)
 
 Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]

@@ -7,6 +7,7 @@ import traceback
 import click
 
 from onnxfold._version import __version__
+from onnxfold.commands.bench import bench
 from onnxfold.commands.compare import compare
 from onnxfold.commands.demo import demo
 from onnxfold.commands.export import export
@@ -28,7 +29,7 @@ def cli(context: click.Context, verbose: bool, debug: bool) -> None:
     )
 
 
-for _command in (fold, inspect, compare, export, demo):
+for _command in (fold, inspect, compare, export, bench, demo):
     cli.add_command(_command)
 
 

@@ -8,7 +8,7 @@ given by its path.
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,19 @@ from typing import Any
 from onnxfold.errors import ConfigError
 
 _FPUS = ("none", "single", "double")
+_KINDS = ("microcontroller", "linux")
+_CHOICES = {"fpu": _FPUS, "kind": _KINDS}
 _MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
+#: What is no figure, and needs no source.
+_UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "sources"})
 _EXPECTED: Mapping[Any, str] = {
     "sources": "a table of texts",
     "aliases": "a list of texts",
     "fpu": f"one of {', '.join(_FPUS)}",
+    "kind": f"one of {', '.join(_KINDS)}",
+    "emulated_core": "a text",
+    "edge_impulse_device": "a text",
+    "cycles_per_instruction": "a table of [lowest, highest] by operator, with an entry 'other'",
     str: "a text",
     int: "a whole number, at least 1 (0 for memory that is not there)",
     float: "a fraction between 0 and 1",
@@ -51,6 +59,16 @@ class DeviceProfile:
         Where each figure comes from, in words.
     aliases : tuple of str
         Other names of the board.
+    kind : {'microcontroller', 'linux'}
+        Whether a model is linked into a firmware, or is a file that a process on Linux runs.
+    cycles_per_instruction : mapping of str to (float, float)
+        Lowest and highest cycles per instruction of generated scalar C, by ONNX operator; 'other' stands for those that
+        are not named. Empty where nothing is known: then there are no estimates of latency.
+    emulated_core : str
+        Core whose instructions an emulator counts as this board would execute them, e.g. 'cortex-m4f'; empty if there
+        is none, and estimates rest on another core's instructions.
+    edge_impulse_device : str
+        Name of the board in Edge Impulse's list of devices; empty if it has none.
     """
 
     name: str
@@ -69,6 +87,10 @@ class DeviceProfile:
     runtime_ram_bytes: int
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
+    kind: str = "microcontroller"
+    cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    emulated_core: str = ""
+    edge_impulse_device: str = ""
 
     @property
     def model_flash_bytes(self) -> int:
@@ -133,10 +155,14 @@ def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
         table = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"device profile {where} is not TOML: {error}") from None
-    problem = _problem({"aliases": [], **table})
+    problem = _problem(table)
     if problem:
         raise ConfigError(f"device profile {where} {problem}; see the profiles that come with onnxfold")
-    profile = DeviceProfile(name=name, **{**table, "aliases": tuple(table.get("aliases", ()))})
+    table["aliases"] = tuple(table.get("aliases", ()))
+    table["cycles_per_instruction"] = {
+        operator: (float(low), float(high)) for operator, (low, high) in table.get("cycles_per_instruction", {}).items()
+    }
+    profile = DeviceProfile(name=name, **table)
     for key, left in device_budgets(profile).items():
         if left < 1:
             raise ConfigError(f"device profile {where}: runtime_{key}_bytes leaves no {key} for a model")
@@ -145,14 +171,16 @@ def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
 
 def _problem(table: Mapping[str, Any]) -> str:
     """Return what is wrong with a profile in words, '' if nothing is."""
-    types = {f.name: f.type for f in fields(DeviceProfile) if f.name != "name"}
-    for problem, names in (("lacks", types.keys() - table.keys()), ("has unknown fields", table.keys() - types.keys())):
+    known = [f for f in fields(DeviceProfile) if f.name != "name"]
+    types = {f.name: f.type for f in known}
+    required = {f.name for f in known if f.default is MISSING and f.default_factory is MISSING}
+    for problem, names in (("lacks", required - table.keys()), ("has unknown fields", table.keys() - types.keys())):
         if names:
             return f"{problem} {', '.join(sorted(names))}"
     for key, value in table.items():
         if not _is_valid(key, value, types[key]):
             return f"has {key} = {value!r}, which is not {_EXPECTED[key if key in _EXPECTED else types[key]]}"
-    unsourced = sorted(types.keys() - {"title", "aliases", "sources"} - table["sources"].keys())
+    unsourced = sorted(table.keys() - _UNSOURCED - table["sources"].keys())
     return f"does not say in its sources where these come from: {', '.join(unsourced)}" if unsourced else ""
 
 
@@ -161,10 +189,21 @@ def _is_valid(key: str, value: Any, expected: Any) -> bool:
         return isinstance(value, dict) and all(isinstance(entry, str) and entry for entry in value.values())
     if key == "aliases":
         return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    if key == "fpu":
-        return value in _FPUS
+    if key in _CHOICES:
+        return value in _CHOICES[key]
+    if key == "cycles_per_instruction":
+        return isinstance(value, dict) and (not value or "other" in value) and all(map(_is_range, value.values()))
+    if key in ("emulated_core", "edge_impulse_device"):
+        return isinstance(value, str)
     if expected is str:
         return isinstance(value, str) and bool(value)
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         return False
     return 0 <= value <= 1 if expected is float else isinstance(value, int) and value >= (key not in _MAY_BE_ZERO)
+
+
+def _is_range(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    numbers = [v for v in value if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+    return len(numbers) == 2 and 0 < numbers[0] <= numbers[1]

@@ -40,7 +40,7 @@ def test_a_model_gets_less_than_the_board_has(name: str) -> None:
     assert 0 < limits["flash"] < profile.flash_bytes
     assert 0 < limits["ram"] < max(profile.ram_bytes, profile.psram_bytes)
     assert profile.internal_ram_bytes < profile.ram_bytes
-    figures = {f.name for f in fields(DeviceProfile)} - {"name", "title", "aliases", "sources"}
+    figures = {f.name for f in fields(DeviceProfile)} - {"name", "title", "aliases", "kind", "emulated_core", "sources"}
     assert figures == profile.sources.keys()
     # What no data sheet says is called an assumption.
     assert all("assumption" in profile.sources[key] for key in ("runtime_flash_bytes", "runtime_ram_bytes"))
@@ -64,6 +64,24 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     assert load_device(str(path)).aliases == ()
 
 
+def test_a_profile_needs_no_more_than_memories_and_clock(tmp_path: Path) -> None:
+    """What estimates and emulation need may be left out."""
+    head, sources = NANO.split("[sources]")
+    head = head.split("[cycles_per_instruction]")[0]
+    optional = ("kind", "emulated_core", "edge_impulse_device", "cycles_per_instruction")
+    lines = [line for line in (head + "[sources]" + sources).splitlines() if not line.startswith(optional)]
+    (tmp_path / "plain.toml").write_text("\n".join(lines))
+    profile = load_device(tmp_path / "plain.toml")
+    assert (profile.kind, profile.emulated_core, profile.edge_impulse_device) == ("microcontroller", "", "")
+    assert profile.cycles_per_instruction == {}
+
+
+def test_cycles_per_instruction_are_pairs() -> None:
+    ranges = load_device("arduino-nano-33-ble").cycles_per_instruction
+    assert ranges["Conv"] == (1.2, 2.8)
+    assert "other" in ranges
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -76,6 +94,12 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
         ("= 0.9375", "= nan", "which is not a fraction between 0 and 1"),
         ('"single"', '"half"', "has fpu = 'half', which is not one of none, single, double"),
         ('title = "Arduino Nano 33 BLE / Nano 33 BLE Sense"', "title = 3", "has title = 3, which is not a text"),
+        ('kind = "microcontroller"', 'kind = "fpga"', "has kind = 'fpga', which is not one of microcontroller, linux"),
+        ("Conv = [1.2, 2.8]", "Conv = [2.8, 1.2]", "which is not a table of [lowest, highest] by operator"),
+        ("Conv = [1.2, 2.8]", "Conv = 2", "which is not a table of [lowest, highest] by operator"),
+        ("other = [", "others = [", "which is not a table of [lowest, highest] by operator, with an entry 'other'"),
+        ('emulated_core = "cortex-m4f"', "emulated_core = 4", "has emulated_core = 4, which is not a text"),
+        ("cycles_per_instruction = ", "# ", "sources where these come from: cycles_per_instruction"),
         ('["arduino-nano-33-ble-sense"]', '"x"', "has aliases = 'x', which is not a list of texts"),
         ('psram_bytes = "none on the board"', "", "sources where these come from: psram_bytes"),
         ("= 172_032", "= 999_999", "runtime_flash_bytes leaves no flash for a model"),

@@ -1,0 +1,69 @@
+"""The arena of TensorFlow Lite Micro, allocated on this machine.
+
+Pointers here have 64 bits, on the boards 32: the tables of the interpreter (the arena's tail) are larger than on a
+board, the activations (its head) the same. So the total is an upper bound for the same kernels; kernels that a vendor
+optimised (CMSIS-NN, ESP-NN) may take scratch memory that the reference kernels do not.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+INSTALL = "pip install tflite-micro"
+_TIMEOUT_S = 120.0
+_ALLOCATED = re.compile(r"Arena allocation (total|head|tail) (\d+) bytes")
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Bytes of an arena.
+
+    Parameters
+    ----------
+    head, tail : int
+        Activations and scratch memory; tables that stay.
+    """
+
+    head: int
+    tail: int
+
+    @property
+    def total(self) -> int:
+        """Bytes altogether."""
+        return self.head + self.tail
+
+
+def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | str:
+    """Allocate a model's arena.
+
+    Parameters
+    ----------
+    tflite : Path
+        A .tflite file.
+    inputs : int
+        Number of its inputs.
+    activation_bytes : int
+        Lower bound of what is needed; the arena that is offered is several times as large.
+
+    Returns
+    -------
+    Arena or str
+        What was allocated; or in one line why nothing was.
+    """
+    if find_spec("tflite_micro") is None:
+        return f"tflite-micro is not installed: {INSTALL}"
+    script = str(resources.files("onnxfold.edge_bench").joinpath("arena_script.py"))
+    command = [sys.executable, script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"tflite-micro did not end within {_TIMEOUT_S:g} s"
+    found = {part: int(size) for part, size in _ALLOCATED.findall(done.stderr)}
+    if done.returncode or not {"head", "tail"} <= found.keys():
+        told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return f"tflite-micro does not run it: {told[-1][:200]}"
+    return Arena(found["head"], found["tail"])

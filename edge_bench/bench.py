@@ -1,0 +1,213 @@
+"""The way of a benchmark: models -> jobs -> per device the best means there is -> rows."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
+from onnxfold.edge_bench.fit import Need, misfit, needs
+from onnxfold.edge_bench.host_runner import HOST, HostRunner
+from onnxfold.edge_bench.job import prepare_job
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.runner import Job, Runner
+from onnxfold.errors import ConfigError
+from onnxfold.progress import Progress, silent
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a device is measured.
+
+    Parameters
+    ----------
+    device : DeviceProfile or None
+        None is this machine.
+    board : Runner or None
+        What reaches the board itself; then nothing else is asked.
+    stand_ins : tuple of Runner
+        What says something about a board that is not there; all that can run do.
+    """
+
+    device: DeviceProfile | None
+    board: Runner | None
+    stand_ins: tuple[Runner, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+        return HOST if self.device is None else self.device.name
+
+
+def bench(
+    models: Sequence[str | Path],
+    devices: Sequence[str] = (ALL,),
+    *,
+    port: str | None = None,
+    host: str | None = None,
+    cloud: bool = False,
+    repeats: int = 100,
+    warm_up: int = 10,
+    threads: int = 1,
+    seed: int = 0,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    progress: Progress = silent,
+    planner: Callable[[DeviceProfile | None], Plan] | None = None,
+) -> list[BenchResult]:
+    """Measure models on devices.
+
+    Parameters
+    ----------
+    models : sequence of path
+        ONNX models.
+    devices : sequence of str
+        Names or TOML files of profiles, 'host' for this machine, 'all' for it and every known board.
+    port : str, optional
+        Serial port of the one microcontroller among the devices.
+    host : str, optional
+        Address for ssh of the one board with Linux among the devices.
+    cloud : bool
+        Ask Edge Impulse, too; this sends them the models.
+    repeats, warm_up : int
+        Inferences in, and before, a measurement.
+    threads : int
+        Threads of runtimes that have any.
+    seed : int
+        Seed of the synthetic inputs that outputs are compared on.
+    input_shapes : mapping, optional
+        Sizes of free dimensions of inputs; a free batch is 1.
+    progress : callable
+        Told what is being measured.
+    planner : callable
+        Chooses the means; :func:`plan` if not given.
+
+    Returns
+    -------
+    list of BenchResult
+        Model by model, in each the devices in the order given. What could not be measured is a row, too.
+
+    Raises
+    ------
+    ConfigError
+        If a device is unknown, or `port` or `host` could mean several of them.
+    OnnxFoldError
+        If a model cannot be loaded, or onnxruntime does not run it.
+    """
+    targets = _targets(devices)
+    _check_boards(targets, port, host)
+    plans = [(planner or partial(plan, port=port, host=host, cloud=cloud))(target) for target in targets]
+    rows: list[BenchResult] = []
+    for number, (path, name) in enumerate(zip(models, _names(models), strict=True)):
+        with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:
+            job = prepare_job(
+                path, Path(folder), name=name, input_shapes=input_shapes, warm_up=warm_up, repeats=repeats,
+                threads=threads, seed=seed,
+            )  # fmt: skip
+            rows += measure(job, plans, progress, done=number * len(plans), total=len(models) * len(plans))
+    return rows
+
+
+def measure(
+    job: Job, plans: Sequence[Plan], progress: Progress = silent, *, done: int = 0, total: int = 0
+) -> list[BenchResult]:
+    """Return the rows of one job on all devices; `done` of `total` steps precede it."""
+    rows: list[BenchResult] = []
+    need: Need | None = None
+    for number, planned in enumerate(plans):
+        progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
+        if need is None and planned.device is not None:
+            need = needs(job)
+        rows += _on_device(job, planned, need if planned.device is not None else None)
+    return rows
+
+
+def plan(
+    device: DeviceProfile | None, *, port: str | None = None, host: str | None = None, cloud: bool = False
+) -> Plan:
+    """Choose the means for a device: the board if its port or address is given, else what can stand in for it."""
+    if device is None:
+        return Plan(None, HostRunner())
+    # Tool chains and serial ports are only looked at where they are needed.
+    from onnxfold.edge_bench.cloud_runner import CloudRunner
+    from onnxfold.edge_bench.estimate_runner import EstimateRunner
+    from onnxfold.edge_bench.qemu_runner import CORE, QemuRunner
+    from onnxfold.edge_bench.serial_runner import SerialRunner
+    from onnxfold.edge_bench.ssh_runner import SshRunner
+
+    if device.kind == "linux" and host:
+        return Plan(device, SshRunner(host))
+    if device.kind == "microcontroller" and port:
+        return Plan(device, SerialRunner(port))
+    emulators: tuple[Runner, ...] = (QemuRunner(),) if device.emulated_core == CORE else ()
+    estimates: tuple[Runner, ...] = (EstimateRunner(),) if device.cycles_per_instruction else ()
+    services: tuple[Runner, ...] = (CloudRunner(),) if cloud else ()
+    return Plan(device, None, (*emulators, *estimates, *services))
+
+
+def _on_device(job: Job, planned: Plan, need: Need | None) -> list[BenchResult]:
+    device = planned.device
+    if planned.board is not None:
+        lacking = planned.board.missing()
+        if lacking:
+            return [_row(job, planned, need, status="unavailable", reason=lacking, method="measured-device")]
+        return [_with_memory(row, need, device) for row in planned.board.run(job, device)]
+    reason = misfit(need, device) if need is not None and device is not None else ""
+    if reason:
+        return [_row(job, planned, need, status="does-not-fit", reason=reason)]
+    rows, lacking_all = [], []
+    for runner in planned.stand_ins:
+        lacking = runner.missing()
+        if lacking:
+            lacking_all.append(lacking)
+        else:
+            rows += [_with_memory(row, need, device) for row in runner.run(job, device)]
+    if rows:
+        return rows
+    option = "--host user@board" if device is not None and device.kind == "linux" else "--port, e.g. /dev/ttyACM0"
+    reason = "; or ".join([f"no board: plug it in and give {option}", *dict.fromkeys(lacking_all)])
+    return [_row(job, planned, need, status="unavailable", reason=reason)]
+
+
+def _row(
+    job: Job, planned: Plan, need: Need | None, *, status: str, reason: str, method: str = "estimated-latency"
+) -> BenchResult:
+    row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
+    return _with_memory(row, need, planned.device)
+
+
+def _with_memory(row: BenchResult, need: Need | None, device: DeviceProfile | None) -> BenchResult:
+    """Add what the model takes where a runner says nothing of memory."""
+    if need is None or device is None or row.ram_bytes is not None or row.flash_bytes is not None:
+        return row
+    if device.kind == "linux":  # the arena of a microcontroller is not the memory of a process
+        return replace(row, flash_bytes=need.flash_bytes, memory="RAM: only when measured; flash: the model's file")
+    return replace(row, ram_bytes=need.ram_bytes, flash_bytes=need.flash_bytes, memory=need.memory)
+
+
+def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:
+    names = [n for d in devices for n in ((HOST, *known_devices()) if d == ALL else (d,))]
+    found = {HOST if n == HOST else (p := load_device(n)).name: None if n == HOST else p for n in names}
+    if not found:
+        raise ConfigError(f"no device: give 'host', '{ALL}', or one of {', '.join(known_devices())}")
+    return list(found.values())
+
+
+def _check_boards(targets: Sequence[DeviceProfile | None], port: str | None, host: str | None) -> None:
+    for option, given, kind, what in (
+        ("--port", port, "microcontroller", "a microcontroller"),
+        ("--host", host, "linux", "a board with Linux"),
+    ):
+        meant = [t.name for t in targets if t is not None and t.kind == kind]
+        if given and not meant:
+            raise ConfigError(f"{option} is for {what}, and none is among the devices: give one by --device")
+        if given and len(meant) > 1:
+            raise ConfigError(f"{option} reaches one board, and could mean {', '.join(meant)}: give one by --device")
+
+
+def _names(models: Sequence[str | Path]) -> list[str]:
+    """Return the files' names, with their folders where they would be the same."""
+    stems = [Path(m).stem for m in models]
+    return [s if stems.count(s) == 1 else str(m) for s, m in zip(stems, models, strict=True)]

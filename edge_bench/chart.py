@@ -1,0 +1,151 @@
+"""Rows as a picture: a page that needs no other file, and a PNG."""
+
+import math
+from collections.abc import Sequence
+from importlib import resources
+from importlib.util import find_spec
+from typing import IO, Any
+
+from onnxfold._version import __version__
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.table import COLUMNS, cells, latency_text, notes
+from onnxfold.errors import ConfigError
+from onnxfold.html_report.elements import Element, breakable, element, serialise, table
+
+_STYLE = "header, main, footer { max-width: 76rem; } .wide { overflow-x: auto; } .figures th { white-space: nowrap; }"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_MEANINGS = {
+    "measured-device": "measured on the device",
+    "emulated-instructions": "instructions counted in an emulator, which has no notion of the device's time",
+    "estimated-latency": "estimated: counted instructions x assumed cycles per instruction / clock; a range",
+    "cloud-estimate": "estimated by a service",
+    "paper-reported": "as published",
+}
+_COLOURS = {"measured-device": "#1f5fbf", "estimated-latency": "#c27a00", "cloud-estimate": "#8a4fbf"}
+_TITLE = "Latency of one inference"
+
+
+def render_html(rows: Sequence[BenchResult]) -> str:
+    """Return rows as one page with charts and all figures; it fetches nothing."""
+    style = resources.files("onnxfold.html_report").joinpath("style.css").read_text(encoding="utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", "onnxfold bench"),
+        element("style", style + _STYLE),
+    )
+    methods = dict.fromkeys(row.method for row in rows)
+    key = element("ul", *(element("li", f"{m}: {_MEANINGS[m]}") for m in methods), class_="notes")
+    body = element(
+        "body",
+        element("header", element("h1", "Benchmark"), key),
+        element("main", *_sections(rows)),
+        element("footer", f"onnxfold {__version__}"),
+    )
+    return f"<!DOCTYPE html>\n{serialise(element('html', head, body, lang='en'))}\n"
+
+
+def check_png() -> None:
+    """Raise a ConfigError if matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError("a PNG takes matplotlib: pip install 'onnxfold[report]'; --html works without")
+
+
+def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
+    """Draw latencies, or their ranges, as a PNG.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed, or no row has a latency.
+    """
+    check_png()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    timed = [row for row in rows if _range(row)]
+    if not timed:
+        raise ConfigError("there is no latency to draw: no row has one")
+    figure: Any = Figure(figsize=(10, 1.4 + 0.42 * len(timed)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for place, row in enumerate(reversed(timed)):
+        low, high = (1e3 * v for v in _range(row) or ())
+        colour = _COLOURS.get(row.method, "#566173")
+        axes.plot([low, high], [place, place], color=colour, linewidth=5, alpha=0.5, solid_capstyle="round")
+        if row.latency_s is not None:
+            axes.plot([1e3 * row.latency_s], [place], "o", color=colour)
+        axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
+    axes.set_yticks(range(len(timed)), [f"{r.model}, {r.device}\n{_how(r)}" for r in reversed(timed)], fontsize=8)
+    axes.set_xscale("log")
+    axes.margins(x=0.25, y=0.6 / len(timed))
+    axes.set_xlabel("ms per inference (logarithmic)")
+    axes.set_title(f"{_TITLE}: median and quartiles, or the range of an estimate", loc="left", fontsize=10)
+    figure.savefig(file, dpi=150, format="png")
+
+
+def _sections(rows: Sequence[BenchResult]) -> list[Element]:
+    span = _span(rows)
+    made = []
+    for device in dict.fromkeys(row.device for row in rows):
+        own = [row for row in rows if row.device == device]
+        lines = [(_label(row), _mark(row, span), _figure(row)) for row in own]
+        caption = f"from {span[0] * 1e3:g} to {span[1] * 1e3:g} ms, logarithmic" if span else "no latency known"
+        picture = table(caption, ("model", _TITLE, ""), lines, "pictures")
+        made.append(element("section", element("h2", device), picture))
+    figures = table("K = 1024 bytes, M = 1024 K", COLUMNS, map(cells, rows), "figures")
+    said = element("ul", *(element("li", line) for line in notes(rows)))
+    return [*made, element("section", element("h2", "All figures"), element("div", figures, class_="wide"), said)]
+
+
+def _label(row: BenchResult) -> Element:
+    return element("span", breakable(row.model), element("small", _how(row)))
+
+
+def _figure(row: BenchResult) -> str:
+    """Return what stands beside a row's picture: the median, the range of an estimate, or instructions."""
+    if row.instructions is not None and row.latency_s is None:
+        return f"{row.instructions / 1e6:.3g} M instructions"
+    return latency_text(row).partition(" (")[0]
+
+
+def _how(row: BenchResult) -> str:
+    return f"{row.method}, {row.runtime}" if row.runtime else row.method
+
+
+def _range(row: BenchResult) -> tuple[float, float] | None:
+    """Return the ends of what is drawn, None for a row without latency."""
+    known = [v for v in (row.latency_low_s, row.latency_s, row.latency_high_s) if v is not None and v > 0.0]
+    return (min(known), max(known)) if row.status == "ok" and known else None
+
+
+def _span(rows: Sequence[BenchResult]) -> tuple[float, float] | None:
+    """Return whole decades, in seconds, that hold all latencies."""
+    ranges = [r for row in rows if (r := _range(row))]
+    if not ranges:
+        return None
+    low = math.floor(math.log10(min(r[0] for r in ranges)))
+    high = math.ceil(math.log10(max(r[1] for r in ranges)))
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def _mark(row: BenchResult, span: tuple[float, float] | None) -> Element | None:
+    ends = _range(row)
+    if span is None or ends is None:
+        return None
+
+    def place(seconds: float) -> str:
+        return f"{100 * math.log(seconds / span[0]) / math.log(span[1] / span[0]):.2f}%"
+
+    middle = row.latency_s
+    return element(
+        "svg",
+        element("title", f"{row.model} on {row.device}: {latency_text(row)}"),
+        element("line", x1="0", x2="100%", y1="50%", y2="50%", class_="grid-line"),
+        element("line", x1=place(ends[0]), x2=place(ends[1]), y1="50%", y2="50%", class_="range"),
+        element("circle", cx=place(middle), cy="50%", r=4, class_="dot") if middle else None,
+        role="img",
+        class_="mark",
+    )

@@ -1,0 +1,158 @@
+"""What a machine with Linux, this one or one behind ssh, is given to measure, and the rows made of its answer."""
+
+import base64
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxfold.edge_bench.job import relative_error
+from onnxfold.edge_bench.measure_script import INTERPRETERS
+from onnxfold.edge_bench.older_opset import older_twin
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
+from onnxfold.errors import ExportError
+from onnxfold.export.parity import TOLERANCE
+from onnxfold.graph.load import load
+from onnxfold.graph.tensors import Array
+
+SCRIPT = "measure_script.py"
+_OLDER = "model_older_opset.onnx"
+INSTALL = "pip install onnxruntime, ai-edge-litert or tflite-runtime"
+
+
+@dataclass(frozen=True)
+class Package:
+    """Files for a measurement, by name, and what is needed to read its answer.
+
+    Parameters
+    ----------
+    files : mapping of str to bytes
+        Script, job, models and inputs.
+    tflite : TFLiteFile or None
+        None where the model cannot be exported; `refusal` then says why.
+    refusal : str
+        Why there is no .tflite file.
+    """
+
+    files: Mapping[str, bytes]
+    tflite: TFLiteFile | None
+    refusal: str
+
+    def to_tar(self) -> bytes:
+        """Return the files as one archive."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name, content in self.files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+        return buffer.getvalue()
+
+
+def pack(job: Job, *, timeout: float) -> Package:
+    """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
+    names = load(job.onnx).input_names
+    files = {
+        "model.onnx": Path(job.onnx).read_bytes(),
+        "onnx.npz": _npz([[feeds[n] for n in names] for feeds in job.inputs]),
+    }
+    tflite, refusal = None, ""
+    try:
+        tflite = write_tflite(job)
+        files |= {"model.tflite": tflite.path.read_bytes(), "tflite.npz": _npz(tflite.feeds(job))}
+    except ExportError as error:
+        refusal = str(error)
+    kinds = [kind for kind in ("onnx", "tflite") if f"model.{kind}" in files]
+    older = older_twin(job.onnx)
+    if older is not None:
+        files[_OLDER] = older
+    request: dict[str, Any] = {
+        "files": {kind: [f"model.{kind}"] for kind in kinds},
+        "inputs": {kind: f"{kind}.npz" for kind in kinds},
+        "ports": len(names),
+        "samples": len(job.inputs),
+        "threads": job.threads,
+        "warm_up": job.warm_up,
+        "repeats": job.repeats,
+        "timeout": timeout,
+    }
+    if older is not None:
+        request["files"]["onnx"].append(_OLDER)
+    files["job.json"] = json.dumps(request).encode()
+    files[SCRIPT] = resources.files("onnxfold.edge_bench").joinpath(SCRIPT).read_bytes()
+    return Package(files, tflite, refusal)
+
+
+def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
+    """Return a row for each interpreter that a machine has, or one that says that it has none."""
+    system = answer["system"]
+    found = [_row(job, device, package, run, system) for run in answer["runs"]]
+    if package.refusal:
+        reason = f"no TFLite interpreter runs it: {package.refusal}"
+        found.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
+    if not answer["runs"]:
+        return [failure(job, device, f"no interpreter there: {INSTALL}", status="unavailable", details=system)]
+    return found
+
+
+def failure(
+    job: Job, device: str, reason: str, *, status: str, runtime: str = "", details: Mapping[str, Any] | None = None
+) -> BenchResult:
+    """Return a row of a measurement that was not made."""
+    return BenchResult(
+        model=job.name, device=device, method="measured-device", status=status, reason=reason, runtime=runtime,
+        threads=job.threads, details=details or {},
+    )  # fmt: skip
+
+
+def _row(job: Job, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]) -> BenchResult:
+    name = run["interpreter"]
+    if "error" in run:
+        return failure(job, device, f"{name}: {run['error']}", status="failed", runtime=name, details=system)
+    outputs = [[_unpacked(packed) for packed in arrays] for arrays in run["outputs"]]
+    kind = dict(INTERPRETERS)[name]
+    if kind == "tflite" and package.tflite is not None:
+        outputs = package.tflite.to_onnx(outputs)
+    error = relative_error(job.reference, outputs)
+    runtime = f"{name} {run['version']}"
+    if not error <= TOLERANCE:
+        reason = f"outputs differ from onnxruntime's by {error:.2g} of the largest one (tolerance {TOLERANCE:g})"
+        return failure(job, device, reason, status="failed", runtime=runtime, details=system)
+    low, median, high = (float(q) for q in np.quantile(run["seconds"], (0.25, 0.5, 0.75)))
+    return BenchResult(
+        model=job.name, device=device, method="measured-device", runtime=runtime, threads=job.threads,
+        clock_hz=run["clock_hz"], warm_up=job.warm_up, repeats=len(run["seconds"]),
+        latency_s=median, latency_low_s=low, latency_high_s=high,
+        ram_bytes=run["memory"], flash_bytes=len(package.files[run["file"]]),
+        memory="RAM: growth of the process's resident peak (VmHWM) from loading on; flash: the model's file",
+        max_relative_error=error, compared_inputs=len(outputs), basis=_basis(system), details=dict(system),
+    )  # fmt: skip
+
+
+def _basis(system: Mapping[str, Any]) -> str:
+    settings = [
+        f"{what} {system[key]}"
+        for key, what in (("power_mode", "power mode"), ("governor", "governor"))
+        if key in system
+    ]
+    return ", ".join(["measured", *settings])
+
+
+def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {f"{i}/{j}": a for i, arrays in enumerate(samples) for j, a in enumerate(arrays)}
+    np.savez(buffer, **named)
+    return buffer.getvalue()
+
+
+def _unpacked(packed: Mapping[str, Any]) -> Array:
+    data = base64.b64decode(packed["data"])
+    return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])
