@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from benchmarks.accuracy_networks import Images, Network
 from onnxfold.budget.size import model_size
 from onnxfold.channels.layers import layers
-from onnxfold.choose_widths import choose_widths
+from onnxfold.choose_widths import width_request
 from onnxfold.config import FoldConfig
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
@@ -57,7 +57,9 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
         kind = config.inputs if config.inputs != "auto" else method.inputs
         inputs = model_inputs(scope.view, kind, config.calibration, seed=config.seed)
     fold = ScopeFold(scope, method, inputs, config.seed)
-    widths = choose_widths([fold], config, before)
+    biases = method.repair == "least-squares"
+    request = width_request([(scope.view, fold.groups)], config, before, adds_biases=biases)
+    widths = request.choose(lambda: [candidates.errors for candidates in fold.curves])
     fold.fold(widths, from_curves=config.is_global)
     found = []
     for group, partition in fold.plan:

@@ -15,12 +15,12 @@ from onnxfold._version import __version__
 from onnxfold.budget.allocate import TOLERANCE
 from onnxfold.budget.size import measure, model_size
 from onnxfold.channels import FoldGroup
-from onnxfold.choose_widths import choose_widths, requested_limits
+from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
 from onnxfold.comparison import compare, load_arrays
 from onnxfold.config import FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
-from onnxfold.fidelity_search import fold_while_faithful, worst
+from onnxfold.fidelity_search import LEAST, fold_while_faithful, worst
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.save import save, to_model
 from onnxfold.graph.view import GraphView
@@ -149,19 +149,14 @@ def _fold_once(
     model: ModelLike, config: FoldConfig, method: Method, tell: Progress, inputs: ModelInputs | None = None
 ) -> FoldResult:
     """Load, normalise, choose widths, fold, verify."""
-    tell("load", 0, 0)
-    view = load(model, config.input_shapes)
-    before = model_size(view)
-    tell("find fold groups", 0, 0)
-    scopes = open_scopes(view)
-    if not all_groups(scopes):
-        raise NothingToFoldError(_nothing(all_refusals(scopes)))
+    view, before, scopes = _open(model, config, tell)
+    request = _request(scopes, config, method, before)
     notes: list[str] = []
     if inputs is None:
         inputs = _inputs(scopes, config, method, tell, notes)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
-    widths = choose_widths(folds, config, before.parameters)
-    _check_anything_folds(folds, widths, config)
+    widths = request.choose(lambda: [candidates.errors for fold in folds for candidates in fold.curves])
+    _check_anything_folds(request.groups, widths, config)
 
     records: list[PassRecord] = []
     groups: list[GroupRecord] = []
@@ -186,9 +181,21 @@ def _fold_once(
     return FoldResult(view, report, external_data=config.save_as_external_data, inputs=inputs)
 
 
+def _open(model: ModelLike, config: FoldConfig, tell: Progress) -> tuple[GraphView, ModelSize, list[Scope]]:
+    tell("load", 0, 0)
+    view = load(model, config.input_shapes)
+    before = model_size(view)
+    tell("find fold groups", 0, 0)
+    scopes = open_scopes(view)
+    if not all_groups(scopes):
+        raise NothingToFoldError(_nothing(all_refusals(scopes)))
+    return view, before, scopes
+
+
 def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Progress) -> FoldResult:
     """Fold as far as the fidelity on held-out inputs allows."""
-    scopes = open_scopes(load(model, config.input_shapes))
+    _, before, scopes = _open(model, config, tell)
+    _request(scopes, replace(config, sparsity=LEAST, min_fidelity=None), method, before)
     notes: list[str] = []
     inputs = _inputs(scopes, replace(config, allocation="global"), method, tell, notes)
     if inputs is None:
@@ -232,8 +239,16 @@ def _per_fold(folds: list[ScopeFold], widths: list[int]) -> list[list[int]]:
     return [widths[end - len(fold.groups) : end] for fold, end in zip(folds, ends, strict=True)]
 
 
-def _check_anything_folds(folds: list[ScopeFold], widths: list[int], config: FoldConfig) -> None:
-    groups = [group for fold in folds for group in fold.groups]
+def _request(scopes: list[Scope], config: FoldConfig, method: Method, before: ModelSize) -> WidthRequest:
+    """Check the request before anything is run."""
+    graphs = [(scope.view, scope.analysis.groups) for scope in scopes]
+    request = width_request(graphs, config, before.parameters, adds_biases=method.repair == "least-squares")
+    if request.widths is not None:
+        _check_anything_folds(request.groups, request.widths, config)
+    return request
+
+
+def _check_anything_folds(groups: list[FoldGroup], widths: list[int], config: FoldConfig) -> None:
     if config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, groups, strict=True)):
         return
     within = " and is within its limits already" if config.has_limits else "; ask for more"

@@ -1,6 +1,8 @@
 """From a request to the width of every group."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from onnxfold.budget.allocate import check_reachable, fixed_widths, solve_uniform, uniform_widths, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
@@ -10,8 +12,8 @@ from onnxfold.budget.weights import WeightCost
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.config import LIMITS, FoldConfig
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.scope_fold import ScopeFold
 
 _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
 _BYTES_PER_WEIGHT = 4
@@ -32,43 +34,84 @@ def requested_limits(config: FoldConfig) -> dict[str, int]:
     return tightest(limits, device_budgets(load_device(config.device)))
 
 
-def choose_widths(folds: Sequence[ScopeFold], config: FoldConfig, before: int) -> list[int]:
-    """Return one width per group, groups of all graphs in order.
+@dataclass(frozen=True, eq=False)
+class WidthRequest:
+    """What widths have to satisfy. It is made before anything is run, so that what cannot be had is told at once.
 
     Parameters
     ----------
-    folds : sequence of ScopeFold
-        The graphs.
+    groups : list of FoldGroup
+        The groups of all graphs, in order.
+    fixed : dict of int to int
+        Widths that are given, by group index.
+    budgets : Budgets
+        Limits, the sparsity among them.
+    round_to : int
+        Widths are multiples of this.
+    widths : list of int, optional
+        The widths, where they follow from the request alone.
+    """
+
+    groups: list[FoldGroup]
+    fixed: dict[int, int]
+    budgets: Budgets
+    round_to: int
+    widths: list[int] | None = None
+
+    def choose(self, errors: Callable[[], Sequence[Matrix]]) -> list[int]:
+        """Return one width per group; error curves, shape (n + 1,) per group, are only asked for where needed."""
+        if self.widths is not None:
+            return self.widths
+        return allocate_globally(self.groups, errors(), self.budgets, self.fixed, self.round_to)
+
+
+def width_request(
+    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
+) -> WidthRequest:
+    """Return what a configuration asks of the widths of some graphs.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, list of FoldGroup)
+        The graphs, normalised.
     config : FoldConfig
         The request.
     before : int
         Weights of the input model.
+    adds_biases : bool
+        Whether the repair gives a bias to layers that have none.
 
     Raises
     ------
+    ConfigError
+        If a group that is named does not exist, or a number or device cannot be read.
     BudgetError
         If what is asked for cannot be reached; with the closest values that can be.
     """
-    groups = [group for fold in folds for group in fold.groups]
+    groups = [group for _, found in graphs for group in found]
     fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
+    settled = partial(WidthRequest, groups, fixed, round_to=config.round_to)
     if config.channel_ratio is not None:
-        return uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
-    graphs = [(fold.scope.view, fold.groups) for fold in folds]
+        widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
+        return settled(budgets=Budgets(()), widths=widths)
     limits = requested_limits(config)
     for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
-        if name in limits and any(fold.method.repair == "least-squares" for fold in folds):
-            limits[name] = max(limits[name] - size * sum(_biases_to_add(fold.scope.view) for fold in folds), 1)
+        if name in limits and adds_biases:
+            limits[name] = max(limits[name] - size * sum(_biases_to_add(view) for view, _ in graphs), 1)
     if config.sparsity is not None:
         cost = WeightCost(graphs)
         check_reachable(groups, cost, before, config.sparsity, fixed, config.round_to)
         if config.allocation == "uniform" and not limits:
-            return solve_uniform(groups, cost, before, config.sparsity, fixed, config.round_to)
+            widths = solve_uniform(groups, cost, before, config.sparsity, fixed, config.round_to)
+            return settled(budgets=Budgets(()), widths=widths)
         limits = tightest(limits, {"params": _closest_count(before, config.sparsity, groups, cost, fixed, config)})
     budgets = Budgets.of(graphs, limits)
     if config.allocation == "uniform":
-        return uniform_within(groups, budgets, fixed, config.round_to)
-    errors = [candidates.errors for fold in folds for candidates in fold.curves]
-    return allocate_globally(groups, errors, budgets, fixed, config.round_to)
+        return settled(budgets=budgets, widths=uniform_within(groups, budgets, fixed, config.round_to))
+    narrowest = uniform_widths(groups, 1.0, fixed, config.round_to)
+    if budgets.exceeded(narrowest):
+        raise budgets.unreachable(narrowest)
+    return settled(budgets=budgets)
 
 
 def _closest_count(

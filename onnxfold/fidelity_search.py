@@ -14,7 +14,8 @@ from onnxfold.report import FidelityReport
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.fidelity import fidelity
 
-_LEAST, _MOST = 0.02, 0.98
+#: The smallest sparsity that is tried, and the bound that none reaches.
+LEAST, _MOST = 0.02, 0.98
 _BISECTIONS = 6
 
 
@@ -58,7 +59,7 @@ def fold_while_faithful(
     reference = _run(session, inputs)
     best: tuple[F, float, FidelityReport] | None = None
     low, high = 0.0, _MOST
-    sparsity, told = _LEAST, 0.0
+    sparsity, told = LEAST, 0.0
     for _ in range(_BISECTIONS + 1):
         try:
             folded = fold(sparsity)

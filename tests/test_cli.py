@@ -12,6 +12,9 @@ import pytest
 from onnxfold._version import __version__
 from tests import models
 
+#: Few generated inputs and no deep inversion.
+QUICK = ("--inputs", "dead-leaves", "--samples", 16)
+
 
 def onnxfold(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "onnxfold", *map(str, args)]
@@ -45,7 +48,7 @@ def test_channel_ratio_ratio_keep_and_round_to(model: Path, tmp_path: Path) -> N
     report = tmp_path / "report.json"
     groups = [g["name"] for g in json.loads(onnxfold("inspect", model, "--json").stdout)["groups"]]
     done = onnxfold(
-        "fold", model, tmp_path / "out.onnx", "--channel-ratio", 0.5, "--ratio", f"{groups[0]}=0.25",
+        "fold", model, tmp_path / "out.onnx", *QUICK, "--channel-ratio", 0.5, "--ratio", f"{groups[0]}=0.25",
         "--keep", groups[1], "--round-to", 2, "--report", report,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -57,7 +60,7 @@ def test_channel_ratio_ratio_keep_and_round_to(model: Path, tmp_path: Path) -> N
 
 def test_external_data(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
-    assert onnxfold("fold", model, out, "--save-as-external-data").returncode == 0
+    assert onnxfold("fold", model, out, "--save-as-external-data", *QUICK).returncode == 0
     assert (tmp_path / "out.onnx.data").is_file()
     onnx.checker.check_model(str(out), full_check=True)
 
@@ -92,7 +95,7 @@ def test_version(flag: str) -> None:
 
 
 def test_verbose_lists_every_group(model: Path, tmp_path: Path) -> None:
-    done = onnxfold("fold", model, tmp_path / "out.onnx", "--verbose")
+    done = onnxfold("fold", model, tmp_path / "out.onnx", "--verbose", *QUICK)
     assert " -> " in done.stdout
     assert "verify in onnxruntime" in done.stderr
 

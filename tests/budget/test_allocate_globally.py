@@ -311,3 +311,24 @@ def test_min_fidelity_excludes_other_goals() -> None:
     for goal in ({"sparsity": 0.5}, {"max_params": 100}, {"device": "arduino-nano-33-ble"}, {"channel_ratio": 0.5}):
         with pytest.raises(ConfigError, match="min_fidelity decides how far to fold"):
             onnxfold.fold(mlp(0), min_fidelity=0.9, **cast(dict[str, Any], goal))
+
+
+@pytest.mark.parametrize(
+    ("goal", "error"),
+    [
+        ({"sparsity": 0.9999}, BudgetError),
+        ({"max_params": 1}, BudgetError),
+        ({"keep": ["no such node"]}, ConfigError),
+        ({"keep": ["no such node"], "min_fidelity": 0.9}, ConfigError),
+        ({"channel_ratio": 0.001}, NothingToFoldError),
+    ],
+)
+def test_what_cannot_be_had_is_told_before_anything_runs(
+    goal: dict[str, Any], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*_: object, **__: object) -> None:
+        raise AssertionError("inputs were generated")
+
+    monkeypatch.setattr("onnxfold.api.model_inputs", unexpected)
+    with pytest.raises(error):
+        onnxfold.fold(mlp(0), **goal)

@@ -12,6 +12,7 @@ from onnxfold.graph.load import load
 from tests.channels.describe import groups, reasons
 from tests.graph_builder import GraphBuilder
 from tests.models import ALL_MODELS, grouped_conv, random_input, run
+from tests.quick import quick_fold
 
 
 def _chain() -> onnx.ModelProto:
@@ -27,7 +28,7 @@ def test_inputs_and_outputs_never_fold(name: str) -> None:
     assert found
     assert not {axis.tensor for g in found for axis in g.tensors} & interface
     before = {o.name: [d.dim_value for d in o.type.tensor_type.shape.dim] for o in model.graph.output}
-    after = onnxfold.fold(model, channel_ratio=0.5).model
+    after = quick_fold(model, channel_ratio=0.5).model
     assert before == {o.name: [d.dim_value for d in o.type.tensor_type.shape.dim] for o in after.graph.output}
 
 
@@ -60,7 +61,7 @@ def test_folding_nothing_is_an_error_that_says_why() -> None:
     g = GraphBuilder("net", 0, (3, 8, 8))
     g.output(g.head(g.node("Bernoulli", [g.conv("x", 60)], [60, 8, 8], "the coin")))
     with pytest.raises(NothingToFoldError, match="the coin"):
-        onnxfold.fold(g.build(), channel_ratio=0.5)
+        quick_fold(g.build(), channel_ratio=0.5)
 
 
 def _with_if(model: onnx.ModelProto, captured: str) -> onnx.ModelProto:
@@ -90,7 +91,7 @@ def test_a_tensor_that_a_subgraph_captures_stays() -> None:
     model = _with_if(_chain(), "relu_0_out")
     assert groups(model) == ["conv_1 8: +conv_1_w.0 -gemm_0_w.1 b:conv_1_b.0"]
     assert reasons(model)["conv_0_w.0"] == "If 'the choice': it is read inside a subgraph"
-    result = onnxfold.fold(model, channel_ratio=0.5)
+    result = quick_fold(model, channel_ratio=0.5)
     feeds = random_input(model, 0)
     np.testing.assert_array_equal(run(model, feeds)[1], run(result.model, feeds)[1])
 
@@ -117,7 +118,7 @@ def test_a_weight_that_somebody_else_reads_whole_stays() -> None:
     assert [line.split()[0] for line in groups(model)] == ["conv_2"]
     assert "GatherND 'the picker'" in reasons(model)["conv_1_w.1"]
     feeds = random_input(model, 0)
-    folded = onnxfold.fold(model, channel_ratio=0.5).model
+    folded = quick_fold(model, channel_ratio=0.5).model
     np.testing.assert_array_equal(run(model, feeds)[1], run(folded, feeds)[1])
 
 
@@ -156,7 +157,7 @@ def test_nodes_whose_first_output_is_left_out() -> None:
     graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert [line.split(":")[0] for line in groups(model)] == ["lstm0 6", "lstm1 4"]
-    folded = onnxfold.fold(model, channel_ratio=0.5).model
+    folded = quick_fold(model, channel_ratio=0.5).model
     sizes = [a.i for n in folded.graph.node for a in n.attribute if a.name == "hidden_size"]
     assert sizes == [3, 2]
 

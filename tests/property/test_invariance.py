@@ -110,7 +110,9 @@ def test_same_input_same_seed_same_bytes(method: str) -> None:
     assert first == second
 
 
-_FOLD = "import sys, onnxfold; onnxfold.fold(sys.argv[1], channel_ratio=0.3, verify=False).save(sys.argv[2])"
+_FOLD = (
+    "import sys, onnxfold; onnxfold.fold(sys.argv[1], channel_ratio=0.3, samples=16, verify=False).save(sys.argv[2])"
+)
 
 
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
