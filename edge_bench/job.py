@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold.edge_bench.runner import Job
-from onnxfold.errors import ConfigError
 from onnxfold.export.api import open_model
 from onnxfold.export.parity import reference_inputs, run_reference
-from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.graph.save import save
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -58,7 +57,7 @@ def prepare_job(
         If onnxruntime does not run the model.
     """
     view = open_model(model, input_shapes)
-    fix_inputs(view, {n: _one(view, n, Path(model).name) for n in view.input_names})
+    fix_to_one_sample(view)
     path = work / "model.onnx"
     save(view, path)
     given = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
@@ -87,14 +86,6 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
         error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
         worst = max(worst, error / largest if largest else error)
     return worst
-
-
-def _one(view: GraphView, name: str, file: str) -> tuple[int, ...]:
-    shape = view.shape(name)
-    if shape is None or None in shape[1:]:
-        text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
-        raise ConfigError(f"input '{name}' of '{file}' has no fixed shape: give --input-shapes {name}:{text}")
-    return tuple(1 if d is None else d for d in shape)
 
 
 def _synthetic(view: GraphView, samples: int, seed: int) -> list[dict[str, Array]]:

@@ -16,7 +16,7 @@ from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
 from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
-from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
@@ -116,7 +116,7 @@ def write_project(
     Raises
     ------
     ConfigError
-        If kind or runtime are unknown, or the folder is not empty.
+        If kind or runtime are unknown, the folder is not empty, or a dimension other than the batch is free.
     ExportError
         If the model cannot be written for this runtime, or a package is missing.
     """
@@ -124,7 +124,7 @@ def write_project(
     target = Path(directory)
     name = name or (Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model")
     view = open_model(model, input_shapes)
-    fix_inputs(view, {n: _one_sample(view, n) for n in view.input_names})
+    fix_to_one_sample(view)
     with _draft(target) as draft, tempfile.TemporaryDirectory() as work:
         found = (
             _generated(view, Path(work), name, kind)
@@ -172,14 +172,6 @@ def _known(kind: str, runtime: str) -> str:
     if kind == "qemu" and runtime == "tflm":
         raise ConfigError("firmware for QEMU is written with the runtime 'generated' only")
     return runtime or KINDS[kind]
-
-
-def _one_sample(view: GraphView, name: str) -> tuple[int, ...]:
-    shape = view.shape(name)
-    if shape is None or None in shape[1:]:
-        text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
-        raise ExportError(f"input '{name}' has no fixed shape: give --input-shapes {name}:{text}")
-    return tuple(1 if d is None else d for d in shape)
 
 
 def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:

@@ -2,7 +2,7 @@
 
 from onnx import TensorProto
 
-from onnxfold.errors import ExportError
+from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.tflite.layout import Dynamic, Shape
 from onnxfold.graph.view import GraphView
 
@@ -56,3 +56,21 @@ def fix_inputs(view: GraphView, shapes: dict[str, tuple[int, ...]]) -> None:
                 dims.add(dim_value=size)
     view.input_shapes = {}
     view.touch()
+
+
+def fix_to_one_sample(view: GraphView) -> None:
+    """Write a batch of one into the model where the batch is free.
+
+    Raises
+    ------
+    ConfigError
+        If another dimension of an input is free.
+    """
+    shapes = {}
+    for name in view.input_names:
+        shape = view.shape(name)
+        if shape is None or None in shape[1:]:
+            text = "?" if shape is None else ",".join("?" if d is None else str(d) for d in (1, *shape[1:]))
+            raise ConfigError(f"input '{name}' has no fixed shape: give --input-shapes {name}:{text}")
+        shapes[name] = tuple(1 if d is None else d for d in shape)
+    fix_inputs(view, shapes)
