@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from onnx import helper
 
-from onnxfold.budget.macs import count_macs
+from onnxfold.budget.macs import MacsCost
+from onnxfold.budget.shapes import BatchOfOne, common_batch
 from onnxfold.comparison import load_arrays
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -22,12 +24,15 @@ from onnxfold.statistics.synthetic import synthetic_inputs
 
 #: Fewest inverted samples, where the model does not have a fixed batch; more if all of their steps are affordable.
 _INVERTED = 128
-#: Multiply-accumulates that the forward passes of all steps may take: about a minute on two cores.
-_INVERSION_MACS = 1.8e12
+#: What the forward passes of all steps may cost, in multiply-accumulates: about a minute on two cores.
+_INVERSION_COST = 4.5e12
 _FEWEST_STEPS = 30
-#: Multiply-accumulates that one run over all generated samples may take: some seconds on two cores.
-_RUN_MACS = 2e11
+#: What one run over all generated samples may cost: some seconds on two cores.
+_RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
+#: Writing an element of an activation takes as long as so many multiply-accumulates (ResNet18 and MobileNetV2 measured):
+#: networks of depthwise convolutions have few of these, and take long.
+_MACS_PER_ELEMENT = 200
 _BATCH = 64
 
 
@@ -133,38 +138,48 @@ def model_inputs(
         return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
-    macs = count_macs(view) or 0
-    if macs:
-        samples = min(samples, max(int(_RUN_MACS / macs), _FEWEST_SAMPLES))
-    hindrance = _hindrance(view, macs, min(samples, _INVERTED))
+    cost = _forward_cost(view)
+    if cost:
+        samples = min(samples, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
+    hindrance = _hindrance(view, cost, min(samples, _INVERTED))
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        return _inverted(view, macs, samples, seed, progress)
+        return _inverted(view, cost, samples, seed, progress)
     progress("generate inputs", 0, 0)
     shown = kind if kind == "noise" else "dead-leaves"
     why = "asked for" if kind != "auto" else hindrance
     return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
 
 
-def _hindrance(view: GraphView, macs: int, samples: int) -> str:
+def _forward_cost(view: GraphView) -> float:
+    """Return what a run of one sample costs, in multiply-accumulates; 0 where sizes are not known."""
+    try:
+        sizes = BatchOfOne(view)
+        written = [sizes.shape(name, any_leading=True) for node in view.nodes for name in node.output if name]
+        elements = sum(prod(shape) for shape in written) / common_batch(view)
+        return MacsCost([(view, [])])([]) + _MACS_PER_ELEMENT * elements
+    except UnsupportedModelError:
+        return 0.0
+
+
+def _hindrance(view: GraphView, cost: float, samples: int) -> str:
     """Return why a network is not inverted unless that is asked for, '' if it is possible and takes two minutes."""
     found = obstacle(view)
     if found:
         return f"deep inversion is not possible: {found}"
-    minutes = macs * samples * _FEWEST_STEPS / _INVERSION_MACS
+    minutes = cost * samples * _FEWEST_STEPS / _INVERSION_COST
     return "" if minutes <= 2.0 else f"deep inversion would take about {minutes:.0f} minutes: ask for it with --inputs"
 
 
-def _inverted(view: GraphView, macs: int, samples: int, seed: int, progress: Progress) -> ModelInputs:
+def _inverted(view: GraphView, cost: float, samples: int, seed: int, progress: Progress) -> ModelInputs:
     normalised = any(has_own_statistics(view, node) for node in view.nodes)
     settings = InversionSettings()
-    most = samples
-    if macs:
-        affordable = int(_INVERSION_MACS / (macs * settings.steps))
-        most = min(samples, max(affordable, _INVERTED) if normalised else _INVERTED)
+    most = min(samples, _INVERTED)
+    if cost and normalised:
+        most = min(samples, max(int(_INVERSION_COST / (cost * settings.steps)), _INVERTED))
     start = synthetic_inputs(view, samples=most, seed=seed)
     count = _count(start)
-    if macs:
-        affordable = max(int(_INVERSION_MACS / (macs * count)), _FEWEST_STEPS)
+    if cost:
+        affordable = max(int(_INVERSION_COST / (cost * count)), _FEWEST_STEPS)
         settings = replace(
             settings,
             steps=min(settings.steps, affordable),
