@@ -30,8 +30,8 @@ _FEWEST_STEPS = 30
 #: What one run over all generated samples may cost: some seconds on two cores.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
-#: Writing an element of an activation takes as long as so many multiply-accumulates (ResNet18 and MobileNetV2 measured):
-#: networks of depthwise convolutions have few of these, and take long.
+#: Writing an element of an activation takes as long as so many multiply-accumulates (ResNet18 and MobileNetV2 were
+#: measured): networks of depthwise convolutions have few of these, and take long.
 _MACS_PER_ELEMENT = 200
 _BATCH = 64
 
