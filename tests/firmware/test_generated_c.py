@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnxfold.budget.ram import count_ram
 from onnxfold.edge_bench.dut_job import answers
 from onnxfold.edge_bench.job import relative_error
-from onnxfold.errors import ExportError
+from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project
 from onnxfold.export.firmware.activation_plan import aligned
 from onnxfold.graph.load import load
@@ -126,6 +126,6 @@ def test_images_of_a_free_size_are_refused(tmp_path: Path) -> None:
     del model.graph.input[0].type.tensor_type.shape.dim[2:]
     for _ in range(2):
         model.graph.input[0].type.tensor_type.shape.dim.add(dim_param="s")
-    with pytest.raises(ExportError, match=r"give --input-shapes x:1,2,\?,\?"):
+    with pytest.raises(ConfigError, match=r"give --input-shapes x:1,2,\?,\?"):
         write_project(model, tmp_path / "firmware", "qemu")
     assert list(tmp_path.iterdir()) == []
