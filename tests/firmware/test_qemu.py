@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import onnxfold
 from onnxfold.budget.devices import load_device
+from onnxfold.demo import bundled_test_images
 from onnxfold.edge_bench import instruction_counts, toolchain
 from onnxfold.edge_bench.dut import DeviceError, Dut
 from onnxfold.edge_bench.emulator import command, emulated
+from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.qemu_runner import QemuRunner
 from onnxfold.edge_bench.result import BenchResult
@@ -78,6 +81,19 @@ def test_counts_are_reproducible(row: BenchResult, job: Job) -> None:
     (again,) = QemuRunner().run(job, NANO)
     ticks = [*row.details["ticks_of_two_runs"], *again.details["ticks_of_two_runs"]]
     assert max(ticks) - min(ticks) <= 1
+
+
+def test_bundled_network_on_fashion_mnist(tmp_path: Path) -> None:
+    """The trained LeNet5 computes on the emulated board what it computes in onnxruntime, as fast each time."""
+    images, _ = bundled_test_images()
+    model = Path(onnxfold.__file__).parent / "data" / "lenet5.onnx"
+    job = prepare_job(model, tmp_path, inputs=[{"image": images[i : i + 1]} for i in range(20)])
+    (row,) = QemuRunner().run(job, NANO)
+    assert (row.status, row.compared_inputs) == ("ok", 20)
+    assert row.max_relative_error is not None
+    assert row.max_relative_error <= 1e-5
+    one, two = row.details["ticks_of_two_runs"]
+    assert abs(one - two) <= 1
 
 
 def test_weights_are_in_flash_and_activations_in_ram(row: BenchResult, job: Job, firmware: Firmware) -> None:
