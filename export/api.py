@@ -16,7 +16,7 @@ from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
-from onnxfold.export.parity import TOLERANCE, Parity, compare, reference_inputs, run_reference
+from onnxfold.export.parity import TOLERANCE, Parity, check_samples, compare, reference_inputs, run_reference
 from onnxfold.export.tflite.convert import Converted, Port, convert
 from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
@@ -228,7 +228,7 @@ def _report(
 
 
 def _check(view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], seed: int) -> Parity:
-    batches = reference_inputs(view, seed=seed)
+    batches = reference_inputs(view, samples=check_samples(view), seed=seed)
     return compare(draft, batches, run_reference(view, batches), *ports)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from onnxfold.budget.macs import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.tflite.convert import Port
@@ -19,6 +20,10 @@ from onnxfold.statistics.synthetic import synthetic_inputs
 
 #: Samples that both sides see.
 SAMPLES = 16
+#: Multiply-accumulates that a check may take in each runtime, about a second without graph optimisations; two samples
+#: are always run.
+_CHECK_MACS = 4e9
+_FEWEST_SAMPLES = 2
 #: Samples at a time where the batch is free; not the 1 that the file was written for, and little memory.
 _BATCH = 4
 #: Largest difference relative to the largest magnitude of the reference output that float32 rounding explains.
@@ -45,6 +50,11 @@ class Parity:
     samples: int
     max_abs_error: float
     max_rel_error: float
+
+
+def check_samples(view: GraphView) -> int:
+    """Return how many samples a check runs: fewer of networks that take long."""
+    return int(min(SAMPLES, max(_CHECK_MACS / (count_macs(view) or 1), _FEWEST_SAMPLES)))
 
 
 def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) -> Batches:
