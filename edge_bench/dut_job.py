@@ -37,6 +37,13 @@ class Answers:
         return relative_error(job.reference[: len(self.outputs)], self.outputs)
 
 
+def deviation(error: float) -> str:
+    """Return why outputs are not onnxruntime's, '' if they are within the tolerance."""
+    if error <= TOLERANCE:
+        return ""
+    return f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {TOLERANCE:g}"
+
+
 def answers(
     dut: Dut,
     job: Job,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.dut_job import TOLERANCE, Answers, answers
+from onnxfold.edge_bench.dut_job import Answers, answers, deviation
 from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulated
 from onnxfold.edge_bench.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.result import BenchResult
@@ -75,8 +75,8 @@ class QemuRunner:
         error = found.error(job)
         row |= _described(project, firmware, found, again, memory)
         row |= {"max_relative_error": error, "compared_inputs": len(found.outputs)}
-        if not error <= TOLERANCE:
-            reason = f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {TOLERANCE:g}"
+        reason = deviation(error)
+        if reason:
             return BenchResult(**{**row, "instructions": None}, status="failed", reason=reason)
         return BenchResult(**row)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.dut import DeviceError, Dut
-from onnxfold.edge_bench.dut_job import TOLERANCE, answers
+from onnxfold.edge_bench.dut_job import answers, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runner import Job
 from onnxfold.errors import OnnxFoldError
@@ -133,8 +133,8 @@ class SerialRunner:
             "details": {"board": board, **said},
             **_memory(dut.memory()),
         }
-        if not error <= TOLERANCE:
-            reason = f"outputs differ from onnxruntime's by {error:.2g} of the largest, more than {TOLERANCE:g}"
+        reason = deviation(error)
+        if reason:
             return BenchResult(**row, status="failed", reason=reason)
         return BenchResult(**row, latency_s=median, latency_low_s=low, latency_high_s=high)
 

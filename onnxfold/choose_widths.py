@@ -94,6 +94,7 @@ def width_request(
     if config.channel_ratio is not None:
         widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
         return settled(budgets=Budgets(()), widths=widths)
+    narrowest = uniform_widths(groups, 1.0, fixed, config.round_to)
     limits = requested_limits(config)
     for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
         if name in limits and adds_biases:
@@ -104,26 +105,14 @@ def width_request(
         if config.allocation == "uniform" and not limits:
             widths = solve_uniform(groups, cost, before, config.sparsity, fixed, config.round_to)
             return settled(budgets=Budgets(()), widths=widths)
-        limits = tightest(limits, {"params": _closest_count(before, config.sparsity, groups, cost, fixed, config)})
+        # What is asked for, or what the narrowest widths leave within tolerance.
+        limits = tightest(limits, {"params": max(round(before * (1.0 - config.sparsity)), cost(narrowest))})
     budgets = Budgets.of(graphs, limits)
     if config.allocation == "uniform":
         return settled(budgets=budgets, widths=uniform_within(groups, budgets, fixed, config.round_to))
-    narrowest = uniform_widths(groups, 1.0, fixed, config.round_to)
     if budgets.exceeded(narrowest):
         raise budgets.unreachable(narrowest)
     return settled(budgets=budgets)
-
-
-def _closest_count(
-    before: int,
-    sparsity: float,
-    groups: Sequence[FoldGroup],
-    cost: WeightCost,
-    fixed: dict[int, int],
-    config: FoldConfig,
-) -> int:
-    """Return the number of weights to leave: what is asked for, or what the narrowest widths leave within tolerance."""
-    return max(round(before * (1.0 - sparsity)), cost(uniform_widths(groups, 1.0, fixed, config.round_to)))
 
 
 def _biases_to_add(view: GraphView) -> int:

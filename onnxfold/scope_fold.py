@@ -115,7 +115,7 @@ class ScopeFold:
         if self.inputs is not None:
             if self.method.partitioner.needs_moments and not from_curves:
                 observation = self._observe(original)
-            else:
+            elif self.method.repairs.needs_inputs:
                 observation = Observation(original.copy(), self.inputs.batches, to_match=self._matches)
 
         def partition(i: int, width: int) -> ChannelPartition:
