@@ -25,6 +25,7 @@ from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.save import save, to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
+from onnxfold.memory import limited_to
 from onnxfold.model_inputs import ModelInputs, model_inputs
 from onnxfold.passes.methods import Method, find_method
 from onnxfold.passes.verify import verify
@@ -137,10 +138,11 @@ def fold(
     method = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are told before any work
     tell = progress or silent
-    if config.min_fidelity is not None:
-        result = _fold_until(model, config, method, tell)
-    else:
-        result = _fold_once(model, config, method, tell)
+    with limited_to(config.max_memory):
+        if config.min_fidelity is not None:
+            result = _fold_until(model, config, method, tell)
+        else:
+            result = _fold_once(model, config, method, tell)
     result.report.seconds = time.perf_counter() - start
     return result
 

@@ -7,13 +7,14 @@ from functools import partial
 from onnxfold.budget.allocate import check_reachable, fixed_widths, solve_uniform, uniform_widths, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.devices import device_budgets, load_device
-from onnxfold.budget.requests import Budgets, parse_bytes, parse_count, tightest
+from onnxfold.budget.requests import Budgets, tightest
 from onnxfold.budget.weights import WeightCost
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.config import LIMITS, FoldConfig
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.quantities import parse_bytes, parse_count
 
 _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
 _BYTES_PER_WEIGHT = 4

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxfold.errors import ConfigError
+from onnxfold.quantities import parse_bytes
 
 ALLOCATIONS = ("global", "uniform")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
@@ -66,6 +67,10 @@ class FoldConfig:
         Run original and folded model in onnxruntime before anything is written.
     save_as_external_data : bool
         Write the weights beside the model, in ``<name>.data``.
+    max_memory : int or str, optional
+        Most bytes that a step of the work may take, such as "2G"; by default a part of what the machine has
+        (:func:`onnxfold.memory.default_limit`). Generated inputs are made fewer to keep it; what cannot be made smaller
+        is refused.
 
     Raises
     ------
@@ -95,6 +100,7 @@ class FoldConfig:
     seed: int = 0
     verify: bool = True
     save_as_external_data: bool = False
+    max_memory: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.sparsity is not None and self.channel_ratio is not None:
@@ -126,6 +132,8 @@ class FoldConfig:
             raise ConfigError(f"round_to={self.round_to} must be at least 1")
         if self.samples < 1:
             raise ConfigError(f"samples={self.samples} must be at least 1")
+        if self.max_memory is not None:
+            parse_bytes(self.max_memory)
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must not be negative")
         for name, shape in self.input_shapes.items():
@@ -191,6 +199,8 @@ class FoldConfig:
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
             "seed": self.seed,
+            # It changes the result only where it is too low for what is asked, so the default is not recorded.
+            **({} if self.max_memory is None else {"max_memory": self.max_memory}),
         }
 
 

@@ -46,6 +46,10 @@ class BudgetError(OnnxFoldError):
     """The requested size cannot be reached."""
 
 
+class MemoryLimitError(OnnxFoldError):
+    """What is asked for takes more memory than may be used."""
+
+
 class PassError(OnnxFoldError):
     """A pass broke one of its own guarantees.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, console, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, console, max_memory, set_flags
 from onnxfold.progress import ProgressBar
 
 
@@ -29,6 +29,7 @@ from onnxfold.progress import ProgressBar
 @click.option("--json", "json_path", type=PATH, metavar="FILE", help="Write all rows as JSON.")
 @click.option("--html", "html_path", type=PATH, metavar="FILE", help="Write a page with charts.")
 @click.option("--png", "png_path", type=PATH, metavar="FILE", help="Write a chart (needs matplotlib).")
+@max_memory()
 @common
 @click.pass_context
 def bench(

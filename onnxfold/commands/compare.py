@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, fidelity_line, set_flags
+from onnxfold.commands.shared import PATH, common, fidelity_line, max_memory, set_flags
 
 
 @click.command()
@@ -15,6 +15,7 @@ from onnxfold.commands.shared import PATH, common, fidelity_line, set_flags
 @click.option("--data", type=PATH, help=".npz with arrays named after the inputs; with labels 'y' also accuracy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise used without --data.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@max_memory()
 @common
 @click.pass_context
 def compare(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, set_flags
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
 
@@ -39,6 +39,7 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs of the check.")
 @click.option("--no-verify", is_flag=True, help="Do not run the file beside onnxruntime before it is moved into place.")
 @click.option("--report", type=PATH, help="Write a JSON report.")
+@max_memory()
 @common
 @click.pass_context
 def export(

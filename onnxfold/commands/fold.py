@@ -5,7 +5,17 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, RATIO, SHAPE, common, console, fidelity_line, print_refusals, set_flags
+from onnxfold.commands.shared import (
+    PATH,
+    RATIO,
+    SHAPE,
+    common,
+    console,
+    fidelity_line,
+    max_memory,
+    print_refusals,
+    set_flags,
+)
 from onnxfold.errors import ConfigError
 from onnxfold.progress import ProgressBar
 
@@ -57,6 +67,7 @@ from onnxfold.progress import ProgressBar
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
+@max_memory(expose_value=True)
 @click.option("--no-verify", is_flag=True, help="Do not run the result in onnxruntime before writing it.")
 @common
 @click.pass_context

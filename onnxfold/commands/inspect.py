@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, console, print_refusals, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, console, max_memory, print_refusals, set_flags
 
 
 @click.command()
 @click.argument("model", metavar="IN.onnx", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
+@max_memory()
 @common
 @click.pass_context
 def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:

@@ -3,10 +3,13 @@
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+
+from onnxfold.memory import limited_to
 
 _SHOWN_REFUSALS = 8
 
@@ -35,6 +38,22 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
 PATH = click.Path(path_type=Path)
+
+
+def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    context.with_resource(limited_to(value))
+    return value
+
+
+#: Sets the limit as long as the command runs; a command that also takes the value adds ``expose_value=True``.
+max_memory = partial(
+    click.option,
+    "--max-memory",
+    metavar="BYTES",
+    callback=_limit_memory,
+    expose_value=False,
+    help="Most bytes of memory to use, e.g. 2G.  [default: 3/4 of what there is]",
+)
 
 
 def common(function: Callable[..., None]) -> Callable[..., None]:

@@ -82,6 +82,18 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     return view
 
 
+def require_regular_file(path: Path) -> None:
+    """Refuse a FIFO, device or socket at once: opening it could wait for ever, or never end.
+
+    Raises
+    ------
+    ModelNotFoundError
+        If something is there, and it is neither a file nor a folder.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ModelNotFoundError(f"'{path}' is a FIFO, a device or a socket: give the path of an .onnx file")
+
+
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     if isinstance(model, ModelProto):
         return model, None, "the given ModelProto"
@@ -90,6 +102,7 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
         raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
     if path.is_dir():
         raise ModelNotFoundError(f"'{path}' is a folder: give the path of an .onnx file")
+    require_regular_file(path)
     try:
         proto = onnx.load(str(path), load_external_data=False)
     except DecodeError:

@@ -10,6 +10,7 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from onnxfold.errors import VerificationError
+from onnxfold.graph.load import require_regular_file
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.twin import float32_twin, has_other_floats
@@ -72,6 +73,8 @@ class Session:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         if isinstance(model, GraphView):
             model = to_model(model)
+        if not isinstance(model, ModelProto):
+            require_regular_file(Path(model))
         self.is_twin = False
         try:
             self._session = _open(model, options)

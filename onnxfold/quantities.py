@@ -1,0 +1,65 @@
+"""Numbers with units, as a user writes them and as a message shows them."""
+
+import re
+from collections.abc import Mapping
+
+from onnxfold.errors import ConfigError
+
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
+_BYTES = {"": 0, "B": 0, "K": 1, "KB": 1, "KIB": 1, "M": 2, "MB": 2, "MIB": 2, "G": 3, "GB": 3, "GIB": 3}
+_COUNTS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G.
+
+    Raises
+    ------
+    ConfigError
+        If it is no positive number with such a unit.
+
+    Examples
+    --------
+    >>> parse_bytes("256K"), parse_bytes("1.5 MiB"), parse_bytes(4096)
+    (262144, 1572864, 4096)
+    """
+    return _parse(text, _BYTES, 1024, "bytes, for example 262144, 256K or 1.5M (K = 1024)")
+
+
+def parse_count(text: str | int) -> int:
+    """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions.
+
+    Raises
+    ------
+    ConfigError
+        If it is no positive number with such a unit.
+
+    Examples
+    --------
+    >>> parse_count("1.5M"), parse_count("250K")
+    (1500000, 250000)
+    """
+    return _parse(text, _COUNTS, 1000, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
+
+
+def show_bytes(count: int) -> str:
+    """Return a number of bytes for people, K = 1024.
+
+    Examples
+    --------
+    >>> show_bytes(2**29 * 4), show_bytes(1000)
+    ('2.0 GiB', '1000 bytes')
+    """
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:,.1f} {unit}" if count < 1024 ** (power + 2) else f"{count:.1e} bytes"
+    return f"{count} bytes"
+
+
+def _parse(text: str | int, powers: Mapping[str, int], base: int, expected: str) -> int:
+    match = _NUMBER.fullmatch(str(text))
+    power = powers.get(match[2].upper()) if match else None
+    value = int(float(match[1]) * base**power) if match and power is not None and len(match[1]) < 200 else 0
+    if value < 1:
+        raise ConfigError(f"'{text}' is not {expected}")
+    return value
