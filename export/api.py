@@ -145,6 +145,7 @@ def export_model(
         draft = folder / "model.tflite"
         report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed)
         report.path = str(target)
+        report.notes += view.notes
         if verify:
             parity = _check(view, draft, ports, seed)
             report.parity = asdict(parity)
@@ -164,7 +165,8 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | Non
         fix_inputs(view, view.input_shapes)
     others = FLOAT_TYPES - {TensorProto.FLOAT}
     if has_other_floats(view.model) or any(view.weight_type(n) in others for n in view.weights):
-        view = load(float32_twin(to_model(view)))
+        notes, view = view.notes, load(float32_twin(to_model(view)))
+        view.notes += notes
     return view
 
 

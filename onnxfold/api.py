@@ -153,7 +153,7 @@ def _fold_once(
     """Load, normalise, choose widths, fold, verify."""
     view, before, scopes = _open(model, config, tell)
     request = _request(scopes, config, method, before)
-    notes: list[str] = []
+    notes = list(view.notes)
     if inputs is None:
         inputs = _inputs(scopes, config, method, tell, notes)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]

@@ -1,12 +1,13 @@
 """Two models on the same inputs."""
 
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from onnxfold.errors import ConfigError
-from onnxfold.graph.load import ModelLike
+from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.report import FidelityReport
@@ -49,6 +50,9 @@ def compare(
     seed : int
         Seed of the noise.
     """
+    for model in (a, b):
+        with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
+            load(model)  # says what is wrong with a file better than onnxruntime does
     first, second = Session(a), Session(b)
     if inputs is None:
         feeds, kind = noise_inputs(first.inputs, samples=_NOISE_SAMPLES, seed=seed), "noise"

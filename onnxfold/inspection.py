@@ -1,7 +1,7 @@
 """A look at a model: what can be folded, and why the rest cannot."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onnxfold.budget.weights import count_parameters
@@ -29,6 +29,8 @@ class Inspection:
         How much of the conv/linear weights lies in groups.
     parameters : int
         Float weights of the model.
+    notes : list of str
+        What was changed on loading.
     """
 
     groups: list[FoldGroup]
@@ -36,6 +38,7 @@ class Inspection:
     share: WeightShare
     parameters: int
     _rows: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
@@ -44,6 +47,7 @@ class Inspection:
             "share": asdict(self.share),
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
+            "notes": self.notes,
         }
 
 
@@ -56,7 +60,7 @@ def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]]
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows)
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes)
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

@@ -47,6 +47,8 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
     print_refusals(found.refusals, verbose=verbose)
+    for note in found.notes:
+        click.echo(f"note: {note}")
 
 
 def _names(names: list[str], *, verbose: bool) -> str:

@@ -12,7 +12,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, OnnxFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import LazyTensor, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
-from onnxfold.graph.well_formed import nodes_problem, payload_fits
+from onnxfold.graph.well_formed import model_problem, payload_fits
+from onnxfold.graph.wiring import WiringError, sort_nodes
 
 #: The oldest operator set whose operators mean what they mean today (Reshape with a shape input,
 #: BatchNormalization without is_test, numpy broadcasting).
@@ -74,8 +75,8 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     """
     proto, base_dir, where = _read(model)
     _check(proto, where)
+    require_main_graph(proto)
     view = _to_view(proto, base_dir, where)
-    require_main_graph(view.model)
     if input_shapes:
         view.input_shapes = _checked_shapes(view, input_shapes)
         view.touch()
@@ -128,7 +129,7 @@ def _check(proto: ModelProto, where: str) -> None:
         raise UnsupportedModelError(
             f"{where} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
         )
-    problem = nodes_problem(proto.graph, version or newest)
+    problem = model_problem(proto, version or newest)
     if problem:
         raise ModelLoadError(f"{where} is broken: {problem}")
 
@@ -149,8 +150,15 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         if not payload_fits(weight):
             raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not hold what its shape says")
         weights[tensor.name] = weight
+    try:
+        unsorted = sort_nodes(skeleton, weights)
+    except WiringError as error:
+        raise ModelLoadError(f"{where} is broken: {error}") from None
     _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir)
-    return GraphView(skeleton, dict(weights))
+    view = GraphView(skeleton, dict(weights))
+    if unsorted:
+        view.notes.append(f"the nodes were sorted: {unsorted} of them stood before something that they read")
+    return view
 
 
 def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None) -> None:

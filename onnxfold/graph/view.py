@@ -33,6 +33,8 @@ class GraphView:
         self.model = model
         self.weights = weights
         self.input_shapes: dict[str, tuple[int, ...]] = {}
+        #: What was changed on loading, in words.
+        self.notes: list[str] = []
         #: What new names begin with.
         self.name_prefix = ""
         #: Initializers that are copies of another one, made so that they can be edited apart.

@@ -4,38 +4,87 @@ Cheaper than onnx's checker, which needs the weights, and more lenient: it lets 
 onnx does not, such as operators of other vendors in the default domain.
 """
 
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
 import numpy as np
-from onnx import GraphProto, NodeProto, defs, helper
+from onnx import GraphProto, ModelProto, NodeProto, defs, helper
 
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
-from onnxfold.graph.view import DEFAULT_DOMAINS, subgraphs
+from onnxfold.graph.view import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
+from onnxfold.graph.wiring import node_label
+
+#: Operators that slide a weight over their input: which input it is.
+_SLIDING = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+
+Dims = Mapping[str, Sequence[int]]
 
 
-def nodes_problem(graph: GraphProto, opset: int) -> str:
-    """Return what is wrong with the nodes of a graph and of the bodies inside it, '' if nothing is."""
-    for node in graph.node:
-        problem = _node_problem(node, opset)
-        problem = problem or next(filter(None, (nodes_problem(body, opset) for body in subgraphs(node))), "")
+def model_problem(model: ModelProto, opset: int) -> str:
+    """Return what is wrong with the nodes of a model, one by one, '' if nothing is."""
+    problem = _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
+    for function in model.functions:
+        own = next((o.version for o in function.opset_import if o.domain in DEFAULT_DOMAINS), opset)
+        problem = problem or _nodes_problem(function.node, own, ChainMap())
+    return problem
+
+
+def _nodes_problem(nodes: Iterable[NodeProto], opset: int, dims: ChainMap[str, Sequence[int]]) -> str:
+    """Look at nodes and at those of the bodies inside them; `dims` holds shapes of constants by name."""
+    for node in nodes:
+        problem = _node_problem(node, opset) or _kernel_problem(node, dims)
+        for body in subgraphs(node):
+            problem = problem or _nodes_problem(body.node, opset, dims.new_child(_dims(body)))
         if problem:
             return problem
     return ""
+
+
+def _dims(graph: GraphProto) -> dict[str, Sequence[int]]:
+    """Return the shapes of the initializers and Constant nodes of a graph."""
+    found: dict[str, Sequence[int]] = {t.name: t.dims for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output:
+            found.update((node.output[0], a.t.dims) for a in node.attribute if a.name == "value")
+    return found
 
 
 def _node_problem(node: NodeProto, opset: int) -> str:
     names = [node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute)]
     if not all(isinstance(name, str) for name in names):
         return "a node has a name that is no text"
-    label = f"node '{node.name or next(iter(node.output), '')}' ({node.op_type})"
+    label = node_label(node)
     if not any(node.output):
         return f"{label} has no output"
     if node.domain not in DEFAULT_DOMAINS:
         return ""
-    try:
-        required = defs.get_schema(node.op_type, opset, "").min_input
-    except defs.SchemaError:
-        return ""
+    required = _required_inputs(node.op_type, opset)
     missing = next((i for i in range(required) if i >= len(node.input) or not node.input[i]), None)
     return "" if missing is None else f"{label} has no input {missing}, which it needs"
+
+
+@cache
+def _required_inputs(op_type: str, opset: int) -> int:
+    try:
+        return int(defs.get_schema(op_type, opset, "").min_input)
+    except defs.SchemaError:
+        return 0
+
+
+def _kernel_problem(node: NodeProto, dims: Dims) -> str:
+    """Return how the attributes of a convolution contradict its weight: onnxruntime says so only when it runs it."""
+    place = _SLIDING.get(node.op_type)
+    if place is None or place >= len(node.input) or node.input[place] not in dims:
+        return ""
+    shape = list(dims[node.input[place]])
+    kernel, group = list(attr_ints(node, "kernel_shape")), attr_int(node, "group", 1)
+    weight = f"but its weight '{node.input[place]}' is {'x'.join(map(str, shape))}"
+    if kernel and kernel != shape[2:]:
+        return f"{node_label(node)} has kernel_shape {'x'.join(map(str, kernel))}, {weight}"
+    if shape and (group < 1 or shape[0] % group):
+        return f"{node_label(node)} has {group} groups, {weight}: its first dimension cannot be cut into that many"
+    return ""
 
 
 def payload_fits(weight: LazyTensor) -> bool:
