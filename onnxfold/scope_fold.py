@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import ChannelPartition, Labels
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
@@ -77,7 +78,7 @@ class ScopeFold:
     @cached_property
     def curves(self) -> list[Candidates]:
         """What every group could become, at any width."""
-        with threadpool_limits(**_ONE_THREAD):
+        with threadpool_limits(**_ONE_THREAD), np.errstate(over="ignore", invalid="ignore"):
             return self._curves()
 
     def _curves(self) -> list[Candidates]:
@@ -99,16 +100,15 @@ class ScopeFold:
         from_curves : bool
             Take the partitions that the error curves were computed from; otherwise no other width is looked at.
         """
-        shrinking = [g for g, w in zip(self.groups, widths, strict=True) if w < g.size]
-        if not shrinking:
+        if all(w == g.size for g, w in zip(self.groups, widths, strict=True)):
             return []
-        with threadpool_limits(**_ONE_THREAD):
-            return self._fold(widths, shrinking, from_curves=from_curves)
+        with threadpool_limits(**_ONE_THREAD), np.errstate(over="ignore", invalid="ignore"):
+            return self._fold(widths, from_curves=from_curves)
 
-    def _fold(self, widths: Sequence[int], shrinking: list[FoldGroup], *, from_curves: bool) -> list[PassRecord]:
+    def _fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
         if from_curves:
             _ = self.curves  # of the graph as it is now
-        stored, view = self.scope.view.copy(), self._with_rows(self.scope.view, shrinking)
+        stored, view = self.scope.view.copy(), self._with_rows(self.scope.view, self._losing(widths))
         original = view.copy()
         self._lump(original)
         observation = None
@@ -116,7 +116,7 @@ class ScopeFold:
             if self.method.partitioner.needs_moments and not from_curves:
                 observation = self._observe(original)
             elif self.method.repairs.needs_inputs:
-                observation = Observation(original.copy(), self.inputs.batches, to_match=self._matches)
+                observation = Observation(original.copy(), self.inputs.batches, matches=self._matches, was_run=False)
 
         def partition(i: int, width: int) -> ChannelPartition:
             if from_curves:
@@ -124,7 +124,7 @@ class ScopeFold:
             moments = observation.moments[i] if observation is not None and observation.moments else ()
             return self._candidates(i, original, stored, moments, width).partition(width)
 
-        self.plan = plan_folds(self.groups, widths, partition, self.progress)
+        self.plan = plan_folds(self.groups, widths, partition, self.progress, self.duplicates)
         analysis = self.scope.analysis
         merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects))
         passes = (merge, *self._repair(original, observation))
@@ -141,6 +141,15 @@ class ScopeFold:
         return [
             GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
             for g, w, d in zip(self.groups, widths, self.duplicates, strict=True)
+        ]
+
+    def _losing(self, widths: Sequence[int]) -> list[FoldGroup]:
+        """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
+        merges = self.method.partitioner.merges
+        return [
+            group
+            for group, width, classes in zip(self.groups, widths, self.duplicates, strict=True)
+            if width < (lossless_width(classes, group.blocks) if merges else group.size)
         ]
 
     def _with_rows(self, view: GraphView, groups: Sequence[FoldGroup]) -> GraphView:

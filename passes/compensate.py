@@ -10,10 +10,11 @@ from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap
 from onnxfold.passes.fold_channels import merge_weight
-from onnxfold.passes.least_squares import CrossMoments, ridge_regression
+from onnxfold.passes.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.patches import Window, read_patches
 from onnxfold.passes.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import Samples, stride_for, unit_samples
+from onnxfold.statistics.cross_moments import CrossMoments
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1
@@ -41,7 +42,7 @@ class Compensation:
         self._seed = seed
         self._solutions: dict[tuple[str, int, int], Matrix] = {}
         self._consumers: dict[str, list[Use]] = {}
-        for group in walk.plan.groups:
+        for group in walk.plan.lossy.groups:
             for member in group.with_role(Role.CONSUMER):
                 for use in member.uses:
                     self._consumers.setdefault(use.node, []).append(use)
@@ -87,13 +88,14 @@ class Compensation:
         solution = np.zeros_like(mapped.decode)
         for b in range(blocks):
             rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
-            moments = CrossMoments(len(rows), len(columns))
+            inside = np.ix_(rows, columns)
+            plain = mapped.decode[inside]
+            residuals = CrossMoments(len(rows), len(columns))
             for one, two in zip(x, y, strict=True):
-                moments.add(
-                    unit_samples(one, channels.axis, mapped.positions[rows], stride),
-                    unit_samples(two, channels.axis, mapped.folded_positions[columns], stride),
-                )
-            solution[np.ix_(rows, columns)] = moments.solve(mapped.decode[np.ix_(rows, columns)], RIDGE)
+                seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
+                goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
+                residuals.add(goal - decoded(seen, plain), seen)
+            solution[inside] = plain + correction(residuals, RIDGE)
         return solution
 
     # -- taps of convolutions ------------------------------------------------------------------
@@ -107,7 +109,7 @@ class Compensation:
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
         if window is None or inputs is None or outputs is None:
             return
-        if not inputs.shrinks or window.taps == 1 or weight[0].size > _WIDEST:
+        if not self._walk.loses(before.input[0], 1) or window.taps == 1 or weight[0].size > _WIDEST:
             return
         patches, goals = self._samples(before, window, outputs, weight[0].size * window.groups)
         rows = weight.reshape(len(weight), -1).astype(np.float32, copy=False)

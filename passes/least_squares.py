@@ -4,9 +4,10 @@ A consumer W reads x (n channels) in the original network and x' (k channels) in
 estimate of x from x', pulled towards the plain fold U by a ridge, is
 
     B = argmin_B  E||(x - E x) - B (x' - E x')||^2 + lambda ||B - U||^2
-      = (C_xx' + lambda U) (C_x'x' + lambda I)^-1,      lambda = ridge * trace(C_x'x') / k
+      = U + C_rx' (C_x'x' + lambda I)^-1,      r = x - U x',   lambda = ridge * trace(C_x'x') / k
 
-and the consumer becomes W B. Where x = U x' holds exactly (merged duplicates), B = U.
+and the consumer becomes W B. Where x = U x' holds exactly (merged duplicates), B = U. The form with r is the one that
+is computed: it corrects what is missing, and amplifies no rounding where little is.
 
 A convolution sees more than one position, and what the folded channels lack at one position their neighbours often
 show. So what W B leaves of the consumer's output, r, is regressed on the whole patches p of x' that it reads,
@@ -21,59 +22,49 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.channel_moments import Samples
+from onnxfold.statistics.cross_moments import CrossMoments
+
+#: Deviations below this fraction of the mean are rounding of float32 activations.
+_NOISE = 4.0 * float(np.finfo(np.float32).eps)
 
 
-class CrossMoments:
-    """First and second moments of (x, x'), accumulated over batches of samples.
+def correction(residuals: CrossMoments, ridge: float) -> Matrix:
+    """Return D = B - U of shape (n, k): what the plain fold lacks, from what it leaves.
+
+    Zeros where the samples say nothing. In-sample, D x' is never larger than the residual it corrects, so a residual
+    that is rounding gives a correction that is rounding, however singular the moments are.
 
     Parameters
     ----------
-    n, k : int
-        Number of channels of x and x'.
+    residuals : CrossMoments
+        Of r = x - U x' and x'.
+    ridge : float
+        Strength relative to the mean variance of x'.
     """
+    cross, gram = residuals.cross, residuals.gram
+    variance = np.trace(gram) / len(gram)
+    # What is left of a variance far below the mean square is rounding.
+    noise = _NOISE**2 * float(np.square(residuals.mean_y).mean()) + np.finfo(np.float32).tiny
+    if not (np.isfinite(variance) and variance > noise and np.isfinite(cross).all()):
+        return np.zeros_like(cross)
+    gram[np.diag_indices_from(gram)] += ridge * variance
+    try:
+        factor = cho_factor(gram, lower=True, check_finite=False)
+    except LinAlgError:
+        return np.zeros_like(cross)
+    solution: Matrix = cho_solve(factor, cross.T, check_finite=False).T
+    return solution
 
-    def __init__(self, n: int, k: int) -> None:
-        self.count = 0
-        self._sum_x = np.zeros(n)
-        self._sum_y = np.zeros(k)
-        self._xy = np.zeros((n, k))
-        self._yy = np.zeros((k, k))
 
-    def add(self, x: Samples, y: Samples) -> None:
-        """Add samples of shape (S, n) and (S, k)."""
-        self.count += len(x)
-        self._sum_x += x.sum(axis=0, dtype=np.float64)
-        self._sum_y += y.sum(axis=0, dtype=np.float64)
-        self._xy += x.T @ y
-        self._yy += y.T @ y
-
-    def solve(self, plain: Matrix, ridge: float) -> Matrix:
-        """Return B of shape (n, k).
-
-        Parameters
-        ----------
-        plain : ndarray of shape (n, k)
-            U, what B is pulled towards.
-        ridge : float
-            Strength relative to the mean variance of x'.
-        """
-        count = max(self.count, 1)
-        mean_x, mean_y = self._sum_x / count, self._sum_y / count
-        cross = self._xy / count - np.outer(mean_x, mean_y)
-        gram = self._yy / count - np.outer(mean_y, mean_y)
-        variance = np.trace(gram) / len(gram)
-        strength = ridge * variance
-        # What is left of a variance far below the mean square is rounding.
-        noise = np.finfo(np.float32).eps * np.trace(self._yy) / count / len(gram) + np.finfo(np.float32).tiny
-        if not (np.isfinite(variance) and variance > noise and np.isfinite(cross).all()):
-            return plain
-        gram[np.diag_indices_from(gram)] += strength
-        try:
-            factor = cho_factor(gram, lower=True, check_finite=False)
-        except LinAlgError:
-            return plain
-        solution: Matrix = cho_solve(factor, (cross + strength * plain).T, check_finite=False).T
-        return solution
+def decoded(samples: Samples, decode: Matrix) -> Samples:
+    """Return U x' for samples of x', shape (S, k): shape (S, n)."""
+    used = decode != 0.0
+    if (used.sum(axis=1) > 1).any():
+        product: Samples = samples @ decode.T.astype(samples.dtype)
+        return product
+    # Every channel stands for one at most: taken, not computed, so that merged duplicates leave nothing at all.
+    taken: Samples = samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype)
+    return taken
 
 
 def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Samples:

@@ -1,6 +1,7 @@
 """Reset statistics to those that the folded network has on some inputs (Fold-R, Fold-DIR).
 
-With BatchNormalization: one forward pass in which every one of them takes the mean and the variance of what reaches it.
+With BatchNormalization: one forward pass in which every one of them that the fold has changed something for takes the
+mean and the variance of what reaches it.
 Without: the rows and the bias of every merged layer are rescaled so that its output has its members' mean and deviation
 (REPAIR), which needs the original beside it.
 
@@ -42,10 +43,13 @@ class Recalibrate(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Run both networks once."""
-        walk = SideBySide.of(self.observation, view, self.plan)
+        seen = self.observation
+        # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
+        reference = self.original.copy()
+        walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.matches, keep_equal=True)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress):
-            if has_own_statistics(self.original, before):
+            if has_own_statistics(self.original, before) and walk.deviates(before):
                 moments = ChannelMoments(walk.folded.values[after.input[0]], 1)
                 view.set_weight(after.input[3], moments.mean)
                 view.set_weight(after.input[4], moments.variance)

@@ -59,10 +59,10 @@ class RepairApproximate(Pass):
     independent: bool = False
 
     def run(self, view: GraphView) -> PassResult:
-        """Repair every group of the plan."""
-        for group, partition in self.plan:
+        """Repair every group that loses more than exact duplicates."""
+        for group, partition in self.plan.lossy:
             self._repair(view, group, partition)
-        return PassResult(modified=bool(self.plan.groups))
+        return PassResult(modified=bool(self.plan.lossy.groups))
 
     def _repair(self, view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
         norms = normalizations(self.original, group)

@@ -23,6 +23,7 @@ from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS, batch_norm_epsilon
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView, attr_float, attr_int
+from onnxfold.passes.axis_map import AxisMap
 from onnxfold.passes.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import ChannelMoments
 from onnxfold.statistics.observe import DEAD, has_own_statistics
@@ -64,14 +65,15 @@ class Restoration:
             return
         x = before.input[0]
         mapped = self._walk.map(x, 1)
+        if not self._walk.deviates(before):
+            self._borrow(before, after, mapped)
+            return
         own_mean, own_sigma = self._statistics(self._original, before)
         ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before)
         now = ChannelMoments(self._walk.folded.values[x], 1)
         eps = batch_norm_epsilon(after)
         if mapped is None:
-            if not np.array_equal(own_sigma, ran_sigma):  # what the original runs with cannot be carried over
-                self._stored.update({n: self._view.weight(n) for n in after.input[3:5]})
-                self._write(after, now.mean, np.sqrt(now.variance + eps), eps)
+            self._borrow(before, after, None)
             return
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
@@ -88,6 +90,20 @@ class Restoration:
         self._stored[after.input[3]] = mean + shift
         self._stored[after.input[4]] = np.maximum((sigma * back) ** 2 - eps, 0.0)
         self._write(after, mean, sigma, eps)
+
+    def _borrow(self, before: NodeProto, after: NodeProto, mapped: AxisMap | None) -> None:
+        """Let a BatchNormalization run with what the original runs with, and store what it has now."""
+        own, ran = (self._statistics(v, before) for v in (self._original, self._walk.reference.view))
+        if all(map(np.array_equal, own, ran)):
+            return
+        eps = batch_norm_epsilon(after)
+        self._stored.update({n: self._view.weight(n) for n in after.input[3:5]})
+        if mapped is not None:
+            mean, sigma = (np.asarray(mapped.encoded(values), np.float64) for values in ran)
+            self._write(after, mean, sigma, eps)
+        else:  # channels do not line up: the statistics of the inputs at hand, which is what the original runs with
+            now = ChannelMoments(self._walk.folded.values[before.input[0]], 1)
+            self._write(after, now.mean, np.sqrt(now.variance + eps), eps)
 
     def _write(self, node: NodeProto, mean: Matrix, sigma: Matrix, eps: float) -> None:
         self._view.set_weight(node.input[3], mean)
@@ -108,13 +124,13 @@ class Restoration:
         layer, axis = found
         output = before.output[0]
         mapped = self._walk.map(output, axis)
-        if mapped is None:
+        if mapped is None or not self._walk.deviates(before):
             return
         seen = ChannelMoments(self._walk.reference.values[output], axis)
         now = ChannelMoments(self._walk.folded.values[output], axis)
         goal_mean, goal_deviation = mapped.encoded(seen.mean), mapped.encoded(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
-        if mapped.shrinks:
+        if self._walk.loses(output, axis):
             deviation = np.sqrt(now.variance)
             alive = deviation > np.maximum(DEAD * np.median(deviation), np.finfo(np.float32).tiny)
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)
@@ -145,7 +161,7 @@ class Restoration:
             return None  # the Add of the bias comes next
         if len(readers) == 1 and has_own_statistics(view, readers[0]):
             return None
-        if len(view.consumers(layer.input[1])) > 1 or not self._walk.plan.members_of(layer.input[1]):
+        if len(view.consumers(layer.input[1])) > 1 or not self._walk.plan.lossy.members_of(layer.input[1]):
             return None
         rank = self._walk.reference.values[node.output[0]][0].ndim
         return layer, (1 if layer.op_type != "MatMul" else rank - 1)

@@ -64,6 +64,22 @@ def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) 
     return labels
 
 
+def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:
+    """Return the least width at which every cluster holds equal channels only; blocks stay equally wide.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_units,)
+        Classes of exact duplicates.
+    blocks : ndarray of shape (n_units,), optional
+        The block of each unit; units in different blocks are not merged.
+    """
+    if blocks is None:
+        return len(np.unique(classes))
+    numbers = np.unique(blocks)
+    return len(numbers) * max(len(np.unique(classes[blocks == b])) for b in numbers)
+
+
 def _project(
     view: GraphView, groups: list[FoldGroup], labels: list[Labels], random: np.random.Generator
 ) -> list[tuple[Vector, Vector]]:

@@ -53,6 +53,19 @@ class ChannelPartition:
         """Whether no channel is merged or dropped."""
         return self.clusters == self.size
 
+    def only_merges(self, classes: Labels) -> bool:
+        """Whether every channel is in a cluster, and every cluster is the mean of channels of one class."""
+        if (self.labels < 0).any() or not np.array_equal(classes, classes[self.representatives][self.labels]):
+            return False
+        plain = np.zeros_like(self.decode)
+        plain[np.arange(self.size), self.labels] = 1.0
+        inside = np.where(plain.T > 0.0, self.encode, 0.0)
+        return (
+            np.array_equal(self.decode, plain)
+            and np.allclose(inside.sum(axis=1), 1.0)
+            and not (self.encode != inside).any()
+        )
+
     @property
     def cluster_sizes(self) -> Labels:
         """Number of members per cluster, shape (k,)."""

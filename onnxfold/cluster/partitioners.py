@@ -12,6 +12,7 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.agglomerative import average_linkage, complete_linkage, single_linkage, ward_linkage
 from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.elimination import eliminate
 from onnxfold.cluster.features import features
 from onnxfold.cluster.gram import Points, rotate
@@ -81,11 +82,8 @@ class Task:
 
     @property
     def distinct(self) -> int:
-        """Return the least width at which every cluster holds equal channels only; blocks stay equally wide."""
-        if self.group.blocks is None:
-            return len(np.unique(self.classes))
-        blocks = self.group.blocks
-        return self.group.block_count * max(len(np.unique(self.classes[blocks == b])) for b in np.unique(blocks))
+        """The least width at which every cluster holds equal channels only."""
+        return lossless_width(self.classes, self.group.blocks)
 
     def scatter(self, partition: ChannelPartition) -> float:
         """Return the part of the points' variance that lies within clusters."""

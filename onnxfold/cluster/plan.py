@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxfold.channels.declarations import Axis, Positions
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.partition import ChannelPartition, Labels
 from onnxfold.progress import Progress, silent
 
 
@@ -22,10 +22,13 @@ class FoldPlan:
         Only groups that lose channels.
     partitions : tuple of ChannelPartition
         One per group.
+    classes : tuple of ndarray of shape (n_units,)
+        Classes of exact duplicates, one per group; empty where they are not known.
     """
 
     groups: tuple[FoldGroup, ...]
     partitions: tuple[ChannelPartition, ...]
+    classes: tuple[Labels, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[FoldGroup, ChannelPartition]]:
         return iter(zip(self.groups, self.partitions, strict=True))
@@ -53,6 +56,18 @@ class FoldPlan:
                 dropped.setdefault(axis, []).append(positions[gone].reshape(-1))
         return {axis: np.sort(np.concatenate(found)) for axis, found in dropped.items()}
 
+    @cached_property
+    def lossy(self) -> "FoldPlan":
+        """The part of the plan that does more than merge exact duplicates: all that a repair has to look at."""
+        if not self.classes:
+            return self
+        kept = [i for i, p in enumerate(self.partitions) if not p.only_merges(self.classes[i])]
+        return FoldPlan(
+            tuple(self.groups[i] for i in kept),
+            tuple(self.partitions[i] for i in kept),
+            tuple(self.classes[i] for i in kept),
+        )
+
     def kept_between(self, axis: Axis, start: int, stop: int) -> int:
         """Return how many of the positions ``start:stop`` of an axis remain."""
         gone = self._dropped.get(axis)
@@ -79,6 +94,7 @@ def plan_folds(
     widths: Sequence[int],
     partition: Callable[[int, int], ChannelPartition],
     progress: Progress = silent,
+    classes: Sequence[Labels] = (),
 ) -> FoldPlan:
     """Partition every group that shrinks.
 
@@ -92,10 +108,13 @@ def plan_folds(
         Takes the index of a group and a width.
     progress : callable, optional
         Called for every group that shrinks.
+    classes : sequence of ndarray of shape (n_units,), optional
+        Classes of exact duplicates of every group.
     """
     shrinking = [i for i, group in enumerate(groups) if widths[i] < group.size]
     partitions = []
     for done, i in enumerate(shrinking):
         progress(f"partition {groups[i].name}", done, len(shrinking))
         partitions.append(partition(i, widths[i]))
-    return FoldPlan(tuple(groups[i] for i in shrinking), tuple(partitions))
+    equal = tuple(classes[i] for i in shrinking) if classes else ()
+    return FoldPlan(tuple(groups[i] for i in shrinking), tuple(partitions), equal)

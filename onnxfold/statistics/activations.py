@@ -27,7 +27,7 @@ class Activations:
         self.view = view
         self.values: dict[str, list[Array]] = {name: [b[name] for b in inputs] for name in inputs[0]}
         self._batches = len(inputs)
-        self._readers = Counter(n for node in view.nodes for n in _reads(node))
+        self._readers = Counter(n for node in view.nodes for n in reads(node))
 
     def run(self, node: NodeProto) -> None:
         """Run a node on every batch."""
@@ -38,12 +38,13 @@ class Activations:
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""
-        for name in _reads(node):
+        for name in reads(node):
             self._readers[name] -= 1
-        for name in [*_reads(node), *node.output]:
+        for name in [*reads(node), *node.output]:
             if self._readers[name] <= 0:
                 self.values.pop(name, None)
 
 
-def _reads(node: NodeProto) -> list[str]:
+def reads(node: NodeProto) -> list[str]:
+    """Return the tensors that a node reads, those inside its bodies included, each once."""
     return [n for n in dict.fromkeys([*node.input, *captured_names(node)]) if n]

@@ -26,6 +26,7 @@ from onnxfold.graph.view import GraphView, node_key
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
+from onnxfold.statistics.cross_moments import CrossMoments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -67,14 +68,17 @@ class Observation:
         The batches of inputs.
     moments : tuple of list of ConsumerMoments
         For every group, one per consumer.
-    to_match : bool
-        Whether the reference was not run yet, and its statistics are to be matched when it is.
+    matches : bool
+        Whether the reference runs with statistics that are matched to the inputs.
+    was_run : bool
+        Whether it was run; if not, its statistics are still to be matched.
     """
 
     reference: GraphView
     inputs: Batches
     moments: tuple[list[ConsumerMoments], ...] = ()
-    to_match: bool = False
+    matches: bool = False
+    was_run: bool = True
 
 
 def observe(
@@ -122,7 +126,7 @@ def observe(
             match_statistics(activations, node)
         activations.run(node)
         activations.release(node)
-    return Observation(reference, inputs, tuple(found))
+    return Observation(reference, inputs, tuple(found), matches=match)
 
 
 def has_own_statistics(view: GraphView, node: NodeProto) -> bool:
@@ -153,15 +157,11 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
 def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> Matrix:
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
-    total, squares, count = np.zeros(len(positions)), np.zeros((len(positions),) * 2), 0
+    moments = CrossMoments(len(positions), len(positions))
     for values in batches:
         samples = unit_samples(values, channels.axis, positions, stride)
-        total += samples.sum(axis=0, dtype=np.float64)
-        squares += samples.T @ samples
-        count += len(samples)
-    mean = total / count
-    covariance: Matrix = squares / count - np.outer(mean, mean)
-    return covariance
+        moments.add(samples, samples)
+    return moments.cross
 
 
 def _gram(view: GraphView, member: Member) -> Matrix:
