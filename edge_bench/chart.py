@@ -11,6 +11,7 @@ from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.table import COLUMNS, cells, latency_text, notes
 from onnxfold.errors import ConfigError
 from onnxfold.html_report.elements import Element, breakable, element, serialise, table
+from onnxfold.printable import printable
 
 _STYLE = "header, main, footer { max-width: 76rem; } .wide { overflow-x: auto; } .figures th { white-space: nowrap; }"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -78,7 +79,9 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
         if row.latency_s is not None:
             axes.plot([1e3 * row.latency_s], [place], "o", color=colour)
         axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
-    axes.set_yticks(range(len(timed)), [f"{r.model}, {r.device}\n{_how(r)}" for r in reversed(timed)], fontsize=8)
+    labels = [f"{printable(r.model)}, {printable(r.device)}\n{_how(r)}" for r in reversed(timed)]
+    # A name is no formula, whatever stands between its dollar signs.
+    axes.set_yticks(range(len(timed)), labels, fontsize=8, parse_math=False)
     axes.set_xscale("log")
     axes.margins(x=0.25, y=0.6 / len(timed))
     axes.set_xlabel("ms per inference (logarithmic)")

@@ -1,9 +1,9 @@
 """Rows as a table: the same cells in the terminal, in Markdown, and in charts."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from onnxfold.edge_bench.result import BenchResult
+from onnxfold.terminal import Table
 
 COLUMNS = ("model", "device", "how", "runtime", "latency", "instr.", "RAM", "flash", "error")
 _LEFT = ("model", "device", "how", "runtime")
@@ -59,21 +59,15 @@ def _grouped(said: Iterable[tuple[str, str, str]]) -> list[str]:
     return [f"{about}, {', '.join(whom)}: {text}" for (text, about), whom in groups.items()]
 
 
-def render(rows: Sequence[BenchResult]) -> Any:
+def tables(rows: Sequence[BenchResult]) -> list[Table]:
     """Return a table per model for the terminal."""
-    from rich.console import Group
-    from rich.table import Table
-
-    tables = []
+    made = []
     for model in dict.fromkeys(row.model for row in rows):
-        table = Table(title=f"{model}: median latency (quartiles), or the range of an estimate", title_justify="left")
-        for column in COLUMNS[1:]:
-            table.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=column in _NARROW)
-        for row in rows:
-            if row.model == model:
-                table.add_row(*(cell.replace("-", " ") if c == "how" else cell for c, cell in _named(row)))
-        tables.append(table)
-    return Group(*tables)
+        own = [cells(row)[1:] for row in rows if row.model == model]
+        lines = [(device, how.replace("-", " "), *others) for device, how, *others in own]
+        title = f"{model}: median latency (quartiles), or the range of an estimate"
+        made.append(Table(title, COLUMNS[1:], lines, left=_LEFT, narrow=_NARROW))
+    return made
 
 
 def markdown(rows: Sequence[BenchResult], columns: Sequence[str] = COLUMNS) -> list[str]:
@@ -82,10 +76,6 @@ def markdown(rows: Sequence[BenchResult], columns: Sequence[str] = COLUMNS) -> l
     lines = [f"| {' | '.join(columns)} |", "|" + "|".join("---" if c in _LEFT else "---:" for c in columns) + "|"]
     lines += [f"| {' | '.join(cells(row)[p].replace('|', chr(92) + '|') for p in places)} |" for row in rows]
     return lines
-
-
-def _named(row: BenchResult) -> list[tuple[str, str]]:
-    return list(zip(COLUMNS, cells(row), strict=True))[1:]
 
 
 def _ms(seconds: float) -> str:

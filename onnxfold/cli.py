@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import traceback
 
 import click
 
@@ -13,7 +12,8 @@ from onnxfold.commands.demo import demo
 from onnxfold.commands.export import export
 from onnxfold.commands.fold import fold
 from onnxfold.commands.inspect import inspect
-from onnxfold.errors import OnnxFoldError
+from onnxfold.errors import OnnxFoldError, OutputClosedError, OutputError
+from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -24,9 +24,7 @@ from onnxfold.errors import OnnxFoldError
 def cli(context: click.Context, verbose: bool, debug: bool) -> None:
     """Make trained ONNX models structurally smaller, without data and without training."""
     context.obj = {"debug": debug, "verbose": verbose}
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.INFO if verbose else logging.ERROR, format="%(name)s: %(message)s"
-    )
+    log_to_terminal(logging.DEBUG if debug else logging.INFO if verbose else logging.ERROR)
 
 
 for _command in (fold, inspect, compare, export, bench, demo):
@@ -35,29 +33,33 @@ for _command in (fold, inspect, compare, export, bench, demo):
 
 def main() -> None:
     """Run the command line; errors raised on purpose are one line."""
+    prepare_streams()
     debug = "--debug" in sys.argv
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        error.show()
+        say_usage_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        say("interrupted", error=True)
         sys.exit(130)
     except OnnxFoldError as error:
         if debug:
-            traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
+            say_traceback(error)
+        if isinstance(error, OutputError):
+            drop_output()
+        if not isinstance(error, OutputClosedError):
+            say(f"error: {error}", error=True)
         sys.exit(error.exit_code)
     except Exception as error:
         if debug:
-            raise
-        text = " ".join(str(error).split())[:300] or type(error).__name__
-        click.echo(
+            say_traceback(error)
+        text = " ".join(str(error).split())[:300]
+        say(
             f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback",
-            err=True,
+            error=True,
         )
         sys.exit(1)
 

@@ -4,12 +4,11 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from onnxfold import api
 from onnxfold.errors import ModelSaveError
 from onnxfold.graph.tensors import Array
+from onnxfold.terminal import Table, say_table
 
 SPARSITIES = (0.10, 0.25, 0.50, 0.70)
 
@@ -46,9 +45,7 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     except OSError as error:
         raise ModelSaveError(f"cannot create the folder '{out}': {error.strerror}") from None
     images, labels = bundled_test_images()
-    table = Table(title=f"{name}, Fashion-MNIST, 2,000 test images, no data and no training used", title_justify="left")
-    for column in ("weights removed", "parameters", "file (bytes)", "accuracy", "fold time", "file"):
-        table.add_column(column, justify="right" if column != "file" else "left")
+    rows: list[tuple[str, ...]] = []
     results = []
     with as_file(files("onnxfold.data") / f"{name}.onnx") as model:
         for sparsity in (0.0, *SPARSITIES):
@@ -75,6 +72,8 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
                     f"{report.accuracy_b:.2%}", f"{fold.seconds:.2f} s", str(path),
                 )  # fmt: skip
                 results.append((fold.sparsity, float(report.accuracy_b or 0.0)))
-            table.add_row(*row)
-    Console(width=None if Console().is_terminal else 120).print(table)
+            rows.append(row)
+    title = f"{name}, Fashion-MNIST, 2,000 test images, no data and no training used"
+    columns = ("weights removed", "parameters", "file (bytes)", "accuracy", "fold time", "file")
+    say_table(Table(title, columns, rows, left=("file",)))
     return results

@@ -4,12 +4,20 @@ Every message is one line that says what is wrong, where, and what to do. A *ref
 was left alone for a reason) is not an error: it is data, see :class:`onnxfold.report.Refusal`.
 """
 
+from onnxfold.printable import shortened
+
 
 class OnnxFoldError(Exception):
-    """Base of all errors raised on purpose; the command line prints it as one line."""
+    """Base of all errors raised on purpose; the command line prints it as one line.
+
+    Messages quote names of models and files: whatever these hold, a message is one line of printable text.
+    """
 
     #: Exit code of the command line: 1 = the request could not be met, 2 = the request makes no sense.
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(OnnxFoldError, ValueError):
@@ -32,6 +40,17 @@ class ModelSaveError(OnnxFoldError):
     """The output cannot be written."""
 
     exit_code = 2
+
+
+class OutputError(OnnxFoldError):
+    """Standard output cannot be written."""
+
+
+class OutputClosedError(OutputError):
+    """What reads standard output went away, as ``head`` does; nothing is wrong with the work itself."""
+
+    #: As of a program that the system's signal for this, SIGPIPE, ends.
+    exit_code = 141
 
 
 class UnsupportedModelError(OnnxFoldError):

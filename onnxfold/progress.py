@@ -6,11 +6,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from onnxfold.printable import shortened
+
 #: Called with what is being done, how many of its steps are done, and how many there are (0: not counted).
 Progress = Callable[[str, int, int], None]
 
 _LOGGER = logging.getLogger(__name__)
 _QUIET_SECONDS = 1.0
+_LONGEST_TEXT = 100
 
 
 def silent(text: str, done: int = 0, total: int = 0) -> None:
@@ -42,7 +45,7 @@ class ProgressBar:
             return
         if self._bar is None and not self._open():
             return
-        self._bar.update(self._task, description=text, completed=done, total=total or None)
+        self._bar.update(self._task, description=shortened(text, _LONGEST_TEXT), completed=done, total=total or None)
 
     def _open(self) -> bool:
         from rich.console import Console
@@ -51,7 +54,12 @@ class ProgressBar:
         console = Console(stderr=True)
         if not console.is_terminal:
             return False
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         self._bar = Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task("")
         self._bar.start()

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, console, max_memory, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, set_flags
 from onnxfold.progress import ProgressBar
+from onnxfold.terminal import say, say_table
 
 
 @click.command()
@@ -49,7 +50,7 @@ def bench(
     """
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png
-    from onnxfold.edge_bench.table import notes, render
+    from onnxfold.edge_bench.table import notes, tables
     from onnxfold.graph.save import check_writable
 
     set_flags(context, options)
@@ -60,12 +61,13 @@ def bench(
     options["input_shapes"] = dict(options["input_shapes"])
     with ProgressBar() as tell:
         rows = run(models, devices, progress=tell, **options)
-    console().print(render(rows))
+    for table in tables(rows):
+        say_table(table)
     for line in notes(rows):
-        click.echo(line)
+        say(line)
     _write(rows, json_path, html_path, png_path)
     if not any(row.status in ("ok", "does-not-fit") for row in rows):
-        click.echo("nothing could be measured", err=True)
+        say("nothing could be measured", error=True)
         context.exit(1)
 
 
@@ -85,4 +87,4 @@ def _write(rows: list[Any], json_path: Path | None, html_path: Path | None, png_
         with replacing(png_path) as file:
             write_png(rows, file)
     for path in filter(None, (json_path, html_path, png_path)):
-        click.echo(f"wrote {path}")
+        say(f"wrote {path}")

@@ -1,12 +1,12 @@
 """``onnxfold compare``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onnxfold.commands.shared import PATH, common, fidelity_line, max_memory, set_flags
+from onnxfold.terminal import say, say_json
 
 
 @click.command()
@@ -29,10 +29,10 @@ def compare(
     labels = arrays.pop("y", None)
     found = api.compare(a, b, arrays or None, labels, seed=seed)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        say_json(found.to_dict())
         return
-    click.echo(f"{found.samples} samples of {found.inputs}")
+    say(f"{found.samples} samples of {found.inputs}")
     for output in found.outputs:
-        click.echo("  " + fidelity_line(output))
+        say("  " + fidelity_line(output))
     if found.accuracy_a is not None and found.accuracy_b is not None:
-        click.echo(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")
+        say(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, set_flags
+from onnxfold.terminal import say
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
 
@@ -101,28 +102,28 @@ def _project(
     if report is not None:
         with replacing(report) as file:
             file.write((json.dumps(asdict(done), indent=2) + "\n").encode())
-    click.echo(f"runs in: {done.runtime}")
-    click.echo(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
-    click.echo(f"activations: {done.arena_bytes:,} bytes")
-    click.echo(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
+    say(f"runs in: {done.runtime}")
+    say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
+    say(f"activations: {done.arena_bytes:,} bytes")
+    say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
 
 
 def _print(done: Any) -> None:
     if done.operators:
-        click.echo("operators: " + ", ".join(f"{count} {name}" for name, count in done.operators.items()))
+        say("operators: " + ", ".join(f"{count} {name}" for name, count in done.operators.items()))
     for kind, ports in (("input", done.inputs), ("output", done.outputs)):
         for name, layout in ports.items():
-            click.echo(f"{kind} '{name}': {layout}")
+            say(f"{kind} '{name}': {layout}")
     if done.parity:
         found = done.parity
-        click.echo(
+        say(
             f"against onnxruntime on {found['samples']} synthetic samples in {found['interpreter']}: "
             f"max abs error {found['max_abs_error']:.3g}, max relative error {found['max_rel_error']:.3g}"
         )
     else:
-        click.echo("not checked against the ONNX model (--no-verify)")
+        say("not checked against the ONNX model (--no-verify)")
     for note in done.notes:
-        click.echo(f"note: {note}")
-    click.echo(
+        say(f"note: {note}")
+    say(
         f"wrote {done.path} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) in {done.seconds:.1f} s"
     )

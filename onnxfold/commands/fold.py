@@ -10,7 +10,6 @@ from onnxfold.commands.shared import (
     RATIO,
     SHAPE,
     common,
-    console,
     fidelity_line,
     max_memory,
     print_refusals,
@@ -18,6 +17,7 @@ from onnxfold.commands.shared import (
 )
 from onnxfold.errors import ConfigError
 from onnxfold.progress import ProgressBar
+from onnxfold.terminal import Table, say, say_table
 
 
 @click.command()
@@ -106,11 +106,6 @@ def fold(
 
 
 def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{report.method}, {report.allocation} allocation, {report.requested}", title_justify="left")
-    for column in ("", "before", "after", "removed"):
-        table.add_column(column, justify="left" if not column else "right")
     before, after = report.before, report.after
     rows: list[tuple[str, int | None, int | None]] = [
         ("parameters", before.parameters, after.parameters),
@@ -118,23 +113,26 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         ("size (bytes)", before.size_bytes, after.size_bytes),
         ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
     ]
-    for name, old, new in rows:
-        if old is None or new is None:
-            table.add_row(name, "unknown", "unknown", "")
-        else:
-            table.add_row(name, f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else "")
-    console().print(table)
+    cells = [(name, *_change(old, new)) for name, old, new in rows]
+    title = f"{report.method}, {report.allocation} allocation, {report.requested}"
+    say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)
-    click.echo(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
+    say(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
     if verbose:
         for group in report.groups:
-            click.echo(f"  {group.name}: {group.width} -> {group.folded_width}")
+            say(f"  {group.name}: {group.width} -> {group.folded_width}")
     print_refusals(report.refusals, verbose=verbose)
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
-            click.echo(f"fidelity on {report.fidelity.inputs}: {fidelity_line(fidelity)}")
+            say(f"fidelity on {report.fidelity.inputs}: {fidelity_line(fidelity)}")
     if report.inputs is not None:
-        click.echo(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
+        say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:
-        click.echo(f"note: {note}")
-    click.echo(f"wrote {output} in {report.seconds:.1f} s")
+        say(f"note: {note}")
+    say(f"wrote {output} in {report.seconds:.1f} s")
+
+
+def _change(old: int | None, new: int | None) -> tuple[str, str, str]:
+    if old is None or new is None:
+        return "unknown", "unknown", ""
+    return f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else ""

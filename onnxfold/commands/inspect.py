@@ -1,12 +1,12 @@
 """``onnxfold inspect``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, console, max_memory, print_refusals, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, print_refusals, set_flags
+from onnxfold.terminal import Table, say, say_json, say_table
 
 
 @click.command()
@@ -23,26 +23,23 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     set_flags(context, options)
     found = api.inspect_model(model, input_shapes=dict(options["input_shapes"]))
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        say_json(found.to_dict())
         return
     _print_inspection(found, verbose=context.obj["verbose"])
 
 
 def _print_inspection(found: Any, *, verbose: bool) -> None:
-    from rich.table import Table
-
-    table = Table(title="fold groups", title_justify="left")
-    for column, justify in (("group", "left"), ("width", "right"), ("weights", "right"), ("share", "right"),
-                            ("producers", "left"), ("consumers", "left")):  # fmt: skip
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for group in found.to_dict()["groups"]:
-        table.add_row(
+    rows = [
+        (
             group["name"], str(group["width"]), f"{group['weights']:,}", f"{group['share']:.1%}",
             _names(group["producers"], verbose=verbose), _names(group["consumers"], verbose=verbose),
-        )  # fmt: skip
-    console().print(table)
+        )
+        for group in found.to_dict()["groups"]
+    ]  # fmt: skip
+    columns = ("group", "width", "weights", "share", "producers", "consumers")
+    say_table(Table("fold groups", columns, rows, left=("group", "producers", "consumers")))
     share = found.share
-    click.echo(
+    say(
         f"{share.either:.1%} of the {share.weights:,} conv/linear weights lie in fold groups "
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
@@ -51,7 +48,5 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
         click.echo(f"note: {note}")
 
 
-def _names(names: list[str], *, verbose: bool) -> str:
-    if verbose or len(names) <= 2:
-        return "\n".join(names)
-    return f"{names[0]}\n... {len(names) - 1} more"
+def _names(names: list[str], *, verbose: bool) -> list[str]:
+    return names if verbose or len(names) <= 2 else [names[0], f"... {len(names) - 1} more"]

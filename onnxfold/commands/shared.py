@@ -1,7 +1,6 @@
-"""What several commands have in common: types of arguments, flags, and ways to print."""
+"""What several commands have in common: types of arguments, flags, and lines that several print."""
 
 import logging
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from onnxfold.memory import limited_to
+from onnxfold.terminal import say
 
 _SHOWN_REFUSALS = 8
 
@@ -75,19 +75,12 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
     shown = refusals if verbose else refusals[:_SHOWN_REFUSALS]
     for refusal in shown:
         held = f"{refusal.weights:,} weights"
-        click.echo(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
+        say(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
     if len(refusals) > len(shown):
-        click.echo(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
+        say(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
 
 
 def fidelity_line(fidelity: Any) -> str:
     """Return the fidelity of one output as a line."""
     line = f"{fidelity.output}: relative error {fidelity.relative_error:.3g}"
     return line if fidelity.top1_agreement is None else f"{line}, top-1 agreement {fidelity.top1_agreement:.1%}"
-
-
-def console() -> Any:
-    """Return a console that is wide enough for a table where output is redirected."""
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=120)

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from onnxfold.printable import printable
 from onnxfold.report import FoldReport
 
 #: Options that are written out only where they were given.
@@ -33,7 +34,25 @@ def command_line(report: FoldReport) -> str:
         words += ["--keep", str(glob)]
     for name, shape in (config.get("input_shapes") or {}).items():
         words += ["--input-shapes", f"{name}:{','.join(str(size) for size in shape)}"]
-    return shlex.join(words)
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """Return a word as a shell reads it; what a page cannot show stands as the escapes of ``$'...'``."""
+    if word == printable(word):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escape, word)) + "'"
+
+
+def _escape(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character == printable(character):
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _options(config: Mapping[str, Any], names: list[str]) -> list[str]:

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
+from onnxfold.printable import printable
+
 Element = ElementTree.Element
 #: What may stand in an element.
 Content = Element | str | None
 
-# What HTML forbids even when escaped, and halves of surrogate pairs, which UTF-8 has not.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LONGEST_LIST = 40
 
 
@@ -26,18 +26,20 @@ def element(tag: str, *children: Content, **attributes: str | float) -> Element:
         Underscores are written as hyphens; one at the end, as in ``class_``, is left out.
     """
     names = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    # A style sheet is ours, and nothing in it is escaped.
+    shown = str if tag == "style" else printable
     made = Element(tag, {key: value if isinstance(value, str) else f"{value:g}" for key, value in names.items()})
     for key, value in made.attrib.items():
-        made.set(key, _FORBIDDEN.sub("\ufffd", value))
+        made.set(key, printable(value))
     last: Element | None = None
     for child in children:
         if isinstance(child, Element):
             made.append(child)
             last = child
         elif child is not None and last is None:
-            made.text = (made.text or "") + _FORBIDDEN.sub("\ufffd", child)
+            made.text = (made.text or "") + shown(child)
         elif child is not None and last is not None:
-            last.tail = (last.tail or "") + _FORBIDDEN.sub("\ufffd", child)
+            last.tail = (last.tail or "") + shown(child)
     return made
 
 

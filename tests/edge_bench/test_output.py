@@ -5,13 +5,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from rich.console import Console
 
 from onnxfold.edge_bench import chart
 from onnxfold.edge_bench.chart import render_html, write_png
 from onnxfold.edge_bench.result import METHODS, BenchResult
-from onnxfold.edge_bench.table import COLUMNS, bytes_text, cells, latency_text, markdown, notes, render
+from onnxfold.edge_bench.table import COLUMNS, bytes_text, cells, latency_text, markdown, notes, tables
 from onnxfold.errors import ConfigError
+from onnxfold.terminal import say_table
 
 MEASURED = BenchResult(
     model="net<&>", device="host", method="measured-device", runtime="onnxruntime 1", threads=2, latency_s=0.012,
@@ -55,10 +55,10 @@ def test_notes_say_reasons_and_what_estimates_rest_on() -> None:
     ]
 
 
-def test_the_terminal_shows_how_each_number_was_obtained() -> None:
-    console = Console(width=160, file=io.StringIO())
-    console.print(render(ROWS))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+def test_the_terminal_shows_how_each_number_was_obtained(capsys: pytest.CaptureFixture[str]) -> None:
+    for table in tables(ROWS):
+        say_table(table)
+    text = capsys.readouterr().out
     for method in ("measured device", "estimated latency", "emulated instructions"):
         assert method in text
     assert "does not fit" in text

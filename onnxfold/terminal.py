@@ -1,0 +1,153 @@
+"""The only way to the terminal: whatever the commands print passes through here and comes out printable.
+
+Names from models and files are neither interpreted (rich's markup, escape sequences) nor cut into lines. A test sees to
+it that no other module prints.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from onnxfold.errors import OutputClosedError, OutputError
+from onnxfold.printable import printable, printable_json, shortened
+
+#: Longest line of a cell; tables of longer ones cannot be read.
+_LONGEST_CELL = 300
+#: Width of tables where output is no terminal.
+_WIDTH = 120
+
+
+def say(line: str = "", *, error: bool = False) -> None:
+    """Print one line, on the error stream if `error` is set.
+
+    Raises
+    ------
+    OutputError
+        If standard output cannot be written. What cannot be said on the error stream is dropped.
+    """
+    _write(shortened(line), error=error)
+
+
+def say_json(value: Any) -> None:
+    """Print a value as JSON."""
+    _write(printable_json(value), error=False)
+
+
+def say_traceback(error: BaseException) -> None:
+    """Print the traceback of an error on the error stream."""
+    import traceback
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        say(line, error=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Parameters
+    ----------
+    title : str
+        What stands above it.
+    columns : sequence of str
+        Headers.
+    rows : sequence of sequence of str or sequence of str
+        Cells of one line, or of several.
+    left : sequence of str
+        Columns that are aligned to the left; all others are to the right.
+    narrow : sequence of str
+        Columns that are never wrapped.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Sequence[str]]]
+    left: Sequence[str]
+    narrow: Sequence[str] = ()
+
+
+def say_table(table: Table) -> None:
+    """Print a table, of whatever width the terminal has."""
+    from rich.console import Console
+
+    stream = sys.stdout
+    console = Console(file=stream, width=None if stream is not None and stream.isatty() else _WIDTH)
+    with console.capture() as captured:
+        console.print(_drawn(table))
+    _write(captured.get().rstrip("\n"), error=False)
+
+
+def _drawn(table: Table) -> Any:
+    from rich import table as rich_table
+    from rich.text import Text  # the class that interprets no markup
+
+    drawn = rich_table.Table(title=Text(shortened(table.title, _LONGEST_CELL)), title_justify="left")
+    for name in table.columns:
+        justify: Any = "left" if name in table.left else "right"
+        drawn.add_column(Text(name), justify=justify, no_wrap=name in table.narrow)
+    for row in table.rows:
+        cells = [[cell] if isinstance(cell, str) else cell for cell in row]
+        drawn.add_row(*(Text("\n".join(shortened(line, _LONGEST_CELL) for line in cell)) for cell in cells))
+    return drawn
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log records as printable lines; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return a record's message as one line."""
+        return shortened(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Return a traceback."""
+        return "\n".join(map(shortened, super().formatException(ei).split("\n")))
+
+
+def log_to_terminal(level: int) -> None:
+    """Send log records of at least this level to the error stream."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def say_usage_error(error: click.ClickException) -> None:
+    """Print what is wrong with the arguments, which is quoted as it was given, after how to use the command."""
+    click.UsageError(shortened(error.format_message()), getattr(error, "ctx", None)).show()
+
+
+def prepare_streams() -> None:
+    """Make standard streams safe to write to: of any encoding, and open.
+
+    A descriptor that came closed would be given to the next file that is opened, and what is printed would go into it.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Send what standard output still holds nowhere: the interpreter would complain when it ends."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write(text: str, *, error: bool) -> None:
+    try:
+        click.echo(text, err=error)
+    except OSError as problem:
+        if error:
+            return
+        if isinstance(problem, BrokenPipeError):
+            raise OutputClosedError("standard output was closed by what reads it") from None
+        raise OutputError(f"standard output cannot be written: {printable(problem.strerror or str(problem))}") from None
