@@ -11,7 +11,7 @@ from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.table import COLUMNS, cells, latency_text, notes
 from onnxfold.errors import ConfigError
 from onnxfold.html_report.elements import Element, breakable, element, serialise, table
-from onnxfold.printable import printable
+from onnxfold.printable import shortened
 
 _STYLE = "header, main, footer { max-width: 76rem; } .wide { overflow-x: auto; } .figures th { white-space: nowrap; }"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -23,6 +23,7 @@ _MEANINGS = {
     "paper-reported": "as published",
 }
 _COLOURS = {"measured-device": "#1f5fbf", "estimated-latency": "#c27a00", "cloud-estimate": "#8a4fbf"}
+_LONGEST_LABEL = 60
 _TITLE = "Latency of one inference"
 
 
@@ -79,7 +80,10 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
         if row.latency_s is not None:
             axes.plot([1e3 * row.latency_s], [place], "o", color=colour)
         axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
-    labels = [f"{printable(r.model)}, {printable(r.device)}\n{_how(r)}" for r in reversed(timed)]
+    labels = [
+        f"{shortened(r.model, _LONGEST_LABEL)}, {shortened(r.device, _LONGEST_LABEL)}\n{_how(r)}"
+        for r in reversed(timed)
+    ]
     # A name is no formula, whatever stands between its dollar signs.
     axes.set_yticks(range(len(timed)), labels, fontsize=8, parse_math=False)
     axes.set_xscale("log")

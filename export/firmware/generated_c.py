@@ -20,6 +20,7 @@ from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, plan
 from onnxfold.export.firmware.interface import Interface
+from onnxfold.export.firmware.plain_names import use_plain_names
 from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
@@ -168,6 +169,7 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     if runtime is None:
         raise ExportError(f"C code is written by {PACKAGE}, which is not installed: {INSTALL}")
     PREPARE_C(view)
+    use_plain_names(view)
     source, target = work / "prepared.onnx", work / "generated.c"
     for weight in [n for n, w in view.weights.items() if isinstance(w, ScaledWeight)]:
         view.weights[weight] = view.weight(weight)

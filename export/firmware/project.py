@@ -20,6 +20,7 @@ from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
+from onnxfold.printable import printable
 
 #: Kinds of projects -> what runs the model there unless asked otherwise.
 KINDS = {"arduino": "tflm", "esp-idf": "tflm", "qemu": "generated"}
@@ -267,8 +268,8 @@ _WRITERS: Mapping[str, Any] = {"arduino": _write_arduino, "esp-idf": _write_esp_
 def _write_readme(draft: Path, template: str, model: _Model, name: str, folder: str, more: Mapping[str, str]) -> None:
     tflm = "model_tflm.cpp" in model.files
     text = Template(_template(f"{template}/README.md")).substitute(
-        name=name,
-        directory=folder,
+        name=printable(name),
+        directory=printable(folder),
         runtime_text=f"{model.runtime} with the model as a .tflite array" if tflm else f"C code by {model.runtime}",
         input_bytes=model.interface.input_bytes,
         output_bytes=model.interface.output_bytes,
