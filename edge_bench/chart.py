@@ -80,10 +80,7 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
         if row.latency_s is not None:
             axes.plot([1e3 * row.latency_s], [place], "o", color=colour)
         axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
-    labels = [
-        f"{shortened(r.model, _LONGEST_LABEL)}, {shortened(r.device, _LONGEST_LABEL)}\n{_how(r)}"
-        for r in reversed(timed)
-    ]
+    labels = ["\n".join(shortened(line, _LONGEST_LABEL) for line in _label_lines(r)) for r in reversed(timed)]
     # A name is no formula, whatever stands between its dollar signs.
     axes.set_yticks(range(len(timed)), labels, fontsize=8, parse_math=False)
     axes.set_xscale("log")
@@ -105,6 +102,10 @@ def _sections(rows: Sequence[BenchResult]) -> list[Element]:
     figures = table("K = 1024 bytes, M = 1024 K", COLUMNS, map(cells, rows), "figures")
     said = element("ul", *(element("li", line) for line in notes(rows)))
     return [*made, element("section", element("h2", "All figures"), element("div", figures, class_="wide"), said)]
+
+
+def _label_lines(row: BenchResult) -> tuple[str, str]:
+    return f"{row.model}, {row.device}", _how(row)
 
 
 def _label(row: BenchResult) -> Element:

@@ -5,8 +5,10 @@ it that no other module prints.
 """
 
 import contextlib
+import io
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,10 +79,22 @@ def say_table(table: Table) -> None:
     from rich.console import Console
 
     stream = sys.stdout
-    console = Console(file=stream, width=None if stream is not None and stream.isatty() else _WIDTH)
-    with console.capture() as captured:
-        console.print(_drawn(table))
-    _write(captured.get().rstrip("\n"), error=False)
+    is_terminal = stream is not None and stream.isatty()
+    # Drawn apart from the stream: only :func:`_write` knows what to do where the stream cannot be written.
+    paper = _Paper(getattr(stream, "encoding", None) or "utf-8")
+    width = shutil.get_terminal_size().columns if is_terminal else _WIDTH
+    Console(file=paper, width=width, force_terminal=is_terminal).print(_drawn(table))
+    _write(paper.getvalue().rstrip("\n"), error=False)
+
+
+class _Paper(io.StringIO):
+    """A text in memory that has the encoding of a stream: rich draws lines of letters that it has."""
+
+    encoding = ""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self.encoding = encoding
 
 
 def _drawn(table: Table) -> Any:
@@ -110,7 +124,8 @@ class PrintableFormatter(logging.Formatter):
 
 
 def log_to_terminal(level: int) -> None:
-    """Send log records of at least this level to the error stream."""
+    """Send log records of at least this level to the error stream; Python's warnings are such records, too."""
+    logging.captureWarnings(True)
     handler = logging.StreamHandler()
     handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

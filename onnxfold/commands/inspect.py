@@ -45,7 +45,7 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
     )
     print_refusals(found.refusals, verbose=verbose)
     for note in found.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _names(names: list[str], *, verbose: bool) -> list[str]:
