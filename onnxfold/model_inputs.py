@@ -141,7 +141,8 @@ def model_inputs(
     cost = _forward_cost(view)
     if cost:
         samples = min(samples, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
-    hindrance = _hindrance(view, cost, min(samples, _INVERTED))
+    # Whether it could be inverted takes torch, which takes seconds to import.
+    hindrance = _hindrance(view, cost, min(samples, _INVERTED)) if kind == "auto" else ""
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
         return _inverted(view, cost, samples, seed, progress)
     progress("generate inputs", 0, 0)

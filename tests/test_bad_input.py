@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests import models
-from tests.test_cli import onnxfold
+from tests.command_line import onnxfold
 
 
 def _write(path: Path, model: onnx.ModelProto) -> Path:

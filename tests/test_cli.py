@@ -1,9 +1,9 @@
 """The command line as users and scripts call it."""
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import onnx
@@ -11,14 +11,10 @@ import pytest
 
 from onnxfold._version import __version__
 from tests import models
+from tests.command_line import fresh_onnxfold, onnxfold
 
 #: Few generated inputs and no deep inversion.
 QUICK = ("--inputs", "dead-leaves", "--samples", 16)
-
-
-def onnxfold(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "onnxfold", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 @pytest.fixture
@@ -31,7 +27,7 @@ def model(tmp_path: Path) -> Path:
 def test_fold_writes_model_and_report(model: Path, tmp_path: Path) -> None:
     before = model.read_bytes()
     out, report = tmp_path / "out.onnx", tmp_path / "report.json"
-    done = onnxfold(
+    done = fresh_onnxfold(
         "fold", model, out, "--sparsity", 0.4, "--method", "fold-ar", "--allocation", "uniform", "--report", report
     )
     assert done.returncode == 0, done.stderr
@@ -87,6 +83,19 @@ def test_compare_with_labels(model: Path, tmp_path: Path) -> None:
 
 def test_compare_without_data(model: Path) -> None:
     assert "relative error 0" in onnxfold("compare", model, model).stdout
+
+
+@pytest.mark.parametrize("command", [fresh_onnxfold, onnxfold])
+def test_exit_codes(command: Callable[..., CompletedProcess[str]], model: Path, tmp_path: Path) -> None:
+    """Of a new interpreter, and of the forked processes that most tests use instead."""
+    before = sorted(tmp_path.iterdir())
+    codes = [
+        command("inspect", model).returncode,
+        command("fold", model, "out.onnx", "--channel-ratio", 0.001, cwd=tmp_path).returncode,
+        command("fold", "missing.onnx", "out.onnx", cwd=tmp_path).returncode,
+    ]
+    assert codes == [0, 1, 2]
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("flag", ["--version", "-v"])

@@ -4,9 +4,6 @@ import warnings
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster.hierarchy import fcluster, linkage
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from onnxfold.cluster.gram import Points
@@ -37,6 +34,10 @@ def kmeans(points: Points, weights: npt.NDArray[np.float64], k: int, *, seed: in
     ndarray of shape (n,)
         Labels; every one of the k clusters has a member.
     """
+    # Not at the top: half of a short command's time would go into imports that most methods never need.
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     n = len(points)
     if not 1 <= k <= n:
         raise ValueError(f"k={k} should be between 1 and n_points={n}")
@@ -56,6 +57,8 @@ def kmeans(points: Points, weights: npt.NDArray[np.float64], k: int, *, seed: in
 
 def ward(points: Points, k: int) -> Labels:
     """Return the labels 0 .. k-1 of Ward's hierarchy cut at k clusters (fewer where points coincide)."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+
     squares = np.einsum("ij,ij->i", points, points)
     distance = squares[:, None] + squares[None, :] - 2.0 * (points @ points.T)
     upper = distance[np.triu_indices(len(points), 1)]
