@@ -12,11 +12,12 @@ from typing import Any
 from onnx import ModelProto
 
 from onnxfold._version import __version__
+from onnxfold.arrays import load_arrays
 from onnxfold.budget.allocate import TOLERANCE
 from onnxfold.budget.size import measure, model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
-from onnxfold.comparison import compare, load_arrays
+from onnxfold.comparison import compare
 from onnxfold.config import FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError

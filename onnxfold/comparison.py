@@ -1,10 +1,6 @@
 """Two models on the same inputs."""
 
-import zipfile
 from contextlib import suppress
-from pathlib import Path
-
-import numpy as np
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import ModelLike, load
@@ -12,26 +8,10 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.fidelity import accuracy, fidelity
-from onnxfold.statistics.noise import checked_inputs, noise_inputs
+from onnxfold.statistics.given_inputs import checked_inputs, checked_labels
+from onnxfold.statistics.noise import noise_inputs
 
 _NOISE_SAMPLES = 64
-
-
-def load_arrays(path: str | Path) -> dict[str, Array]:
-    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or no ``.npz``.
-    """
-    try:
-        with np.load(Path(path), allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except FileNotFoundError:
-        raise ConfigError(f"'{path}' does not exist: check the path of the data") from None
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"'{path}' is not an .npz file of plain arrays: {error}") from None
 
 
 def compare(
@@ -54,11 +34,15 @@ def compare(
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             load(model)  # says what is wrong with a file better than onnxruntime does
     first, second = Session(a), Session(b)
+    if inputs is None and labels is not None:
+        raise ConfigError("labels say nothing of generated inputs: give the inputs that they belong to, too")
     if inputs is None:
         feeds, kind = noise_inputs(first.inputs, samples=_NOISE_SAMPLES, seed=seed), "noise"
         reference, outputs = first.run(feeds), second.run(feeds)
     else:
         feeds, kind = checked_inputs(first.inputs, inputs), "given data"
+        if labels is not None:
+            labels = checked_labels(labels, max(len(v) for v in feeds.values() if v.ndim))
         reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
     report = fidelity(first.output_names, reference, outputs, inputs=kind)
     if labels is None:

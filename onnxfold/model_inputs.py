@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
+from onnxfold.arrays import load_arrays
 from onnxfold.budget.macs import MacsCost
 from onnxfold.budget.shapes import BatchOfOne, common_batch
-from onnxfold.comparison import load_arrays
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
@@ -18,7 +18,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.deep_inversion import InversionSettings, deep_inversion, obstacle
-from onnxfold.statistics.noise import checked_inputs
+from onnxfold.statistics.given_inputs import checked_inputs
 from onnxfold.statistics.observe import has_own_statistics
 from onnxfold.statistics.synthetic import synthetic_inputs
 

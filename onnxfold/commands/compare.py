@@ -25,9 +25,9 @@ def compare(
     from onnxfold import api
 
     set_flags(context, options)
-    arrays = api.load_arrays(data) if data is not None else {}
-    labels = arrays.pop("y", None)
-    found = api.compare(a, b, arrays or None, labels, seed=seed)
+    arrays = api.load_arrays(data) if data is not None else None
+    labels = arrays.pop("y", None) if arrays is not None else None
+    found = api.compare(a, b, arrays, labels, seed=seed)
     if as_json:
         say_json(found.to_dict())
         return

@@ -1,0 +1,92 @@
+"""Inputs and labels that a user gives, checked before anything is run."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnxfold.errors import ConfigError
+from onnxfold.graph.session import InputInfo
+from onnxfold.graph.tensors import Array
+
+
+def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a user's arrays in the model's types.
+
+    Raises
+    ------
+    ConfigError
+        If one is missing, of the wrong rank or size, without samples, or holds what the model's type cannot.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"inputs are a mapping of names to arrays, not {type(given).__name__}")
+    feeds = {}
+    for info in inputs:
+        if info.name not in given:
+            raise ConfigError(f"the data has no array '{info.name}': name the arrays after the model's inputs")
+        values = _array(f"array '{info.name}'", given[info.name])
+        expected = [d if d is not None else "?" for d in info.shape]
+        fits = values.ndim == len(info.shape) and all(
+            d is None or d == v for d, v in zip(info.shape[1:], values.shape[1:], strict=True)
+        )
+        if not fits:
+            raise ConfigError(f"array '{info.name}' has the shape {list(values.shape)}, the model wants {expected}")
+        if not values.size:
+            raise ConfigError(f"array '{info.name}' of the shape {list(values.shape)} holds no samples")
+        if info.shape and info.shape[0] is not None and len(values) % info.shape[0]:
+            raise ConfigError(
+                f"array '{info.name}' has {len(values)} samples, the model's fixed batch is {info.shape[0]}"
+            )
+        feeds[info.name] = _in_type(info, values)
+    if len({len(v) for v in feeds.values() if v.ndim}) > 1:
+        raise ConfigError("the arrays of the data have different numbers of samples")
+    return feeds
+
+
+def checked_labels(labels: object, samples: int) -> Array:
+    """Return class numbers as integers of the shape (samples,).
+
+    Raises
+    ------
+    ConfigError
+        If they are no whole numbers from 0 up, or not one per sample.
+    """
+    values = _array("the labels 'y'", labels)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 2:
+        raise ConfigError(
+            f"the labels 'y' have the shape {list(values.shape)}: give one class number per sample, "
+            "of one-hot labels y.argmax(axis=1)"
+        )
+    if values.shape != (samples,):
+        raise ConfigError(f"the labels 'y' have the shape {list(values.shape)}, and there are {samples} samples")
+    if values.dtype.kind == "f" and not np.array_equal(values, np.round(values)):  # NaN is unlike itself
+        raise ConfigError("the labels 'y' are not whole numbers: give one class number per sample")
+    if values.dtype.kind == "b" or values.min(initial=0) < 0:
+        raise ConfigError("the labels 'y' are no class numbers, which count from 0")
+    return values.astype(np.int64)
+
+
+def _array(what: str, given: object) -> Array:
+    try:
+        values: Array = np.asarray(given)
+    except (ValueError, TypeError) as error:  # lists of lists of different lengths, for one
+        raise ConfigError(f"{what} cannot be read as an array: {error}") from None
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise ConfigError(f"{what} is of the type {values.dtype}: give real numbers")
+    return values
+
+
+def _in_type(info: InputInfo, values: Array) -> Array:
+    """Return values in the type of an input, which must be able to hold them."""
+    is_float = info.dtype.kind not in "biu"
+    if values.dtype.kind not in "biu" and np.isnan(values).any():
+        raise ConfigError(f"array '{info.name}' holds NaN: nothing can be said of outputs for such samples")
+    if values.dtype == info.dtype:
+        return values
+    with np.errstate(all="ignore"):
+        cast = values.astype(info.dtype)
+    same = np.isfinite(cast) == np.isfinite(values) if is_float else cast == values
+    if not same.all():
+        raise ConfigError(f"array '{info.name}' holds values that the model's type {info.dtype} cannot hold")
+    return cast
