@@ -148,7 +148,7 @@ def _load_tflite(module: Any, name: str, path: str, threads: int) -> Loaded:
 
 
 def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded:
-    """Load into onnxruntime, on the CPU and as it is deployed: with graph optimisations."""
+    """Load into onnxruntime, on the CPU and as it is deployed: with graph optimisations, its threads spinning."""
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

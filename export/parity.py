@@ -13,6 +13,7 @@ from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.save import to_model
+from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches
@@ -75,9 +76,7 @@ def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[s
     ExportError
         If onnxruntime does not run the model.
     """
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     if isinstance(model, GraphView):
         model = to_model(model)
     source = model if isinstance(model, (str, Path)) else model.SerializeToString()

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from math import prod
 from pathlib import Path
 
+from onnxfold.cgroups import MOUNTED, OWN, read_settings
 from onnxfold.errors import MemoryLimitError
 from onnxfold.quantities import parse_bytes, show_bytes
 
@@ -83,7 +84,7 @@ def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:
     return prod((int(d) for d in shape), start=item_bytes)
 
 
-def machine_bytes(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def machine_bytes(cgroups: Path = MOUNTED, own: Path = OWN) -> int:
     """Return the memory of the machine, or of the container or process if that may use less.
 
     Parameters
@@ -115,25 +116,6 @@ def _process_limit() -> int | None:
 
 def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
     """Yield the limits of this process' group and of those around it, in version 2 and version 1."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield from _limits_upwards(cgroups, path, "memory.max")
-        elif "memory" in controllers.split(","):
-            yield from _limits_upwards(cgroups / "memory", path, "memory.limit_in_bytes")
-
-
-def _limits_upwards(root: Path, path: str, name: str) -> Iterator[int]:
-    # In a container the path may be one of the host's, which is not mounted; the root then is the container's group.
-    parts = [p for p in path.split("/") if p and p != ".."]
-    for depth in range(len(parts), -1, -1):
-        try:
-            text = root.joinpath(*parts[:depth], name).read_text().strip()
-        except OSError:
-            continue
+    for text in read_settings("memory", "memory.max", "memory.limit_in_bytes", cgroups, own):
         if text.isdigit():
             yield int(text)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates
@@ -31,10 +30,7 @@ from onnxfold.progress import Progress, silent
 from onnxfold.report import GroupRecord, PassRecord
 from onnxfold.scope import Scope
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
-
-# The matrices are small and alternate with runs of single nodes in onnxruntime: threads of two libraries would wait for
-# each other more than they compute (8 times slower on a busy machine), and their sums would change from run to run.
-_ONE_THREAD = {"limits": 1, "user_api": "blas"}
+from onnxfold.threads import one_blas_thread
 
 
 @dataclass(eq=False)
@@ -78,7 +74,7 @@ class ScopeFold:
     @cached_property
     def curves(self) -> list[Candidates]:
         """What every group could become, at any width."""
-        with threadpool_limits(**_ONE_THREAD), np.errstate(over="ignore", invalid="ignore"):
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             return self._curves()
 
     def _curves(self) -> list[Candidates]:
@@ -102,7 +98,7 @@ class ScopeFold:
         """
         if all(w == g.size for g, w in zip(self.groups, widths, strict=True)):
             return []
-        with threadpool_limits(**_ONE_THREAD), np.errstate(over="ignore", invalid="ignore"):
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             return self._fold(widths, from_curves=from_curves)
 
     def _fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:

@@ -5,6 +5,7 @@ import onnxruntime as ort
 from onnx import NodeProto, helper
 
 from onnxfold.errors import VerificationError
+from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView, captured_names
 
@@ -59,9 +60,5 @@ class NodeRunner:
         model = helper.make_model(
             graph, opset_imports=list(self._view.model.opset_import), ir_version=self._view.model.ir_version
         )
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        # Between nodes the caller computes too; threads that wait for work by spinning would take its cores.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -15,6 +15,7 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
+from onnxfold.threads import usable_cores
 
 # Warnings of the default logger reach the terminal past the session's own setting.
 ort.set_default_logger_severity(4)
@@ -47,6 +48,27 @@ class InputInfo:
     shape: tuple[int | None, ...]
 
 
+def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) -> ort.SessionOptions:
+    """Return options under which onnxruntime shares the machine with others, and tells errors only as exceptions.
+
+    Parameters
+    ----------
+    optimization : GraphOptimizationLevel
+        What onnxruntime may change in the graph.
+    threads : int
+        Threads inside an operator; 0 takes all cores that this process may use.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = optimization
+    # A number of its own choice would come with threads that are bound to single cores, wherever others compute.
+    options.intra_op_num_threads = threads or usable_cores()
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
+
+
 class Session:
     """A model loaded in onnxruntime on the CPU.
 
@@ -57,7 +79,7 @@ class Session:
     model : path, ModelProto or GraphView
         What to load.
     threads : int
-        Threads inside an operator; 0 lets onnxruntime choose.
+        Threads inside an operator; 0 takes all cores that this process may use.
 
     Raises
     ------
@@ -66,11 +88,8 @@ class Session:
     """
 
     def __init__(self, model: str | Path | ModelProto | GraphView, *, threads: int = 0) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = threads
         # Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast.
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options = session_options(ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, threads)
         if isinstance(model, GraphView):
             model = to_model(model)
         if not isinstance(model, ModelProto):

@@ -22,7 +22,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.torch_graph.availability import require_torch, torch_is_available
+from onnxfold.statistics.torch_graph.availability import load_torch, require_torch, torch_is_available
 from onnxfold.statistics.torch_graph.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.statistics.torch_graph.targets import class_scores, normalizations, optimised_inputs
 
@@ -37,6 +37,7 @@ def obstacle(view: GraphView) -> str:
         return "the model has no float input"
     if not normalizations(view) and not class_scores(view):
         return "the model has neither BatchNormalization nor class scores"
+    load_torch()
     from onnxfold.statistics.torch_graph.executor import unsupported_ops
 
     reasons = unsupported_ops(view)
@@ -71,7 +72,7 @@ def deep_inversion(
     seed : int
         Seed of the labels, shifts and flips. Equal seeds give equal inputs on the same machine with as many threads.
     threads : int, optional
-        Threads of torch meanwhile; as torch is set if not given.
+        Threads of torch meanwhile; those that torch is set to if not given, as far as there are cores.
     settings : InversionSettings, optional
         Everything else.
     progress : callable

@@ -16,8 +16,12 @@ from onnxfold.statistics.torch_graph.descent import Descent
 from onnxfold.statistics.torch_graph.objective import Objective
 from onnxfold.statistics.torch_graph.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.statistics.torch_graph.targets import class_scores, normalizations, optimised_inputs
+from onnxfold.threads import crowd, usable_cores
 
 Batches = list[dict[str, Array]]
+
+#: Elements that torch adds up in more than one thread.
+_PARALLEL = 1 << 17
 
 
 def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
@@ -157,11 +161,15 @@ def _mean(terms: list[LossTerms]) -> LossTerms:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads inside, and as many as before afterwards; None changes nothing."""
+    """Let torch use so many threads inside, and as many as before afterwards.
+
+    None takes as many as torch is set to, and no more than there are cores.
+    """
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    count = count or min(before, usable_cores())
+    torch.set_num_threads(count)
     try:
-        yield
+        with crowd(lambda: torch.ones(_PARALLEL).add_(1.0), count):
+            yield
     finally:
         torch.set_num_threads(before)

@@ -1,0 +1,45 @@
+"""Control groups: the share of a machine that a container, or a process, may use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Where the control groups, of version 1 or 2, are mounted.
+MOUNTED = Path("/sys/fs/cgroup")
+#: The file that names the groups of this process.
+OWN = Path("/proc/self/cgroup")
+
+
+def read_settings(
+    controller: str, unified: str, legacy: str, mounted: Path = MOUNTED, own: Path = OWN
+) -> Iterator[str]:
+    """Yield what a file of this process' control group, and of those around it, says.
+
+    Parameters
+    ----------
+    controller : str
+        Such as 'memory'.
+    unified, legacy : str
+        Names of the file in version 2 and in version 1.
+    mounted, own : Path
+        Where to look.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _upwards(mounted, path, unified)
+        elif controller in controllers.split(","):
+            yield from _upwards(mounted / controller, path, legacy)
+
+
+def _upwards(root: Path, path: str, name: str) -> Iterator[str]:
+    # In a container the path may be one of the host's, which is not mounted; the root then is the container's group.
+    parts = [p for p in path.split("/") if p and p != ".."]
+    for depth in range(len(parts), -1, -1):
+        try:
+            yield root.joinpath(*parts[:depth], name).read_text().strip()
+        except OSError:
+            continue
