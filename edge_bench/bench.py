@@ -4,18 +4,24 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 
+from onnxfold import checks
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
+from onnxfold.checks import known_keywords
 from onnxfold.edge_bench.fit import Need, misfit, needs
 from onnxfold.edge_bench.host_runner import HOST, HostRunner
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runner import Job, Runner
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
 ALL = "all"
+_MOST_REPEATS = 1_000_000
+#: More than any machine has processors; a runtime starts as many as it is asked for.
+_MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Plan:
         return HOST if self.device is None else self.device.name
 
 
+@known_keywords
 def bench(
     models: Sequence[str | Path],
     devices: Sequence[str] = (ALL,),
@@ -96,17 +103,28 @@ def bench(
     OnnxFoldError
         If a model cannot be loaded, or onnxruntime does not run it.
     """
-    targets = _targets(devices)
+    if isinstance(models, str | bytes | PathLike) or not models:
+        raise OptionTypeError("models is a list of paths with at least one entry")
+    paths = [checks.path("model", model) for model in models]
+    repeats = checks.whole("repeats", repeats, least=1, most=_MOST_REPEATS)
+    warm_up = checks.whole("warm_up", warm_up, least=0, most=_MOST_REPEATS)
+    threads = checks.whole("threads", threads, least=1, most=_MOST_THREADS)
+    seed = checks.seed(seed)
+    input_shapes = checks.shapes({} if input_shapes is None else input_shapes)
+    for name, value in (("port", port), ("host", host)):
+        if value is not None:
+            checks.text(name, value)
+    targets = _targets([checks.path_text("devices", device) for device in checks.entries("devices", devices)])
     _check_boards(targets, port, host)
     plans = [(planner or partial(plan, port=port, host=host, cloud=cloud))(target) for target in targets]
     rows: list[BenchResult] = []
-    for number, (path, name) in enumerate(zip(models, _names(models), strict=True)):
+    for number, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
         with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:
             job = prepare_job(
                 path, Path(folder), name=name, input_shapes=input_shapes, warm_up=warm_up, repeats=repeats,
                 threads=threads, seed=seed,
             )  # fmt: skip
-            rows += measure(job, plans, progress, done=number * len(plans), total=len(models) * len(plans))
+            rows += measure(job, plans, progress, done=number * len(plans), total=len(paths) * len(plans))
     return rows
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from onnx import TensorProto
 
-from onnxfold.errors import ConfigError, ExportError
+from onnxfold import checks
+from onnxfold.checks import known_keywords
+from onnxfold.errors import ExportError
 from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
@@ -86,6 +88,7 @@ def to_c_array(model: ModelLike, path: str | Path, **options: Any) -> Path:
     return Path(export_model(model, path, output_format="c-array", **options).path)
 
 
+@known_keywords
 @blames_broken_files
 def export_model(
     model: ModelLike,
@@ -131,14 +134,12 @@ def export_model(
         outputs differ by more than the tolerance. No file is left behind.
     """
     start = time.perf_counter()
-    for what, value, known in (
-        ("backend", backend, BACKENDS),
-        ("dtype", dtype, DTYPES),
-        ("format", output_format, ("tflite", "c-array")),
-    ):
-        if value not in known:
-            raise ConfigError(f"{what} '{value}' is unknown; use one of {', '.join(known)}")
-    target = Path(path)
+    checks.one_of("backend", backend, BACKENDS)
+    checks.one_of("dtype", dtype, DTYPES)
+    checks.one_of("format", output_format, ("tflite", "c-array"))
+    verify, seed = checks.flag("verify", verify), checks.seed(seed)
+    keep_nchw_inputs = checks.flag("keep_nchw_inputs", keep_nchw_inputs)
+    target = checks.path("path", path)
     check_writable(target)
     view = open_model(model, input_shapes)
     with _drafts(target) as folder:

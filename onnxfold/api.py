@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from onnx import ModelProto
 
@@ -16,14 +15,16 @@ from onnxfold.arrays import load_arrays
 from onnxfold.budget.allocate import TOLERANCE
 from onnxfold.budget.size import measure, model_size
 from onnxfold.channels import FoldGroup
+from onnxfold.checks import known_keywords
 from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
 from onnxfold.comparison import compare
-from onnxfold.config import FoldConfig
+from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, fold_while_faithful, worst
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.save import save, to_model
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.memory import limited_to
@@ -98,9 +99,35 @@ class FoldResult:
         return write_png_grid(images, path)
 
 
+@known_keywords
 @blames_broken_files
 def fold(
-    model: ModelLike, sparsity: float | None = None, *, progress: Progress | None = None, **options: Any
+    model: ModelLike,
+    sparsity: float | None = None,
+    *,
+    channel_ratio: float | None = None,
+    ratios: Mapping[str, float] = NOTHING,
+    method: str = "fold-ls",
+    cluster: str | None = None,
+    repair: str | None = None,
+    allocation: str = "global",
+    max_params: int | str | None = None,
+    max_macs: int | str | None = None,
+    max_ram: int | str | None = None,
+    max_flash: int | str | None = None,
+    device: str | None = None,
+    min_fidelity: float | None = None,
+    inputs: str = "auto",
+    samples: int = 512,
+    calibration: str | Path | Mapping[str, Array] | None = None,
+    round_to: int = 1,
+    keep: Sequence[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] = NOTHING,
+    seed: int = 0,
+    verify: bool = True,
+    save_as_external_data: bool = False,
+    max_memory: int | str | None = None,
+    progress: Progress | None = None,
 ) -> FoldResult:
     """Make a model structurally smaller without data and without training.
 
@@ -108,13 +135,23 @@ def fold(
     ----------
     model : path or ModelProto
         The trained model; left untouched.
-    sparsity : float, optional
-        Fraction of the weights to remove, in (0, 1); 0.5 if neither this nor another goal is given.
+    sparsity, channel_ratio, ratios
+        Fraction of the weights to remove, in (0, 1); or fraction of the channels of every group, in [0, 1), and of
+        groups by glob. Sparsity 0.5 if no goal is given.
+    max_params, max_macs, max_ram, max_flash, device, min_fidelity
+        Other goals: counts such as "1.5M", bytes such as "256K", a board, the agreement to keep.
+    method, cluster, repair, allocation
+        How channels are chosen and repaired, by name, and widths: 'global' or 'uniform'.
+    inputs, samples, calibration
+        What the network is run on: a kind of generated inputs and their number, or arrays by input name.
+    round_to, keep, input_shapes, seed
+        Multiples of widths, globs of groups to keep, sizes of free dimensions by input, seed of everything random.
+    verify, save_as_external_data, max_memory
+        Whether to run the result, to write weights beside the model, and the most bytes of memory to use.
     progress : callable, optional
         Called with what is being done, the number of its steps done, and their total (0: not counted).
-    **options
-        The other fields of :class:`~onnxfold.config.FoldConfig`: `method`, `allocation`, `max_flash`, `device`,
-        `calibration`, `keep`, `seed` and so on.
+
+    All options but `progress` are described one by one in :class:`~onnxfold.config.FoldConfig`.
 
     Returns
     -------
@@ -124,7 +161,7 @@ def fold(
     Raises
     ------
     ConfigError
-        If an option makes no sense.
+        If an option makes no sense; of a wrong type, or an unknown one, it is a TypeError, too.
     ModelLoadError, UnsupportedModelError
         If the model cannot be read or worked on.
     NothingToFoldError
@@ -134,16 +171,16 @@ def fold(
     VerificationError
         If the result does not load or run; nothing is written then.
     """
+    config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
     start = time.perf_counter()
-    config = FoldConfig(sparsity=sparsity, **options)
-    method = find_method(config.method, cluster=config.cluster, repair=config.repair)
+    chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are told before any work
     tell = progress or silent
     with limited_to(config.max_memory):
         if config.min_fidelity is not None:
-            result = _fold_until(model, config, method, tell)
+            result = _fold_until(model, config, chosen, tell)
         else:
-            result = _fold_once(model, config, method, tell)
+            result = _fold_once(model, config, chosen, tell)
     result.report.seconds = time.perf_counter() - start
     return result
 
@@ -313,6 +350,7 @@ def _write_provenance(view: GraphView, report: FoldReport) -> None:
     view.model.metadata_props.add(key=_PROVENANCE, value=json.dumps(entry, sort_keys=True))
 
 
+@known_keywords
 def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> list[FoldGroup]:
     """Return the fold groups of a model.
 

@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+from onnxfold import checks
+from onnxfold.checks import known_keywords
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.session import Session
@@ -14,6 +16,7 @@ from onnxfold.statistics.noise import noise_inputs
 _NOISE_SAMPLES = 64
 
 
+@known_keywords
 def compare(
     a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None = None, labels: Array | None = None, *, seed: int = 0
 ) -> FidelityReport:
@@ -29,7 +32,15 @@ def compare(
         Then the report also has both accuracies.
     seed : int
         Seed of the noise.
+
+    Raises
+    ------
+    ConfigError
+        If inputs or labels do not fit the model, or an option makes no sense.
+    ModelLoadError, VerificationError
+        If a model cannot be read, or cannot be run.
     """
+    seed = checks.seed(seed)
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             load(model)  # says what is wrong with a file better than onnxruntime does

@@ -1,13 +1,13 @@
 """What the user asks for, validated once."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
-from onnxfold.errors import ConfigError
+from onnxfold import checks
+from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.quantities import parse_bytes
 
 ALLOCATIONS = ("global", "uniform")
@@ -15,6 +15,18 @@ INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
 #: Limits by the name of their option, `max_<name>`.
 LIMITS = ("params", "macs", "ram", "flash")
+_LARGEST_LIMIT = 10**30
+
+_FRACTIONS = {
+    "sparsity": "the fraction of the weights to remove",
+    "channel_ratio": "the fraction of channels to remove",
+    "min_fidelity": "the agreement that must be kept",
+}
+_MAY_BE_ZERO = ("channel_ratio",)
+#: The range of every whole number.
+_WHOLE = {"samples": (1, 1_000_000), "round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED)}
+#: What nothing by name is; the default of arguments.
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +86,15 @@ class FoldConfig:
 
     Raises
     ------
+    OptionTypeError
+        If a value has a type that makes no sense.
     ConfigError
         If a value makes no sense.
     """
 
     sparsity: float | None = None
     channel_ratio: float | None = None
-    ratios: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    ratios: Mapping[str, float] = field(default_factory=lambda: NOTHING)
     method: str = "fold-ls"
     cluster: str | None = None
     repair: str | None = None
@@ -96,13 +110,14 @@ class FoldConfig:
     calibration: Any = None
     round_to: int = 1
     keep: Sequence[str] = ()
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: MappingProxyType({}))
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
     seed: int = 0
     verify: bool = True
     save_as_external_data: bool = False
     max_memory: int | str | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.sparsity is not None and self.channel_ratio is not None:
             raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
         if self.channel_ratio is not None:
@@ -110,35 +125,48 @@ class FoldConfig:
         self._check_goals()
         if self.sparsity is None and self.channel_ratio is None and self.min_fidelity is None and not self.has_limits:
             object.__setattr__(self, "sparsity", 0.5)
-        if self.sparsity is not None and not _between(self.sparsity, 0.0, 1.0, open_left=True):
-            raise ConfigError(
-                f"sparsity={self.sparsity} is outside (0, 1): it is the fraction of the weights to remove"
-            )
-        if self.channel_ratio is not None and not _between(self.channel_ratio, 0.0, 1.0, open_left=False):
-            raise ConfigError(
-                f"channel_ratio={self.channel_ratio} is outside [0, 1): it is the fraction of channels to remove"
-            )
-        for glob, ratio in self.ratios.items():
-            if not _between(ratio, 0.0, 1.0, open_left=False):
-                raise ConfigError(f"ratio {glob}={ratio} is outside [0, 1)")
         if self.allocation not in ALLOCATIONS:
             raise ConfigError(f"allocation='{self.allocation}' is not one of: {', '.join(ALLOCATIONS)}")
         if self.inputs not in INPUTS:
-            if not str(self.inputs).endswith(".npz"):
+            if not self.inputs.endswith(".npz"):
                 raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(INPUTS)}, nor an .npz file")
-            object.__setattr__(self, "calibration", self.calibration or self.inputs)
+            object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
             object.__setattr__(self, "inputs", "auto")
-        if self.round_to < 1:
-            raise ConfigError(f"round_to={self.round_to} must be at least 1")
-        if self.samples < 1:
-            raise ConfigError(f"samples={self.samples} must be at least 1")
         if self.max_memory is not None:
             parse_bytes(self.max_memory)
-        if self.seed < 0:
-            raise ConfigError(f"seed={self.seed} must not be negative")
-        for name, shape in self.input_shapes.items():
-            if any(d < 1 for d in shape):
-                raise ConfigError(f"input_shapes {name}={list(shape)}: every dimension must be at least 1")
+
+    def _check_types(self) -> None:
+        """Check every field by itself; numbers of numpy become Python's, sequences and mappings become our own."""
+        for name, meaning in _FRACTIONS.items():
+            if getattr(self, name) is not None:
+                self._set(name, checks.fraction(name, getattr(self, name), zero=name in _MAY_BE_ZERO, meaning=meaning))
+        for name, (least, most) in _WHOLE.items():
+            self._set(name, checks.whole(name, getattr(self, name), least=least, most=most))
+        for name in ("verify", "save_as_external_data"):
+            self._set(name, checks.flag(name, getattr(self, name)))
+        for name in ("method", "allocation"):
+            checks.text(name, getattr(self, name))
+        for name in ("cluster", "repair"):
+            if getattr(self, name) is not None:
+                checks.text(name, getattr(self, name))
+        self._set("inputs", checks.path_text("inputs", self.inputs))
+        if self.device is not None:
+            self._set("device", checks.path_text("device", self.device))
+        for name in (*(f"max_{limit}" for limit in LIMITS), "max_memory"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                self._set(name, checks.whole(name, value, least=1, most=_LARGEST_LIMIT))
+        ratios = checks.by_name("ratios", self.ratios)
+        self._set("ratios", {glob: checks.fraction(f"ratio {glob}", r, zero=True) for glob, r in ratios.items()})
+        self._set("keep", checks.texts("keep", self.keep))
+        self._set("input_shapes", checks.shapes(self.input_shapes))
+        if not isinstance(self.calibration, str | PathLike | Mapping | None):
+            raise OptionTypeError(
+                f"calibration is the path of an .npz file or arrays by name, not {type(self.calibration).__name__}"
+            )
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     @property
     def is_global(self) -> bool:
@@ -166,8 +194,6 @@ class FoldConfig:
 
     def _check_goals(self) -> None:
         fidelity = self.min_fidelity
-        if fidelity is not None and not _between(fidelity, 0.0, 1.0, open_left=True):
-            raise ConfigError(f"min_fidelity={fidelity} is outside (0, 1): it is the agreement that must be kept")
         if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):
             raise ConfigError(
                 "min_fidelity decides how far to fold: give it without sparsity, channel_ratio and limits"
@@ -192,8 +218,8 @@ class FoldConfig:
             "samples": self.samples,
             "calibration": None
             if self.calibration is None
-            else str(self.calibration)
-            if isinstance(self.calibration, str | PurePath)
+            else fspath(self.calibration)
+            if isinstance(self.calibration, str | PathLike)
             else "arrays",
             "round_to": self.round_to,
             "keep": list(self.keep),
@@ -202,9 +228,3 @@ class FoldConfig:
             # It changes the result only where it is too low for what is asked, so the default is not recorded.
             **({} if self.max_memory is None else {"max_memory": self.max_memory}),
         }
-
-
-def _between(value: float, low: float, high: float, *, open_left: bool) -> bool:
-    if not math.isfinite(value):
-        return False
-    return (low < value if open_left else low <= value) and value < high

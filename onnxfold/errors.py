@@ -26,6 +26,10 @@ class ConfigError(OnnxFoldError, ValueError):
     exit_code = 2
 
 
+class OptionTypeError(ConfigError, TypeError):
+    """An option has a value of a type that makes no sense, or there is no such option."""
+
+
 class ModelLoadError(OnnxFoldError):
     """The input is unreadable or not a valid ONNX model."""
 

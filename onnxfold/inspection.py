@@ -9,6 +9,7 @@ from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
+from onnxfold.checks import known_keywords
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -51,6 +52,7 @@ class Inspection:
         }
 
 
+@known_keywords
 @blames_broken_files
 def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
     """Return fold groups, refusals with reasons, and the share of the weights in groups."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from onnxfold import checks
+from onnxfold.checks import known_keywords
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
@@ -77,6 +79,7 @@ class _Model:
     files: Mapping[str, str]
 
 
+@known_keywords
 @blames_broken_files
 def write_project(
     model: ModelLike,
@@ -122,7 +125,8 @@ def write_project(
         If the model cannot be written for this runtime, or a package is missing.
     """
     runtime = _known(kind, runtime)
-    target = Path(directory)
+    verify, seed = checks.flag("verify", verify), checks.seed(seed)
+    target = checks.path("directory", directory)
     name = name or (Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model")
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)

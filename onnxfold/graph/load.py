@@ -1,5 +1,7 @@
 """From a path or a ModelProto to a :class:`~onnxfold.graph.view.GraphView`."""
 
+import errno
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -9,7 +11,15 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto
 
-from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, OnnxFoldError, UnsupportedModelError
+from onnxfold import checks
+from onnxfold.errors import (
+    ConfigError,
+    ModelLoadError,
+    ModelNotFoundError,
+    OnnxFoldError,
+    OptionTypeError,
+    UnsupportedModelError,
+)
 from onnxfold.graph.tensors import LazyTensor, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
 from onnxfold.graph.well_formed import model_problem, payload_fits
@@ -77,7 +87,7 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     _check(proto, where)
     require_main_graph(proto)
     view = _to_view(proto, base_dir, where)
-    if input_shapes:
+    if input_shapes is not None:
         view.input_shapes = _checked_shapes(view, input_shapes)
         view.touch()
     return view
@@ -95,10 +105,26 @@ def require_regular_file(path: Path) -> None:
         raise ModelNotFoundError(f"'{path}' is a FIFO, a device or a socket: give the path of an .onnx file")
 
 
+def _path(model: object) -> Path:
+    if isinstance(model, bytes | bytearray | memoryview):
+        raise OptionTypeError("a model is a path or a ModelProto, not bytes: give onnx.load_model_from_string(...)")
+    name = os.fspath(model) if isinstance(model, os.PathLike) else model
+    if not isinstance(name, str):
+        raise OptionTypeError(f"a model is a path or a ModelProto, not {type(model).__name__}")
+    if "\0" in name:
+        raise ModelNotFoundError("the path of the model holds a zero byte, as no path does")
+    try:
+        os.stat(name)
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
+            raise ModelNotFoundError(f"'{name}' cannot be read: {error.strerror}") from None
+    return Path(name)
+
+
 def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     if isinstance(model, ModelProto):
         return model, None, "the given ModelProto"
-    path = Path(model)
+    path = _path(model)
     if not path.exists():
         raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
     if path.is_dir():
@@ -186,7 +212,7 @@ def _copy_field(source: object, target: object, name: str) -> None:
 
 def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     checked = {}
-    for name, shape in shapes.items():
+    for name, shape in checks.shapes(shapes).items():
         if name not in view.input_names:
             raise ConfigError(f"input_shapes: '{name}' is no input of the model; inputs: {', '.join(view.input_names)}")
         known = view.shape(name)
@@ -195,7 +221,7 @@ def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dic
         for have, want in zip(known or (), shape, strict=False):
             if have is not None and have != want:
                 raise ConfigError(f"input_shapes: input '{name}' has the fixed shape {known}, not {tuple(shape)}")
-        checked[name] = tuple(int(d) for d in shape)
+        checked[name] = shape
     return checked
 
 

@@ -1,0 +1,158 @@
+"""What a caller gives, checked once: type first, then range. The public functions take nothing unchecked."""
+
+import difflib
+import math
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from onnxfold.errors import ConfigError, OptionTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Random generators of numpy, scikit-learn and torch take seeds up to this, and a few above the one that is given.
+LARGEST_SEED = 2**31 - 1
+#: Largest dimension of a tensor that is believed: products of a few stay far within what can be counted.
+LARGEST_DIMENSION = 2**31 - 1
+
+
+def known_keywords(function: F) -> F:
+    """Make a function name the keyword that was meant where it is given an unknown one."""
+    known = [name for name in signature(function).parameters if not name.startswith("_")]
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = f"did you mean {close[0]}?" if close else f"help(onnxfold.{function.__name__}) lists them"
+                raise OptionTypeError(f"{function.__name__}() has no option '{name}': {hint}")
+        return function(*args, **kwargs)
+
+    return cast(F, checked)
+
+
+def whole(name: str, value: Any, *, least: int, most: int) -> int:
+    """Return a whole number, numpy's too, as an int.
+
+    Raises
+    ------
+    OptionTypeError
+        If it is no whole number; True and False are none.
+    ConfigError
+        If it is less than `least` or more than `most`.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a whole number")
+    number = int(value)
+    if number < least:
+        bound = "must not be negative" if least == 0 else f"must be at least {least}"
+        raise ConfigError(f"{name}={_shown(number)} {bound}")
+    if number > most:
+        raise ConfigError(f"{name}={_shown(number)} must be at most {most}")
+    return number
+
+
+def seed(value: Any) -> int:
+    """Return a seed as an int."""
+    return whole("seed", value, least=0, most=LARGEST_SEED)
+
+
+def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
+    """Return a number below 1 as a float: from 0 up with `zero`, else above 0.
+
+    Raises
+    ------
+    OptionTypeError
+        If it is no real number.
+    ConfigError
+        If it is outside of the interval.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
+    if not math.isfinite(number) or not (number >= 0.0 if zero else number > 0.0) or not number < 1.0:
+        ending = f": it is {meaning}" if meaning else ""
+        raise ConfigError(f"{name}={_shown(value)} is outside {'[' if zero else '('}0, 1){ending}")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False; nothing else stands for them, except numpy's."""
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+        raise OptionTypeError(f"{name}={_shown(value)} is neither True nor False")
+    return bool(value)
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text."""
+    if not isinstance(value, str):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a text")
+    return value
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """Return several texts; one text is not taken for a sequence of letters."""
+    return tuple(text(name, entry) for entry in entries(name, value))
+
+
+def entries(name: str, value: Any) -> tuple[Any, ...]:
+    """Return what a sequence holds; a text and a mapping are none."""
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a sequence")
+    return tuple(value)
+
+
+def path_text(name: str, value: Any) -> str:
+    """Return a text, or the text of a path."""
+    return text(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def path(name: str, value: Any) -> Path:
+    """Return a path."""
+    found = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(found, str):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a path")
+    if "\0" in found:
+        raise ConfigError(f"{name} holds a zero byte, as no path does")
+    return Path(found)
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+    """Return one of some texts."""
+    if text(name, value) not in known:
+        raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(known)}")
+    return text(name, value)
+
+
+def by_name(name: str, value: Any) -> dict[str, Any]:
+    """Return a mapping whose keys are texts as a dict."""
+    if not isinstance(value, Mapping):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a mapping by name")
+    return {text(f"{name}: key", key): entry for key, entry in value.items()}
+
+
+def shapes(value: Any) -> dict[str, tuple[int, ...]]:
+    """Return shapes by the name of an input; every dimension is a whole number from 1 up."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, dims in by_name("input_shapes", value).items():
+        label = f"input_shapes {name}: dimension"
+        sizes = entries(f"input_shapes {name}", dims)
+        found[name] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
+    return found
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message shows it: short, whatever it is."""
+    try:
+        shown = repr(value)
+    except Exception:  # a __repr__ may do anything, and a number of 5000 digits has none
+        shown = ""
+    return shown if 0 < len(shown) <= 60 else f"<{type(value).__name__}>"
