@@ -103,8 +103,8 @@ def bench(
     OnnxFoldError
         If a model cannot be loaded, or onnxruntime does not run it.
     """
-    if isinstance(models, str | bytes | PathLike) or not models:
-        raise OptionTypeError("models is a list of paths with at least one entry")
+    if isinstance(models, str | bytes | PathLike):
+        raise OptionTypeError("models is a list of paths, not one path: give [path]")
     paths = [checks.path("model", model) for model in models]
     repeats = checks.whole("repeats", repeats, least=1, most=_MOST_REPEATS)
     warm_up = checks.whole("warm_up", warm_up, least=0, most=_MOST_REPEATS)

@@ -166,7 +166,6 @@ def test_what_is_no_model(model: Any) -> None:
         lambda: to_tflite(NET, None),  # type: ignore[arg-type]
         lambda: to_tflite(NET, "x.tflite", input_shapes={"x": 3}),
         lambda: bench("m.onnx"),
-        lambda: bench([]),
         lambda: bench(["m.onnx"], "host"),
         lambda: bench(["m.onnx"], [3]),  # type: ignore[list-item]
         lambda: bench(["m.onnx"], repeats=0),
