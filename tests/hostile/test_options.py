@@ -135,7 +135,8 @@ def test_an_unknown_option_is_told_with_the_one_that_was_meant(call: Any, words:
     "model",
     [None, 3, NET.SerializeToString(), bytearray(9), NET.graph, ["m.onnx"], {}, "", "a\0b.onnx", "n" * 300, Rude()],
 )
-def test_what_is_no_model(model: Any) -> None:
+def test_what_is_no_model(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for call in (
         lambda: onnxfold.fold(model),
         lambda: onnxfold.inspect(model),
@@ -178,7 +179,8 @@ def test_what_is_no_model(model: Any) -> None:
         lambda: bench(["m.onnx"], input_shapes=[3]),  # type: ignore[arg-type]
     ],
 )
-def test_other_functions_check_their_arguments(call: Any) -> None:
+def test_other_functions_check_their_arguments(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError):
         call()
 
