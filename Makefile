@@ -3,11 +3,13 @@ PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
+# A worker begins with a half of the tests, so that neighbours share what they export, and ends with what others left.
+SPREAD := -n $(WORKERS) --dist worksteal
 DATA   ?= data
 MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types imports bench docs clean
+.PHONY: demo test test-long test-times lint types imports bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -35,7 +37,17 @@ demo: $(VENV)/.demo
 	$(BIN)/onnxfold demo --out demo_output
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q $(SPREAD)
+
+# Checks that take more than five seconds each, and sweeps.
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -q $(SPREAD) -m long
+
+# Seconds per test file.
+test-times: $(VENV)/.test
+	$(BIN)/python -m pytest -q $(SPREAD) --junitxml=build/test.xml
+	$(BIN)/python -m pytest -q $(SPREAD) -m long --junitxml=build/test_long.xml
+	$(BIN)/python -m benchmarks.test_times build/test.xml build/test_long.xml
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

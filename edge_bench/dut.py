@@ -130,21 +130,24 @@ class Dut:
             If the board does not answer in time.
         """
         deadline = self._clock() + timeout_s
+        heard: DeviceError | None = None
         while True:
             attempt_s = min(_ATTEMPT_S, max(deadline - self._clock(), 0.01))
             try:
-                lines = self._exchange("name", attempt_s)
-            except (_Silent, _Garbled) as error:
-                if self._clock() >= deadline:
-                    raise error.explained(self._where, timeout_s) from None
-                continue
-            for line in lines:
-                found = re.fullmatch(r"m-name-dut-\[(.*)\]", line)
-                if found:
-                    self._drain()
-                    return found[1]
-            if self._clock() >= deadline:
-                raise DeviceError(f"{self._where} answers, but not with its name: is it MLPerf Tiny firmware?")
+                for line in self._exchange("name", attempt_s):
+                    found = re.fullmatch(r"m-name-dut-\[(.*)\]", line)
+                    if found:
+                        self._drain()
+                        return found[1]
+                heard = DeviceError(f"{self._where} answers, but not with its name: is it MLPerf Tiny firmware?")
+            except _Garbled as error:
+                heard = error.explained(self._where, timeout_s)
+            except _Silent as error:
+                # What came before says more than that nothing came in an attempt that the deadline cut short.
+                if heard is None or attempt_s == _ATTEMPT_S:
+                    heard = error.explained(self._where, timeout_s)
+            if heard is not None and self._clock() >= deadline:
+                raise heard
 
     def command(self, text: str, timeout_s: float | None = None) -> list[str]:
         """Send a command and return the lines of the reply, without its end.
@@ -253,7 +256,8 @@ class Dut:
         """Send a command, and read lines up to the one that ends the reply."""
         deadline = self._clock() + seconds
         try:
-            self._stream.write(f"{text}%".encode(), seconds)
+            # A deadline that is near does not make a board that takes no bytes of one that is only slow.
+            self._stream.write(f"{text}%".encode(), max(seconds, _ATTEMPT_S))
             return self._read(deadline)
         except OSError as error:
             raise DeviceError(f"{self._where} is gone ({_reason(error)}): check cable and power") from None

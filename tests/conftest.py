@@ -1,15 +1,38 @@
-"""For every test: its processor time goes into the JUnit file, where `python -m benchmarks.test_times` reads it."""
+"""For all tests: one thread per worker, a folder that the workers share, and the processor time of every test.
+
+`python -m benchmarks.test_times` reads the processor time from the JUnit file.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
+
+# Before anything loads a library that computes. There is a worker per core, and networks here are small: further
+# threads would only wait for each other. `OMP_NUM_THREADS=2 make test` runs the same tests with two.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import command_line
 
+# The same examples in every run, however slow or busy the machine is.
+settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
+
 _STARTED: pytest.StashKey[float] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of this run, the same one for all workers."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def _cpu_seconds() -> float:

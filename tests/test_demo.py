@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import onnx
+import pytest
 
 from onnxfold.demo import SPARSITIES, run_demo
 
 
+@pytest.mark.long
 def test_demo_shows_honest_numbers(tmp_path: Path) -> None:
     results = run_demo(tmp_path / "demo", "lenet5_2x")
     reached, accuracy = zip(*results, strict=True)

@@ -281,31 +281,30 @@ def export(
     opset: int | None = None,
 ) -> Path:
     """Write one .onnx file with input "x" and output "y"; ``opset=None`` takes the exporter's own default."""
-    path = Path(path)
+    return export_forms(module, example, {form: Path(path)}, dynamic_batch, opset)[form]
+
+
+def export_forms(
+    module: nn.Module,
+    example: Tensor,
+    paths: dict[Form, Path],
+    dynamic_batch: bool = True,
+    opset: int | None = None,
+) -> dict[Form, Path]:
+    """Write a file per form; the dynamo exporter traces once for both of its forms, which is most of its time."""
     module.eval()
     with _silence(), torch.no_grad():
-        if form in ("legacy-fused", "legacy-bn"):
-            keep = form == "legacy-bn"
-            torch.onnx.export(
-                module,
-                (example,),
-                str(path),
-                dynamo=False,
-                do_constant_folding=not keep,
-                training=torch.onnx.TrainingMode.EVAL,
-                input_names=["x"],
-                output_names=["y"],
-                dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}} if dynamic_batch else None,
-                opset_version=opset,
-            )
-        elif form in ("dynamo", "dynamo-raw"):
+        for form in ("legacy-fused", "legacy-bn"):
+            if form in paths:
+                _export_legacy(module, example, paths[form], form == "legacy-bn", dynamic_batch, opset)
+        if "dynamo" in paths or "dynamo-raw" in paths:
             # torch.export specialises a dimension whose example size is 0 or 1.
             sample = example.repeat(2, *[1] * (example.ndim - 1)) if dynamic_batch and len(example) < 2 else example
             program = torch.onnx.export(
                 module,
                 (sample,),
                 dynamo=True,
-                optimize=form == "dynamo",
+                optimize=False,
                 input_names=["x"],
                 output_names=["y"],
                 dynamic_shapes=({0: torch.export.Dim("batch")},) if dynamic_batch else None,
@@ -313,7 +312,26 @@ def export(
                 verbose=False,
             )
             assert program is not None
-            program.save(str(path), external_data=False)
-        else:
-            raise ValueError(f"unknown export form: {form!r}")
-    return path
+            if "dynamo-raw" in paths:
+                program.save(str(paths["dynamo-raw"]), external_data=False)
+            if "dynamo" in paths:
+                program.optimize()  # what export(optimize=True) does with the same program
+                program.save(str(paths["dynamo"]), external_data=False)
+    return paths
+
+
+def _export_legacy(
+    module: nn.Module, example: Tensor, path: Path, keep: bool, dynamic_batch: bool, opset: int | None
+) -> None:
+    torch.onnx.export(
+        module,
+        (example,),
+        str(path),
+        dynamo=False,
+        do_constant_folding=not keep,
+        training=torch.onnx.TrainingMode.EVAL,
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}} if dynamic_batch else None,
+        opset_version=opset,
+    )

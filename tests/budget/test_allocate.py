@@ -36,7 +36,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-@settings(max_examples=15, deadline=None, derandomize=True, database=None)
+@settings(max_examples=15)
 @given(sparsity=st.floats(0.05, 0.95))
 def test_sparsity_is_met_within_a_percentage_point_or_refused(name: str, sparsity: float) -> None:
     model = WIDE[name]()

@@ -22,7 +22,7 @@ from onnxfold.cluster.agglomerative import (
 LINKAGES = {"ward": ward_linkage, "complete": complete_linkage, "average": average_linkage, "single": single_linkage}
 #: Hypothesis draws floats from the ends first; what goes wrong shows in between as well.
 SHARES = st.sampled_from([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0])
-BOUNDED = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+BOUNDED = settings(max_examples=25)
 Labels = NDArray[np.int64]
 
 each_linkage = pytest.mark.parametrize("name", LINKAGES)

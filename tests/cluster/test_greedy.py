@@ -10,7 +10,7 @@ from onnxfold.cluster.greedy import greedy
 
 #: Hypothesis draws floats from the ends first; what goes wrong shows in between as well.
 SHARES = st.sampled_from([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0])
-BOUNDED = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+BOUNDED = settings(max_examples=40)
 
 
 def _same(a: NDArray[np.int64], b: NDArray[np.int64]) -> bool:

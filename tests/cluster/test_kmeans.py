@@ -21,7 +21,7 @@ def _cost(points: Points, weights: Points, labels: NDArray[np.int64]) -> float:
     return total
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 30), share=st.floats(0, 1), distinct=st.integers(1, 30))
 def test_exactly_k_clusters_even_where_points_coincide(seed: int, n: int, share: float, distinct: int) -> None:
     """At any ratio, no cluster is empty: an empty one would be a channel made of nothing."""

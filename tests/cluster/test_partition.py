@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnxfold.cluster.partition import check_clusters, identity_partition, mean_partition, renumber, select_partition
 
 LABELS = st.lists(st.integers(-5, 5), min_size=1, max_size=20)
-BOUNDED = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+BOUNDED = settings(max_examples=50)
 
 
 @BOUNDED

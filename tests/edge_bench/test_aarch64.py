@@ -45,7 +45,7 @@ def test_generated_c_computes_the_same_on_aarch64(tmp_path: Path) -> None:
     outputs = []
     for feeds in job.inputs:
         done = subprocess.run(
-            [EMULATOR, str(program)], input=feeds["x"].tobytes(), capture_output=True, check=True, timeout=60
+            [EMULATOR, str(program)], input=feeds["x"].tobytes(), capture_output=True, check=True, timeout=300
         )
         outputs.append([np.frombuffer(done.stdout, "<f4")])
     assert relative_error(job.reference, outputs) <= 1e-5

@@ -124,12 +124,12 @@ def test_what_a_board_can_lack(server: Connect, tmp_path: Path) -> None:
 
 @needs_sshd
 def test_a_board_that_hangs(server: Connect, tmp_path: Path) -> None:
-    runner = replace(server("exec sleep 60"), timeout_s=0.5, connect_s=1)
+    runner = replace(server("exec sleep 600"), timeout_s=0.5, connect_s=1)
     start = time.monotonic()
     (row,) = runner.run(small_job(tmp_path), None)
     assert row.status == "failed"
     assert "gave no answer within" in row.reason
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 120
 
 
 @needs_sshd

@@ -23,7 +23,7 @@ _SHAPES = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_SHAPES, st.data())
 def test_kept_order_is_numpys(shapes: tuple[tuple[int, ...], tuple[int, ...]], data: st.DataObject) -> None:
     before, after = shapes

@@ -61,7 +61,7 @@ def compile_native(command: Sequence[str]) -> None:
 
 
 def transcript(program: Path, text: str) -> str:
-    done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([program], input=text, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.replace("\r\n", "\n")
 
 
@@ -72,9 +72,9 @@ def running(program: Path) -> Iterator[Dut]:
     tty.setraw(slave)
     process = subprocess.Popen([program], stdin=slave, stdout=slave)
     os.close(slave)
-    dut = Dut(FileStream(master), "the program")
+    dut = Dut(FileStream(master), "the program", timeout_s=60.0)  # the machine may be busy
     try:
-        dut.connect()
+        dut.connect(60.0)
         yield dut
     finally:
         process.kill()

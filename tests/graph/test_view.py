@@ -132,7 +132,7 @@ def test_consumers_and_producers() -> None:
 SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40)
 @given(shape=SHAPES, blocks=st.integers(1, 3), axis=st.integers(0, 3), seed=st.integers(0, 999))
 def test_to_front_and_back(shape: tuple[int, ...], blocks: int, axis: int, seed: int) -> None:
     """The packed axis of a grouped weight: entry j * width + t is entry t in the j-th block of axis 0."""

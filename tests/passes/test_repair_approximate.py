@@ -214,7 +214,7 @@ def test_fused_orthogonal_rows_keep_their_length() -> None:
 # -- the factor ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
     n=st.integers(1, 9),

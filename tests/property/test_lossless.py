@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxfold
@@ -13,9 +13,7 @@ from tests.widen import Order, relative_difference, widen
 
 SEEDS = st.integers(0, 2**16)
 ORDERS = st.sampled_from(["forward", "backward", "random"])
-BOUNDED = settings(
-    max_examples=4, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+BOUNDED = settings(max_examples=4)
 
 
 def _assert_recovers(model: onnx.ModelProto, result: onnxfold.FoldResult, seed: int) -> None:
