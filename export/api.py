@@ -1,10 +1,7 @@
 """The way of an export: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
 
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,10 @@ from onnxfold.export.onnx2tf import run_onnx2tf
 from onnxfold.export.parity import TOLERANCE, Parity, check_samples, compare, reference_inputs, run_reference
 from onnxfold.export.tflite.convert import Converted, Port, convert
 from onnxfold.export.tflite.shapes import fix_inputs
+from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.save import check_writable, to_model
+from onnxfold.graph.model_files import claims_on
+from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import FLOAT_TYPES
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
@@ -128,10 +127,12 @@ def export_model(
     Raises
     ------
     ConfigError
-        If an option makes no sense.
+        If an option makes no sense, or the target is a file that the export reads.
     ExportError
         If an operator cannot be converted (names node, operator and reason), no interpreter is installed, or the
         outputs differ by more than the tolerance. No file is left behind.
+    ModelSaveError
+        If the file cannot be written.
     """
     start = time.perf_counter()
     checks.one_of("backend", backend, BACKENDS)
@@ -140,9 +141,9 @@ def export_model(
     verify, seed = checks.flag("verify", verify), checks.seed(seed)
     keep_nchw_inputs = checks.flag("keep_nchw_inputs", keep_nchw_inputs)
     target = checks.path("path", path)
-    check_writable(target)
+    check_outputs([Output(target, "the output")], claims_on([model]))
     view = open_model(model, input_shapes)
-    with _drafts(target) as folder:
+    with part_folder(target) as folder:
         draft = folder / "model.tflite"
         report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed)
         report.path = str(target)
@@ -154,7 +155,7 @@ def export_model(
         if output_format == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
-        draft.replace(target)
+        replace_by(target, draft)
     report.seconds = time.perf_counter() - start
     return report
 
@@ -242,13 +243,3 @@ def _judge(parity: Parity, dtype: str) -> None:
             f"({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written, "
             "--no-verify writes it all the same"
         )
-
-
-@contextmanager
-def _drafts(target: Path) -> Iterator[Path]:
-    """Yield a folder beside the target, removed at the end: a move out of it is atomic."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,9 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
@@ -22,8 +23,10 @@ from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, fold_while_faithful, worst
+from onnxfold.files import Output, Read, check_outputs
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.save import save, to_model
+from onnxfold.graph.model_files import claims_on, lazy_files
+from onnxfold.graph.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
@@ -36,7 +39,7 @@ from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, Pas
 from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes
 from onnxfold.scope_fold import ScopeFold
 from onnxfold.statistics.observe import observe
-from onnxfold.statistics.png_grid import write_png_grid
+from onnxfold.statistics.png_grid import PNG, write_png_grid
 
 _PROVENANCE = "onnxfold"
 
@@ -59,8 +62,10 @@ class FoldResult:
         *,
         external_data: bool = False,
         inputs: ModelInputs | None = None,
+        reads: Callable[[], Iterable[Read]] = tuple,
     ) -> None:
         self._view = view
+        self._reads = reads
         self._inputs = inputs
         self._external_data = external_data
         self.report = report
@@ -73,14 +78,21 @@ class FoldResult:
     def save(self, path: str | Path, *, save_as_external_data: bool | None = None) -> Path:
         """Write the folded model; `path` appears complete or not at all.
 
+        Weights are written beside it where that is asked for, or where it exceeds 2 GB: to ``<path>.data``, or to
+        ``<path>.<hash>.data`` where there is another file of that name.
+
         Raises
         ------
         ModelSaveError
             If it cannot be written.
+        ConfigError
+            If `path` is a file that the fold read: these are never overwritten.
         """
         external = self._external_data if save_as_external_data is None else save_as_external_data
         target = Path(path)
-        save(self._view, target, external_data=external)
+        reads = [*self._reads(), *(Read(p, "a file that holds weights of this model") for p in lazy_files(self._view))]
+        check_outputs(outputs_of(target, "the output", external_data=external), reads)
+        save(self._view, target, external_data=external, keep=[read.path for read in reads])
         return target
 
     def save_inputs(self, path: str | Path) -> Path:
@@ -89,13 +101,15 @@ class FoldResult:
         Raises
         ------
         ConfigError
-            If it was not run, or not on images.
+            If it was not run, or not on images, or if the name does not end in .png, or is that of a file that the fold
+            read.
         ModelSaveError
             If the file cannot be written.
         """
         images = self._inputs.images if self._inputs is not None else None
         if images is None:
             raise ConfigError("there are no images to save: the method did not run the network, or not on images")
+        check_outputs([Output(Path(path), "the output", PNG)], self._reads())
         return write_png_grid(images, path)
 
 
@@ -218,7 +232,20 @@ def _fold_once(
         result = verify(model, view, seed=config.seed)
         report.fidelity = result.fidelity
         report.notes += result.notes
-    return FoldResult(view, report, external_data=config.save_as_external_data, inputs=inputs)
+    return FoldResult(
+        view, report, external_data=config.save_as_external_data, inputs=inputs, reads=_reads(model, config)
+    )
+
+
+def _reads(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]:
+    """Return what lists the files that a fold reads; their paths hold even if the working folder changes."""
+    model = model if isinstance(model, ModelProto) else Path(model).absolute()
+    data = {"calibration": config.calibration, "the device": config.device}
+    files = {
+        role: Path(given).absolute() for role, given in data.items()
+        if isinstance(given, str | Path) and (role != "the device" or str(given).endswith(".toml"))
+    }  # fmt: skip
+    return partial(claims_on, [model], files)
 
 
 def _open(model: ModelLike, config: FoldConfig, tell: Progress) -> tuple[GraphView, ModelSize, list[Scope]]:

@@ -1,7 +1,11 @@
 """The command line: the group of commands, and how errors end it."""
 
 import logging
+import signal
 import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -31,14 +35,28 @@ for _command in (fold, inspect, compare, export, bench, demo):
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Run the command line; errors raised on purpose are one line."""
+class _TerminatedError(BaseException):
+    """SIGTERM, as an exception that everything cleans up after, as after Ctrl-C."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit; errors raised on purpose are one line.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Those of the process if not given.
+    """
     prepare_streams()
-    debug = "--debug" in sys.argv
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as done:
-        sys.exit(done.exit_code)
+        code = cli.main(arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)  # click returns what `context.exit` was given
+    except _TerminatedError:
+        say("terminated", error=True)
+        sys.exit(143)
     except click.ClickException as error:
         say_usage_error(error)
         sys.exit(error.exit_code)
@@ -62,6 +80,12 @@ def main() -> None:
             error=True,
         )
         sys.exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _TerminatedError
 
 
 if __name__ == "__main__":

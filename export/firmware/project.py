@@ -1,9 +1,7 @@
 """Projects that put a model on a board: an Arduino sketch, an ESP-IDF project, firmware for QEMU's Cortex-M4F."""
 
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -12,14 +10,16 @@ from typing import Any
 
 from onnxfold import checks
 from onnxfold.checks import known_keywords
-from onnxfold.errors import ConfigError, ExportError
+from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
 from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
+from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.load import ModelLike, blames_broken_files
+from onnxfold.graph.model_files import claims_on
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.printable import printable
@@ -121,16 +121,19 @@ def write_project(
     ------
     ConfigError
         If kind or runtime are unknown, the folder is not empty, or a dimension other than the batch is free.
+    ModelSaveError
+        If the folder cannot be written.
     ExportError
         If the model cannot be written for this runtime, or a package is missing.
     """
     runtime = _known(kind, runtime)
     verify, seed = checks.flag("verify", verify), checks.seed(seed)
     target = checks.path("directory", directory)
+    check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
     name = name or (Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model")
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
-    with _draft(target) as draft, tempfile.TemporaryDirectory() as work:
+    with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
         found = (
             _generated(view, Path(work), name, kind)
             if runtime == "generated"
@@ -296,26 +299,3 @@ def _write(folder: Path, contents: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in contents.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """Yield a folder beside the target that takes its place if the block ends without an error."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ConfigError(f"'{target}' exists and is not an empty folder: give the path of a new one")
-    if not target.parent.is_dir():
-        raise ConfigError(f"the folder '{target.parent}' does not exist: create it first")
-    try:
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise ConfigError(f"cannot write to '{target.parent}': {error.strerror}") from None
-    try:
-        yield draft
-        draft.chmod(0o755)
-        if target.exists():  # and empty: not every system replaces a folder
-            target.rmdir()
-        draft.replace(target)
-    except OSError as error:
-        raise ExportError(f"cannot write '{target}': {error.strerror}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

@@ -1,12 +1,27 @@
 """``onnxfold bench``."""
 
+import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, set_flags
+from onnxfold.commands.shared import (
+    HTML,
+    JSON,
+    PATH,
+    SHAPE,
+    common,
+    file_named,
+    json_on_stdout,
+    max_memory,
+    set_flags,
+    wrote,
+)
+from onnxfold.errors import ConfigError
+from onnxfold.files import STDOUT, check_outputs, given, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_table
 
@@ -27,7 +42,7 @@ from onnxfold.terminal import say, say_table
 @click.option("--warm-up", type=click.IntRange(0), default=10, show_default=True, help="Inferences before these.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free dimensions; a free batch is 1.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
-@click.option("--json", "json_path", type=PATH, metavar="FILE", help="Write all rows as JSON.")
+@click.option("--json", "json_path", type=PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
 @click.option("--html", "html_path", type=PATH, metavar="FILE", help="Write a page with charts.")
 @click.option("--png", "png_path", type=PATH, metavar="FILE", help="Write a chart (needs matplotlib).")
 @max_memory()
@@ -51,40 +66,61 @@ def bench(
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png
     from onnxfold.edge_bench.table import notes, tables
-    from onnxfold.graph.save import check_writable
+    from onnxfold.graph.model_files import claims_on
+    from onnxfold.statistics.png_grid import PNG
 
     set_flags(context, options)
-    for path in filter(None, (json_path, html_path, png_path)):
-        check_writable(path)
+    check_outputs(
+        [
+            *given(json_path, "--json", JSON, may_be_stdout=True),
+            *given(html_path, "--html", HTML),
+            *given(png_path, "--png", PNG),
+        ],
+        claims_on(models, {f"--device {name}": file_named(name, ".toml") for name in devices}),
+    )
     if png_path is not None:
         check_png()
     options["input_shapes"] = dict(options["input_shapes"])
     with ProgressBar() as tell:
         rows = run(models, devices, progress=tell, **options)
-    for table in tables(rows):
-        say_table(table)
-    for line in notes(rows):
-        say(line)
-    _write(rows, json_path, html_path, png_path)
+    contents, undrawn = _contents(rows, json_path, html_path, png_path)
+    write(contents)  # before anything is printed: nobody may be there to read it
+    with json_on_stdout(json_path, partial(_results, rows)):
+        for table in tables(rows):
+            say_table(table)
+        for line in notes(rows):
+            say(line)
+        for path in contents:
+            say(wrote(path))
+    if undrawn is not None:
+        raise undrawn
     if not any(row.status in ("ok", "does-not-fit") for row in rows):
         say("nothing could be measured", error=True)
         context.exit(1)
 
 
-def _write(rows: list[Any], json_path: Path | None, html_path: Path | None, png_path: Path | None) -> None:
-    from onnxfold._version import __version__
+def _contents(
+    rows: list[Any], json_path: Path | None, html_path: Path | None, png_path: Path | None
+) -> tuple[dict[Path, bytes], ConfigError | None]:
+    """Return what is written, and why there is no chart: then the rest is written all the same."""
     from onnxfold.edge_bench.chart import render_html, write_png
-    from onnxfold.graph.save import replacing
 
-    if json_path is not None:
-        content = {"onnxfold": __version__, "results": [row.to_dict() for row in rows]}
-        with replacing(json_path) as file:
-            file.write((json.dumps(content, indent=2) + "\n").encode())
+    contents = {}
+    if json_path is not None and json_path != STDOUT:
+        contents[json_path] = (json.dumps(_results(rows), indent=2) + "\n").encode()
     if html_path is not None:
-        with replacing(html_path) as file:
-            file.write(render_html(rows).encode())
+        contents[html_path] = render_html(rows).encode()
     if png_path is not None:
-        with replacing(png_path) as file:
-            write_png(rows, file)
-    for path in filter(None, (json_path, html_path, png_path)):
-        say(f"wrote {path}")
+        image = io.BytesIO()
+        try:
+            write_png(rows, image)
+        except ConfigError as error:
+            return contents, error
+        contents[png_path] = image.getvalue()
+    return contents, None
+
+
+def _results(rows: list[Any]) -> dict[str, Any]:
+    from onnxfold._version import __version__
+
+    return {"onnxfold": __version__, "results": [row.to_dict() for row in rows]}

@@ -1,13 +1,16 @@
 """``onnxfold export``."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, set_flags
+from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
+from onnxfold.files import STDOUT, Output, check_outputs, given, write
 from onnxfold.terminal import say
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
@@ -39,7 +42,7 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to fix free input dimensions to.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs of the check.")
 @click.option("--no-verify", is_flag=True, help="Do not run the file beside onnxruntime before it is moved into place.")
-@click.option("--report", type=PATH, help="Write a JSON report.")
+@click.option("--report", type=PATH, metavar="FILE", help="Write a JSON report; - prints it.")
 @max_memory()
 @common
 @click.pass_context
@@ -56,24 +59,35 @@ def export(
     """Export IN.onnx to a TFLite file, a C array that holds one, or a firmware project."""
     from onnxfold.errors import ConfigError
     from onnxfold.export import export_model
-    from onnxfold.graph.save import check_writable, replacing
+    from onnxfold.graph.model_files import claims_on
 
     set_flags(context, options)
-    if options["output_format"] in PROJECTS:
+    is_project = options["output_format"] in PROJECTS
+    check_outputs(
+        [
+            Output(output, "OUT", is_folder=is_project),
+            *given(report, "--report", JSON, may_be_stdout=True),
+        ],
+        claims_on([model]),
+    )
+    if is_project:
         _project(context, model, output, report, runtime or "", verify=not no_verify, options=options)
         return
     if runtime is not None:
         raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
-    for path in filter(None, (output, report)):
-        check_writable(path)
-        if path.exists() and model.exists() and path.samefile(model):
-            raise ConfigError(f"'{path}' is the input model: give another path, the input is never overwritten")
     options["input_shapes"] = dict(options["input_shapes"])
     done = export_model(model, output, verify=not no_verify, **options)
-    if report is not None:
-        with replacing(report) as file:
-            file.write((json.dumps(done.to_dict(), indent=2) + "\n").encode())
-    _print(done)
+    with _reported(report, done.to_dict()):
+        _print(done)
+
+
+@contextmanager
+def _reported(report: Path | None, values: dict[str, Any]) -> Iterator[None]:
+    """Write a report, then let the block print."""
+    if report is not None and report != STDOUT:
+        write({report: (json.dumps(values, indent=2) + "\n").encode()})
+    with json_on_stdout(report, lambda: values):
+        yield
 
 
 def _project(
@@ -88,24 +102,19 @@ def _project(
 ) -> None:
     from onnxfold.errors import ConfigError
     from onnxfold.export.firmware import write_project
-    from onnxfold.graph.save import check_writable, replacing
 
     for name in ("backend", "dtype", "keep_nchw_inputs"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise ConfigError(f"--{name.replace('_', '-')} is not for projects, which hold the model in float32")
-    if report is not None:
-        check_writable(report)
     done = write_project(
         model, output, options["output_format"], runtime=runtime, input_shapes=dict(options["input_shapes"]),
         verify=verify, seed=options["seed"],
     )  # fmt: skip
-    if report is not None:
-        with replacing(report) as file:
-            file.write((json.dumps(asdict(done), indent=2) + "\n").encode())
-    say(f"runs in: {done.runtime}")
-    say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
-    say(f"activations: {done.arena_bytes:,} bytes")
-    say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
+    with _reported(report, asdict(done)):
+        say(f"runs in: {done.runtime}")
+        say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
+        say(f"activations: {done.arena_bytes:,} bytes")
+        say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
 
 
 def _print(done: Any) -> None:
@@ -125,5 +134,6 @@ def _print(done: Any) -> None:
     for note in done.notes:
         say(f"note: {note}")
     say(
-        f"wrote {done.path} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) in {done.seconds:.1f} s"
+        f"{wrote(Path(done.path))} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) "
+        f"in {done.seconds:.1f} s"
     )

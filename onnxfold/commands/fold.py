@@ -1,21 +1,27 @@
 """``onnxfold fold``."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onnxfold.commands.shared import (
+    HTML,
+    JSON,
     PATH,
     RATIO,
     SHAPE,
     common,
     fidelity_line,
+    file_named,
+    json_on_stdout,
     max_memory,
     print_refusals,
     set_flags,
+    wrote,
 )
-from onnxfold.errors import ConfigError
+from onnxfold.files import STDOUT, check_outputs, given, writing
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import Table, say, say_table
 
@@ -65,7 +71,7 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep groups with a matching node whole.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html.")
+@click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)
 @click.option("--no-verify", is_flag=True, help="Do not run the result in onnxruntime before writing it.")
@@ -83,26 +89,41 @@ def fold(
 ) -> None:
     """Fold IN.onnx into OUT.onnx."""
     from onnxfold import api
-    from onnxfold.graph.save import check_writable, replacing
-    from onnxfold.html_report import render_html
+    from onnxfold.graph.model_files import claims_on
+    from onnxfold.graph.save import outputs_of
+    from onnxfold.statistics.png_grid import PNG
 
     set_flags(context, options)
-    for path in filter(None, (output, report, save_inputs)):
-        check_writable(path)
-        if path.exists() and model.exists() and path.samefile(model):
-            raise ConfigError(f"'{path}' is the input model: give another path, the input is never overwritten")
+    check_outputs(
+        [
+            *outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]),
+            *given(report, "--report", (*JSON, *HTML), may_be_stdout=True),
+            *given(save_inputs, "--save-inputs", PNG),
+        ],
+        claims_on([model], {
+            "--calibration": options["calibration"],
+            "--inputs": file_named(options["inputs"], ".npz"),
+            "--device": file_named(options["device"], ".toml"),
+        }),
+    )  # fmt: skip
     options["ratios"] = dict(options["ratios"])
     options["input_shapes"] = dict(options["input_shapes"])
     with ProgressBar() as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
-    result.save(output)
-    if save_inputs is not None:
-        result.save_inputs(save_inputs)
-    if report is not None:
-        with replacing(report) as file:
-            html = report.suffix.lower() in (".html", ".htm")
-            file.write((render_html(result.report) if html else result.report.to_json()).encode())
-    _print_fold(result.report, output, verbose=context.obj["verbose"])
+    with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
+        if save_inputs is not None:
+            result.save_inputs(save_inputs)
+        result.save(output)
+    with json_on_stdout(report, lambda: json.loads(result.report.to_json())):
+        _print_fold(result.report, output, verbose=context.obj["verbose"])
+
+
+def _report(report: Any, path: Path | None) -> dict[Path, str]:
+    from onnxfold.html_report import render_html
+
+    if path is None or path == STDOUT:
+        return {}
+    return {path: render_html(report) if path.suffix.lower() in HTML else report.to_json()}
 
 
 def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
@@ -129,7 +150,7 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:
         say(f"note: {note}")
-    say(f"wrote {output} in {report.seconds:.1f} s")
+    say(f"{wrote(output)} in {report.seconds:.1f} s")
 
 
 def _change(old: int | None, new: int | None) -> tuple[str, str, str]:

@@ -1,15 +1,18 @@
 """What several commands have in common: types of arguments, flags, and lines that several print."""
 
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from onnxfold.files import STDOUT
 from onnxfold.memory import limited_to
-from onnxfold.terminal import say
+from onnxfold.terminal import say, say_json
 
 _SHOWN_REFUSALS = 8
 
@@ -38,6 +41,9 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
 PATH = click.Path(path_type=Path)
+
+#: What the names of reports end in.
+JSON, HTML = (".json",), (".html", ".htm")
 
 
 def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
@@ -78,6 +84,27 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
         say(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
     if len(refusals) > len(shown):
         say(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
+
+
+def file_named(value: str | None, ending: str) -> Path | None:
+    """Return an option's value as a path if it names a file and not one of the known words."""
+    return Path(value) if value is not None and value.endswith(ending) else None
+
+
+def wrote(path: Path) -> str:
+    """Return what became of an output."""
+    return f"wrote nothing to {path}" if path.is_char_device() else f"wrote {path}"
+
+
+@contextmanager
+def json_on_stdout(path: Path | None, values: Callable[[], Any]) -> Iterator[None]:
+    """Print a report as JSON where its path is '-', and what the block prints, for people, on standard error."""
+    if path != STDOUT:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
+    say_json(values())
 
 
 def fidelity_line(fidelity: Any) -> str:

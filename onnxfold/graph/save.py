@@ -1,18 +1,22 @@
 """From a :class:`~onnxfold.graph.view.GraphView` to a ModelProto or to files, all or nothing."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
+from onnxfold.files import Output, explained, replacing, target_of
+from onnxfold.files.locks import folder_lock
+from onnxfold.files.parts import part_file
+from onnxfold.graph.model_files import lazy_files
 from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
 from onnxfold.graph.view import GraphView
+from onnxfold.graph.weight_file import MARK, data_path, placed, without_orphans
 
 #: Protobuf cannot hold more in one message.
 PROTOBUF_LIMIT = 2**31 - 2**20
@@ -44,8 +48,8 @@ def to_model(view: GraphView) -> ModelProto:
     return model
 
 
-def save(view: GraphView, path: Path, *, external_data: bool = False) -> None:
-    """Write the model to `path` through a temporary file in the same folder.
+def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iterable[Path] = ()) -> None:
+    """Write the model to `path`, whole or not at all.
 
     Parameters
     ----------
@@ -54,88 +58,84 @@ def save(view: GraphView, path: Path, *, external_data: bool = False) -> None:
     path : Path
         Target; replaced only when everything has been written.
     external_data : bool
-        Write the weights to ``<path>.data``; always done where a single file would exceed 2 GB.
+        Write the weights to a file beside it; always done where a single file would exceed 2 GB. It is called
+        ``<path>.data``, or ``<path>.<hash>.data`` where there is another file of that name.
+    keep : iterable of Path
+        Files that must stay although the model that is replaced had its weights there.
 
     Raises
     ------
     ModelSaveError
-        If the folder does not exist or cannot be written.
+        If the path cannot be a file, or something cannot be written.
     """
-    if external_data or weight_bytes(view) > PROTOBUF_LIMIT:
-        _save_external(view, path)
+    target = target_of(path)
+    if target.is_null:
         return
-    payload = to_model(view).SerializeToString(deterministic=True)
-    with replacing(path) as file:
-        file.write(payload)
+    model, keep = target.real, [*keep, *lazy_files(view)]
+    if not external_data and weight_bytes(view) <= PROTOBUF_LIMIT:
+        payload = to_model(view).SerializeToString(deterministic=True)
+        with folder_lock(model.parent), without_orphans(model, keep), replacing(path) as file:
+            file.write(payload)
+        return
+    if target.is_linked_elsewhere:
+        raise ModelSaveError(
+            f"'{path}' is a link to another folder, '{model.parent}', and the weights are found beside the model: "
+            "give the path that it leads to"
+        )
+    with ExitStack() as stack:
+        stack.enter_context(explained(data_path(path)))
+        weights = stack.enter_context(part_file(model.parent, private=target.found is not None))
+        tensors = _write_weights(view, weights.file)
+        stack.enter_context(folder_lock(model.parent))
+        stack.enter_context(without_orphans(model, keep))
+        location = stack.enter_context(placed(weights, model, target.found))
+        payload = _with_external(view, tensors, location)
+        with replacing(path) as file:
+            file.write(payload)
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` when the block ends without an error.
-
-    Raises
-    ------
-    ModelSaveError
-        If the file cannot be created or moved into place.
-    """
-    check_writable(path)
-    try:
-        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise ModelSaveError(f"cannot write to '{path.parent}': {error.strerror}") from None
-    try:
-        with os.fdopen(fd, "wb") as file:
-            yield file
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise ModelSaveError(f"cannot write '{path}': {error.strerror}") from None
-        raise
+def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
+    """Return what :func:`save` writes, to be checked before any work."""
+    model = Output(path, role)
+    if not external_data or target_of(path).is_null:
+        return [model]
+    return [model, Output(data_path(target_of(path).real), f"the weights of {role}")]
 
 
-def check_writable(path: Path) -> None:
-    """Raise early if `path` cannot become a file.
+def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int]]:
+    """Write all large weights; return the offset and length of each."""
+    written = {}
+    for name in view.weights:
+        if _bytes(view, name) < _INLINE_BYTES:
+            continue
+        offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
+        data.seek(offset)
+        weight = view.weights[name]
+        if isinstance(weight, LazyTensor) and weight.is_external:
+            weight.copy_to(data)
+        elif bits_per_element(view.weight(name).dtype) < 8:
+            data.write(to_proto(name, view.weight(name)).raw_data)
+        else:  # not `tofile`, which does not say why it fails
+            data.write(np.ascontiguousarray(view.weight(name)).reshape(-1).view(np.uint8).data)
+        written[name] = (offset, data.tell() - offset)
+    data.write(MARK)
+    return written
 
-    Raises
-    ------
-    ModelSaveError
-        If its folder does not exist or cannot be written, or if it is a folder itself.
-    """
-    if path.is_dir():
-        raise ModelSaveError(f"'{path}' is a folder: give the path of the output file")
-    if not path.parent.is_dir():
-        raise ModelSaveError(f"the folder '{path.parent}' does not exist: create it first")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise ModelSaveError(f"'{path}' cannot be written: permission denied")
 
-
-def _save_external(view: GraphView, path: Path) -> None:
-    data_path = path.with_name(path.name + ".data")
+def _with_external(view: GraphView, written: Mapping[str, tuple[int, int]], location: str) -> bytes:
+    """Return the model with its large weights in another file."""
     model = ModelProto()
     model.CopyFrom(view.model)
-    with replacing(path) as file, replacing(data_path) as data:  # both are complete before either is moved
-        for name in view.weights:
-            if _bytes(view, name) < _INLINE_BYTES:
-                model.graph.initializer.append(_proto(view, name))
-                continue
-            offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
-            data.seek(offset)
-            weight = view.weights[name]
-            if isinstance(weight, LazyTensor) and weight.is_external:
-                weight.copy_to(data)
-            elif bits_per_element(view.weight(name).dtype) < 8:
-                data.write(to_proto(name, view.weight(name)).raw_data)
-            else:
-                view.weight(name).tofile(data)
-            tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
-            tensor.data_location = TensorProto.EXTERNAL
-            length = data.tell() - offset
-            for key, value in (("location", data_path.name), ("offset", offset), ("length", length)):
-                tensor.external_data.add(key=key, value=str(value))
-            model.graph.initializer.append(tensor)
-        file.write(model.SerializeToString(deterministic=True))
+    for name, weight in view.weights.items():
+        if name not in written:
+            model.graph.initializer.append(_proto(view, name))
+            continue
+        tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in zip(("location", "offset", "length"), (location, *written[name]), strict=True):
+            tensor.external_data.add(key=key, value=str(value))
+        model.graph.initializer.append(tensor)
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def _proto(view: GraphView, name: str) -> TensorProto:
@@ -147,9 +147,3 @@ def _proto(view: GraphView, name: str) -> TensorProto:
 
 def _bytes(view: GraphView, name: str) -> int:
     return view.weight_size(name) * onnx.helper.tensor_dtype_to_np_dtype(view.weight_type(name)).itemsize
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

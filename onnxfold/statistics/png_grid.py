@@ -12,8 +12,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.errors import ConfigError, ModelSaveError
+from onnxfold.errors import ConfigError
+from onnxfold.files import replacing
 from onnxfold.graph.tensors import Array
+
+#: What the name of such a file ends in.
+PNG = (".png",)
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _GREY, _COLOUR = 0, 2
@@ -56,10 +60,8 @@ def write_png_grid(images: Array, path: str | Path, *, columns: int | None = Non
         top, left = i // columns * (height + border), i % columns * (width + border)
         grid[top : top + height, left : left + width] = image
     target = Path(path)
-    try:
-        target.write_bytes(_png(grid))
-    except OSError as error:
-        raise ModelSaveError(f"cannot write the images to '{target}': {error.strerror or error}") from None
+    with replacing(target) as file:
+        file.write(_png(grid))
     return target
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from onnxfold.commands.export import PROJECTS, export
 from onnxfold.edge_bench.arena import Arena, measure_arena
-from onnxfold.errors import ConfigError, ExportError
+from onnxfold.errors import ConfigError, ExportError, ModelSaveError
 from onnxfold.export import firmware, to_tflite
 from onnxfold.export.firmware import project as project_module
 from onnxfold.export.firmware import write_project
@@ -111,10 +111,10 @@ def test_folder_must_be_new(model: Path, tmp_path: Path) -> None:
     for kind in project_module.KINDS:
         error = run(model, tmp_path / "out", "--format", kind).exception
         assert isinstance(error, ConfigError)
-        assert "exists and is not an empty folder" in str(error)
+        assert "is not an empty folder" in str(error)
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["notes.txt"]
     error = run(model, tmp_path / "no" / "such" / "folder", "--format", "qemu").exception
-    assert isinstance(error, ConfigError)
+    assert isinstance(error, ModelSaveError)
 
 
 @needs_tflite

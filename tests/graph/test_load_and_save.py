@@ -91,15 +91,6 @@ def test_external_data_is_aligned_and_small_tensors_stay_inside(tmp_path: Path) 
         assert int(entries["length"]) == 4 * np.prod(stored[name].dims)
 
 
-def test_a_model_can_be_replaced_by_its_fold(tmp_path: Path) -> None:
-    """The output may have the input's name, also where both have external data."""
-    path = _write_external(mlp(0, widths=(64, 48)), tmp_path / "model.onnx")
-    expected = _tensors(onnxfold.fold(mlp(0, widths=(64, 48)), channel_ratio=0.5).model)
-    onnxfold.fold(path, channel_ratio=0.5).save(path, save_as_external_data=True)
-    assert _tensors(onnx.load(path)) == expected
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
-
-
 TYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int64, np.int8, np.uint16, np.bool_, ml_dtypes.int4]
 
 

@@ -1,0 +1,25 @@
+"""Files in and out, for every command: what may be written, and how it is written whole or not at all."""
+
+from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
+from onnxfold.files.claims import Output, Read, check_outputs, given
+from onnxfold.files.targets import STDOUT, Target, check_ending, check_writable, reason, target_of
+
+__all__ = [
+    "STDOUT",
+    "Output",
+    "Read",
+    "Target",
+    "check_ending",
+    "check_outputs",
+    "check_writable",
+    "explained",
+    "given",
+    "new_folder",
+    "part_folder",
+    "reason",
+    "replace_by",
+    "replacing",
+    "target_of",
+    "write",
+    "writing",
+]

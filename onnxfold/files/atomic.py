@@ -1,0 +1,136 @@
+"""Writing whole files or none.
+
+What is written is complete, in its folder and on the disk, before it takes its name; an error or a signal before that
+leaves the folder as it was. A link is followed and the file it leads to is replaced; its mode stays. What is written to
+the null device is dropped.
+"""
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from onnxfold.errors import ModelSaveError
+from onnxfold.files.parts import part_directory, part_file, take_place
+from onnxfold.files.targets import check_new_folder, reason, target_of
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that replaces `path` when the block ends without an error.
+
+    Raises
+    ------
+    ModelSaveError
+        If the path cannot be a file, or the file cannot be written or moved into place.
+    """
+    target = target_of(path)
+    if target.is_null:
+        yield io.BytesIO()
+        return
+    with explained(path), part_file(target.real.parent, private=target.found is not None) as part:
+        yield part.file
+        part.move_to(target.real, target.found)
+
+
+@contextmanager
+def writing(contents: Mapping[Path, bytes]) -> Iterator[None]:
+    """Write files that appear together, at the end of a block that ends without an error.
+
+    Parameters
+    ----------
+    contents : mapping of Path to bytes
+        What each file holds. They are on the disk before the block begins, so that it runs only if there is space.
+
+    Raises
+    ------
+    ModelSaveError
+        If one of them cannot be written; then none appears.
+    """
+    with ExitStack() as parts:
+        for path, content in contents.items():
+            with explained(path):
+                file = parts.enter_context(replacing(path))
+                file.write(content)
+                file.flush()
+        yield
+
+
+def write(contents: Mapping[Path, bytes]) -> None:
+    """Write files that appear together, see :func:`writing`."""
+    with writing(contents):
+        pass
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder that becomes `path` when the block ends without an error.
+
+    Raises
+    ------
+    ConfigError
+        If there is anything but an empty folder.
+    ModelSaveError
+        If something cannot be written.
+    """
+    check_new_folder(path)
+    real = path.resolve()
+    with explained(path), part_directory(real.parent) as draft:
+        yield draft
+        if real.exists():  # and empty: not every system replaces a folder
+            draft.chmod(real.stat().st_mode & 0o777)
+            real.rmdir()
+        else:
+            draft.chmod(0o755)
+        draft.replace(real)
+
+
+@contextmanager
+def part_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder beside `path` for drafts of it, which is removed at the end; :func:`replace_by` moves one.
+
+    Raises
+    ------
+    ModelSaveError
+        If the path cannot be a file, or a draft cannot be written.
+    """
+    target = target_of(path)
+    with explained(path):
+        if target.is_null:
+            with TemporaryDirectory() as folder:
+                yield Path(folder)
+        else:
+            with part_directory(target.real.parent) as drafts:
+                yield drafts
+
+
+def replace_by(path: Path, draft: Path) -> None:
+    """Put a complete file of the same file system in the place of `path`.
+
+    Raises
+    ------
+    ModelSaveError
+        If it cannot be moved.
+    """
+    target = target_of(path)
+    if target.is_null:
+        return
+    with explained(path):
+        descriptor = os.open(draft, os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        take_place(draft, target.real, target.found)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into a ModelSaveError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelSaveError(f"cannot write '{path}': {reason(error)}") from error

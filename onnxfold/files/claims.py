@@ -1,0 +1,137 @@
+"""What a run reads and what it writes, compared before it does anything."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxfold.errors import ConfigError
+from onnxfold.files.targets import STDOUT, check_ending, check_new_folder, target_of
+
+
+@dataclass(frozen=True)
+class Read:
+    """A file that is read.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    role : str
+        What it is, for messages.
+    """
+
+    path: Path
+    role: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """A path that is written.
+
+    Parameters
+    ----------
+    path : Path
+        The file or folder.
+    role : str
+        The argument or option that names it.
+    endings : tuple of str
+        Endings that the name may have; () for any.
+    is_folder : bool
+        Whether it becomes a folder.
+    may_be_stdout : bool
+        Whether '-' means standard output.
+    """
+
+    path: Path
+    role: str
+    endings: tuple[str, ...] = ()
+    is_folder: bool = False
+    may_be_stdout: bool = False
+
+
+def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False) -> list[Output]:
+    """Return the output of an option that may have been left out."""
+    return [] if path is None else [Output(path, role, endings, may_be_stdout=may_be_stdout)]
+
+
+def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
+    """Check everything that will be written, before any work.
+
+    Parameters
+    ----------
+    outputs : iterable of Output
+        What is written.
+    reads : iterable of Read
+        What is read. It is looked at only where an output exists: what does not exist is not read.
+
+    Raises
+    ------
+    ConfigError
+        If an output is the same file as another output or as something that is read, if its name promises another
+        format, or if a folder is not empty.
+    ModelSaveError
+        If an output cannot be written.
+    """
+    written = [output for output in outputs if _is_written(output)]
+    for number, output in enumerate(written):
+        for other in written[:number]:
+            if _overlap(output, other):
+                raise ConfigError(
+                    f"{other.role} '{other.path}' and {output.role} '{output.path}' are one file: give two paths"
+                )
+        if not output.is_folder and _is_stream(output.path):
+            raise ConfigError(
+                f"{output.role} '{output.path}' is the file that standard output or error goes to: give another path"
+            )
+    present = [output for output in written if output.path.exists()]
+    for read in reads if present else ():
+        for output in present:
+            if _overlap(output, read):
+                raise ConfigError(
+                    f"{output.role} '{output.path}' is {read.role}: give another path, "
+                    "what is read is never overwritten"
+                )
+
+
+def _is_written(output: Output) -> bool:
+    """Check an output by itself; return whether it becomes a file or a folder."""
+    if output.is_folder:
+        check_new_folder(output.path)
+        return True
+    if output.path == STDOUT and output.may_be_stdout:
+        return False
+    if target_of(output.path).is_null:
+        return False
+    check_ending(output.path, output.endings, output.role)
+    return True
+
+
+def _overlap(output: Output, other: Output | Read) -> bool:
+    if _same(output.path, other.path):
+        return True
+    folders: Sequence[tuple[Output, Output | Read]] = [(output, other)]
+    if isinstance(other, Output):
+        folders = [*folders, (other, output)]
+    return any(a.is_folder and b.path.resolve().is_relative_to(a.path.resolve()) for a, b in folders)
+
+
+def _same(a: Path, b: Path) -> bool:
+    """Whether two paths are one file: by inode, or by where they lead while there is no file."""
+    with suppress(OSError, ValueError):
+        if a.samefile(b):
+            return True
+    with suppress(OSError, ValueError, RuntimeError):
+        return os.path.normcase(a.resolve()) == os.path.normcase(b.resolve())
+    return False
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether what the run prints is redirected into this file."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError, AttributeError):
+            if os.path.samestat(path.stat(), os.fstat(stream.fileno())):  # type: ignore[union-attr]
+                return True
+    return False

@@ -1,0 +1,126 @@
+"""Files and folders that are not complete yet.
+
+They lie in the folder of what they become, because only a move inside of a file system is atomic, under short names of
+their own, because the name of what they become may be as long as a name can be. A run that is killed leaves them
+behind; a later run removes those that nobody holds a lock on and that nobody wrote to for a day.
+"""
+
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from onnxfold.files.locks import hold
+
+_PREFIX, _SUFFIX = ".onnxfold-", ".part"
+_STALE_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """An incomplete file.
+
+    Parameters
+    ----------
+    path : Path
+        Where it is.
+    file : binary file
+        It, opened for writing and reading.
+    """
+
+    path: Path
+    file: IO[bytes]
+
+    def move_to(self, target: Path, like: os.stat_result | None) -> None:
+        """Complete the file, and give it its name and the mode of what was there before."""
+        self.file.flush()
+        os.fsync(self.file.fileno())  # else a crash may leave the new name with none of the content
+        self.file.close()
+        take_place(self.path, target, like)
+
+
+def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
+    """Move a complete file to its name, with the owner and the mode of what was there before."""
+    if like is not None:
+        if hasattr(os, "chown"):
+            with suppress(OSError):  # only root may give files away
+                os.chown(part, like.st_uid, like.st_gid)
+        os.chmod(part, stat.S_IMODE(like.st_mode) & 0o777)
+    os.replace(part, target)
+
+
+@contextmanager
+def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
+    """Open a new part in a folder; it is gone at the end unless it was moved.
+
+    Parameters
+    ----------
+    folder : Path
+        Where.
+    private : bool
+        Let nobody else read it until it has the mode of what it replaces.
+    """
+    remove_stale(folder)
+    path = _fresh(folder)
+    mode = 0o600 if private else 0o666  # less the umask, as for any new file
+    try:
+        with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            hold(file.fileno())
+            yield Part(path, file)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def part_directory(folder: Path) -> Iterator[Path]:
+    """Make a folder for parts in a folder; it is gone at the end unless it was moved."""
+    remove_stale(folder)
+    path = _fresh(folder)
+    descriptor = -1
+    try:
+        path.mkdir(0o700)
+        with suppress(OSError):  # Windows opens no folders
+            descriptor = os.open(path, os.O_RDONLY)
+            hold(descriptor)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what killed runs left in a folder, if it is older than a day and no run holds it."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+            with suppress(OSError):
+                _remove_if_stale(folder / name)
+
+
+def _remove_if_stale(path: Path) -> None:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        if time.time() - found.st_mtime < _STALE_SECONDS or not hold(descriptor):
+            return
+        if stat.S_ISDIR(found.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        elif stat.S_ISREG(found.st_mode):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _fresh(folder: Path) -> Path:
+    return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"

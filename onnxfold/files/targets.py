@@ -1,0 +1,143 @@
+"""Where a file is written: links are followed, and what is no regular file is refused."""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxfold.errors import ConfigError, ModelSaveError
+
+#: In place of a report's path: JSON on standard output.
+STDOUT = Path("-")
+
+_KINDS = (
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A path that may become a file.
+
+    Parameters
+    ----------
+    path : Path
+        The path as given.
+    real : Path
+        The file itself, links followed.
+    found : os.stat_result or None
+        The file that is there now.
+    is_null : bool
+        Whether it is the null device: then nothing is written.
+    """
+
+    path: Path
+    real: Path
+    found: os.stat_result | None
+    is_null: bool = False
+
+    @property
+    def is_linked_elsewhere(self) -> bool:
+        """Whether the path is a link to a file in another folder."""
+        return self.path.is_symlink() and self.path.parent.resolve() != self.real.parent
+
+
+def target_of(path: Path) -> Target:
+    """Return what a path leads to.
+
+    Raises
+    ------
+    ModelSaveError
+        If its folder does not exist or cannot be written, or if it is a folder, FIFO, socket or device itself.
+    ConfigError
+        If it is '-'.
+    """
+    if path == STDOUT:
+        raise ConfigError("standard output ('-') takes nothing but a JSON report: give the path of a file")
+    found = _stat(path)
+    if found is not None:
+        if stat.S_ISDIR(found.st_mode):
+            raise ModelSaveError(f"'{path}' is a folder: give the path of the output file")
+        if _is_null(found):
+            return Target(path, path, found, is_null=True)
+        if not stat.S_ISREG(found.st_mode):
+            kind = next((name for test, name in _KINDS if test(found.st_mode)), "no file")
+            raise ModelSaveError(f"'{path}' is {kind}, which is never replaced: give the path of a file")
+    real = path.resolve()
+    if not real.parent.is_dir():
+        raise ModelSaveError(
+            f"the folder '{real.parent if path.is_symlink() else path.parent}' does not exist: create it first"
+        )
+    if not os.access(real.parent, os.W_OK) or (found is not None and not os.access(real, os.W_OK)):
+        raise ModelSaveError(f"'{path}' cannot be written: permission denied")
+    return Target(path, real, found)
+
+
+def check_new_folder(path: Path) -> None:
+    """Raise if `path` cannot become a folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is anything but an empty folder.
+    ModelSaveError
+        If the folder that it would lie in cannot be written.
+    """
+    found = None if path == STDOUT else _stat(path)
+    if path == STDOUT or (found is not None and not stat.S_ISDIR(found.st_mode)) or (found and any(path.iterdir())):
+        raise ConfigError(f"'{path}' is not an empty folder: give the path of a new one")
+    parent = path.resolve().parent
+    if not parent.is_dir():
+        raise ModelSaveError(f"the folder '{path.parent}' does not exist: create it first")
+    if not os.access(parent, os.W_OK):
+        raise ModelSaveError(f"'{path}' cannot be written: permission denied")
+
+
+def check_writable(path: Path) -> None:
+    """Raise early if `path` cannot become a file, see :func:`target_of`."""
+    target_of(path)
+
+
+def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
+    """Raise if a file's name would say another format than the one that is written.
+
+    Raises
+    ------
+    ConfigError
+        If the name has none of the endings.
+    """
+    if endings and path.suffix.lower() not in endings:
+        raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats it is written in")
+
+
+def reason(error: OSError) -> str:
+    """Return why a file operation failed, in words."""
+    if error.errno == errno.ENOSPC:
+        return "no space left on the disk"
+    text = error.strerror or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        text = reason(error) if isinstance(error, OSError) else str(error)
+        raise ModelSaveError(f"'{path}' cannot be written: {text}") from None
+
+
+def _is_null(found: os.stat_result) -> bool:
+    """Whether a file is the null device, under whatever name."""
+    if not stat.S_ISCHR(found.st_mode):
+        return False
+    try:
+        return found.st_rdev == os.stat(os.devnull).st_rdev
+    except OSError:
+        return False
