@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from onnxfold import checks
 from onnxfold._version import __version__
 from onnxfold.arrays import load_arrays
 from onnxfold.budget.allocate import TOLERANCE
@@ -89,7 +90,7 @@ class FoldResult:
             If `path` is a file that the fold read: these are never overwritten.
         """
         external = self._external_data if save_as_external_data is None else save_as_external_data
-        target = Path(path)
+        target = checks.path("path", path)
         reads = [*self._reads(), *(Read(p, "a file that holds weights of this model") for p in lazy_files(self._view))]
         check_outputs(outputs_of(target, "the output", external_data=external), reads)
         save(self._view, target, external_data=external, keep=[read.path for read in reads])
@@ -109,8 +110,9 @@ class FoldResult:
         images = self._inputs.images if self._inputs is not None else None
         if images is None:
             raise ConfigError("there are no images to save: the method did not run the network, or not on images")
-        check_outputs([Output(Path(path), "the output", PNG)], self._reads())
-        return write_png_grid(images, path)
+        target = checks.path("path", path)
+        check_outputs([Output(target, "the output", PNG)], self._reads())
+        return write_png_grid(images, target)
 
 
 @known_keywords
