@@ -1,8 +1,12 @@
 """From a request to one width per group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import lcm
 
+import numpy as np
+
+from onnxfold.budget.lengths import Cost
+from onnxfold.budget.moves import single_moves
 from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError
@@ -58,7 +62,7 @@ def uniform_widths(groups: Sequence[FoldGroup], ratio: float, fixed: Mapping[int
 
 def solve_uniform(
     groups: Sequence[FoldGroup],
-    cost: Callable[[Sequence[int]], int],
+    cost: Cost,
     before: int,
     sparsity: float,
     fixed: Mapping[int, int],
@@ -73,7 +77,7 @@ def solve_uniform(
     ----------
     groups : sequence of FoldGroup
         All groups.
-    cost : callable
+    cost : Cost
         Weights left as a function of the widths.
     before : int
         Weights of the input model.
@@ -106,7 +110,7 @@ def solve_uniform(
 
 def check_reachable(
     groups: Sequence[FoldGroup],
-    cost: Callable[[Sequence[int]], int],
+    cost: Cost,
     before: int,
     sparsity: float,
     fixed: Mapping[int, int],
@@ -149,20 +153,21 @@ def uniform_within(
     return uniform_widths(groups, high, fixed, round_to)
 
 
-def _closest_between(
-    wide: list[int], narrow: list[int], cost: Callable[[Sequence[int]], int], target: float
-) -> list[int]:
+def _closest_between(wide: list[int], narrow: list[int], cost: Cost, target: float) -> list[int]:
     """Take groups from `wide` to `narrow`, widest first, and stop where the cost is closest to the target."""
-    best, best_distance = narrow, abs(cost(narrow) - target)
-    current = list(wide)
+    moves = single_moves(cost, wide)
     order = sorted((i for i in range(len(wide)) if wide[i] != narrow[i]), key=lambda i: -wide[i])
-    for i in [None, *order]:
-        if i is not None:
-            current[i] = narrow[i]
-        distance = abs(cost(current) - target)
+    taken, best_distance = len(order), abs(cost(narrow) - target)
+    for count in range(len(order) + 1):
+        if count:
+            moves.take(order[count - 1], narrow[order[count - 1]])
+        distance = abs(moves.total - target)
         if distance < best_distance:
-            best, best_distance = list(current), distance
-    return best
+            taken, best_distance = count, distance
+    chosen = list(wide)
+    for i in order[:taken]:
+        chosen[i] = narrow[i]
+    return chosen
 
 
 def _closest_neighbour(
@@ -170,7 +175,7 @@ def _closest_neighbour(
     free: list[int],
     steps: list[int],
     groups: Sequence[FoldGroup],
-    cost: Callable[[Sequence[int]], int],
+    cost: Cost,
     target: float,
 ) -> list[int]:
     """Move single groups by one step while that brings the cost within a tenth of the tolerance."""
@@ -178,15 +183,17 @@ def _closest_neighbour(
     for _ in range(_NEIGHBOUR_MOVES):
         if best <= target * TOLERANCE / 10:
             break
-        chosen = None
-        for i in free:
-            for width in (widths[i] - steps[i], widths[i] + steps[i]):
-                if steps[i] <= width <= groups[i].size:
-                    trial = [*widths[:i], width, *widths[i + 1 :]]
-                    distance = abs(cost(trial) - target)
-                    if distance < best:
-                        best, chosen = distance, trial
-        if chosen is None:
+        pairs = [(i, width) for i in free for width in (widths[i] - steps[i], widths[i] + steps[i])]
+        trials = [(i, width) for i, width in pairs if steps[i] <= width <= groups[i].size]
+        if not trials:
             break
-        widths = chosen
+        moves = single_moves(cost, widths)
+        moved, to = np.array(trials, np.int64).T
+        distances = np.abs(moves.cost(moves.changes(moved, to)) - target)
+        closest = int(np.argmin(distances))
+        if distances[closest] >= best:
+            break
+        best = float(distances[closest])
+        widths = list(widths)
+        widths[trials[closest][0]] = trials[closest][1]
     return widths

@@ -5,12 +5,13 @@ widths, the group is narrowed whose next step saves most, in the budgets that ar
 budgets hold. Then groups are widened again, one channel at a time, as far as the budgets allow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.budget.allocate import width_step
+from onnxfold.budget.lengths import Integers
+from onnxfold.budget.moves import single_moves
 from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
 from onnxfold.graph.tensors import Matrix
@@ -54,30 +55,100 @@ def allocate_globally(
     free = [i for i in range(len(groups)) if i not in fixed]
     reachable = {i: np.arange(steps[i], groups[i].size + 1, steps[i]) for i in free}
     lowest = {i: int(found[np.isfinite(errors[i][found])][0]) for i, found in reachable.items()}
-    while budgets.load(widths[None])[0] > 1.0:
-        moves = []
+
+    def narrower(i: int, width: int) -> int:
+        down = max(round(groups[i].size * _STEP / steps[i]), 1) * steps[i]
+        return max((width - down) // steps[i] * steps[i], lowest[i])
+
+    def wider(i: int, width: int) -> int:
+        return width + steps[i] if width + steps[i] <= groups[i].size else width
+
+    moves = _Moves(budgets, curves, widths, free, narrower)
+    while moves.load(moves.costs_now())[0] > 1.0:
+        possible = np.flatnonzero(moves.to < moves.widths)
+        if not len(possible):
+            raise budgets.unreachable(moves.widths.tolist())
+        saved = moves.excess(moves.costs_now())[0] - moves.excess(moves.costs(possible))
+        moves.take(possible[int(np.argmax(saved / np.maximum(moves.added[possible], 1e-12)))])
+    moves = _Moves(budgets, curves, moves.widths, free, wider)
+    while True:
+        possible = np.flatnonzero(moves.to > moves.widths)
+        fits = moves.load(moves.costs(possible)) <= 1.0
+        if not len(possible) or not fits.any():
+            return [int(w) for w in moves.widths]
+        moves.take(possible[int(np.argmax(np.where(fits, -moves.added[possible], -1.0)))])
+
+
+class _Moves:
+    """The next move of every group: where it goes, what it costs, and what error it adds.
+
+    Parameters
+    ----------
+    budgets : Budgets
+        What is to hold.
+    curves : sequence of ndarray of shape (n + 1,)
+        Error by width.
+    widths : ndarray of shape (n_groups,)
+        Where to begin.
+    free : sequence of int
+        The groups that may move.
+    target : callable
+        Takes a group and its width, returns the width it would go to; the same one if there is none.
+    """
+
+    def __init__(
+        self,
+        budgets: Budgets,
+        curves: Sequence[Matrix],
+        widths: Integers,
+        free: Sequence[int],
+        target: Callable[[int, int], int],
+    ) -> None:
+        self._curves, self._target = curves, target
+        self._limits = [budget.limit for budget in budgets.budgets]
+        self._costs = [single_moves(budget.cost, widths.tolist()) for budget in budgets.budgets]
+        self.widths = widths.copy()
+        self.to = widths.copy()
+        self.added = np.zeros(len(widths))
         for i in free:
-            down = max(round(groups[i].size * _STEP / steps[i]), 1) * steps[i]
-            to = max((int(widths[i]) - down) // steps[i] * steps[i], lowest[i])
-            if to < widths[i]:
-                moves.append((i, to))
-        if not moves:
-            raise budgets.unreachable(widths.tolist())
-        trials = np.repeat(widths[None], len(moves), axis=0)
-        trials[np.arange(len(moves)), [i for i, _ in moves]] = [to for _, to in moves]
-        saved = _excess(budgets, widths[None])[0] - _excess(budgets, trials)
-        added = np.array([curves[i][to] - curves[i][widths[i]] for i, to in moves])
-        widths = trials[int(np.argmax(saved / np.maximum(added, 1e-12)))]
-    return _widen(groups, curves, budgets, widths, free, steps)
+            self._aim(i)
+        everyone = np.arange(len(widths))
+        self._changes = [cost.changes(everyone, self.to) for cost in self._costs]
 
+    def _aim(self, i: int) -> None:
+        width = int(self.widths[i])
+        self.to[i] = self._target(i, width)
+        self.added[i] = self._curves[i][self.to[i]] - self._curves[i][width]
 
-def _excess(budgets: Budgets, widths: npt.NDArray[np.int64]) -> Matrix:
-    """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
-    total = np.zeros(len(widths))
-    for budget in budgets.budgets:
-        load = budget.cost.many(widths) / budget.limit
-        total += np.maximum(load - 1.0, 0.0) + _TIES * load
-    return total
+    def take(self, i: int) -> None:
+        """Move a group, and see to the moves that cost something else from now on."""
+        self.widths[i] = width = self.to[i]
+        self._aim(i)
+        for cost, changes in zip(self._costs, self._changes, strict=True):
+            affected = cost.take(i, int(width))
+            changes[affected] = cost.changes(affected, self.to[affected])
+
+    def costs_now(self) -> list[Integers]:
+        """Return the present costs, one array of one number per budget."""
+        return [np.array([cost.total], np.int64) for cost in self._costs]
+
+    def costs(self, groups: Integers) -> list[Integers]:
+        """Return the costs after the next move of each of some groups, one array per budget."""
+        return [cost.cost(changes[groups]) for cost, changes in zip(self._costs, self._changes, strict=True)]
+
+    def load(self, costs: list[Integers]) -> Matrix:
+        """Return cost / limit of the tightest budget, shape (m,)."""
+        loads = [found / limit for found, limit in zip(costs, self._limits, strict=True)]
+        count = len(costs[0]) if costs else 1
+        return np.max([np.zeros(count), *loads], axis=0)  # type: ignore[no-any-return]
+
+    def excess(self, costs: list[Integers]) -> Matrix:
+        """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
+        total = np.zeros(len(costs[0]))
+        for found, limit in zip(costs, self._limits, strict=True):
+            load = found / limit
+            total += np.maximum(load - 1.0, 0.0) + _TIES * load
+        return total
 
 
 def _convex(curve: Matrix) -> Matrix:
@@ -95,24 +166,3 @@ def _convex(curve: Matrix) -> Matrix:
     result = np.full_like(curve, np.inf)
     result[known] = np.interp(known, hull, curve[hull])
     return result
-
-
-def _widen(
-    groups: Sequence[FoldGroup],
-    curves: Sequence[Matrix],
-    budgets: Budgets,
-    widths: npt.NDArray[np.int64],
-    free: Sequence[int],
-    steps: Sequence[int],
-) -> list[int]:
-    while True:
-        moves = [i for i in free if widths[i] + steps[i] <= groups[i].size]
-        if not moves:
-            return [int(w) for w in widths]
-        trials = np.repeat(widths[None], len(moves), axis=0)
-        trials[np.arange(len(moves)), moves] += [steps[i] for i in moves]
-        fits = budgets.load(trials) <= 1.0
-        if not fits.any():
-            return [int(w) for w in widths]
-        gained = np.array([curves[i][widths[i]] - curves[i][widths[i] + steps[i]] for i in moves])
-        widths = trials[int(np.argmax(np.where(fits, gained, -1.0)))]

@@ -90,26 +90,33 @@ class ProductTable:
     def __init__(self, products: Sequence[Product], group_count: int) -> None:
         known = list(dict.fromkeys(length for p in products for length in p.lengths))
         entries = [(i, g, r) for i, length in enumerate(known) for g, r in length.parts]
-        rows, columns, values = zip(*entries, strict=True) if entries else ((), (), ())
+        rows, columns, values = np.array(entries, np.int64).reshape(-1, 3).T
         shape = (len(known), group_count)
-        self._matrix = csr_array((np.array(values, np.int64), (rows, columns)), shape=shape, dtype=np.int64)
-        self._fixed = np.array([length.fixed for length in known], np.int64)[:, None]
-        self._blocks = np.array([length.blocks for length in known], np.int64)[:, None]
-        self._divides = bool((self._blocks > 1).any())
-        self._factors = np.array([p.factor for p in products], np.int64)[:, None]
+        #: Numbers of a length, of a group in it, and its positions per channel.
+        self.parts = rows, columns, values
+        self._matrix = csr_array((values, (rows, columns)), shape=shape, dtype=np.int64)
+        self._fixed = np.array([length.fixed for length in known], np.int64)
+        self.blocks = np.array([length.blocks for length in known], np.int64)
+        self._divides = bool((self.blocks > 1).any())
+        self.factors = np.array([p.factor for p in products], np.int64)
         # Products with fewer lengths than others are filled up with a length of one, the last row.
         number = {length: i for i, length in enumerate(known)}
         most = max((len(p.lengths) for p in products), default=0)
         index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
-        self._index = np.array(index, np.int64).reshape(len(products), most)
+        self.index = np.array(index, np.int64).reshape(len(products), most)
+
+    def numerators(self, widths: Integers) -> Integers:
+        """Return the lengths before their division by `blocks`, shape (n_lengths,), for widths of shape (n_groups,)."""
+        found: Integers = self._matrix @ widths + self._fixed
+        return found
 
     def __call__(self, widths: Integers) -> Integers:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
-        lengths = self._matrix @ widths + self._fixed
+        lengths = self._matrix @ widths + self._fixed[:, None]
         if self._divides:
-            lengths //= self._blocks
+            lengths //= self.blocks[:, None]
         lengths = np.concatenate([lengths, np.ones((1, widths.shape[1]), np.int64)])
-        values: Integers = self._factors * lengths[self._index].prod(axis=1)
+        values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
 
 
@@ -126,19 +133,20 @@ class Cost(ABC):
 
 
 class SumCost(Cost):
-    """A sum of products."""
+    """A sum of products, divided by a number."""
 
-    def __init__(self, products: Iterable[Product], group_count: int) -> None:
+    def __init__(self, products: Iterable[Product], group_count: int, divisor: int = 1) -> None:
         factors: dict[tuple[Length, ...], int] = {}
         for product in products:
             factors[product.lengths] = factors.get(product.lengths, 0) + product.factor
-        self._fixed = factors.pop((), 0)
-        self._table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
+        self.fixed = factors.pop((), 0)
+        self.divisor = divisor
+        self.table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
 
     def many(self, widths: Integers) -> Integers:
         """Return the sums, shape (m,), for m choices of widths, shape (m, n_groups)."""
-        total: Integers = self._fixed + self._table(widths.T).sum(axis=0)
-        return total
+        total: Integers = self.fixed + self.table(widths.T).sum(axis=0)
+        return total // self.divisor
 
 
 def numbered(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from onnx import NodeProto
 
-from onnxfold.budget.lengths import FoldedAxes, Graphs, Integers, Length, Product, SumCost, group_count, numbered
+from onnxfold.budget.lengths import FoldedAxes, Graphs, Length, Product, SumCost, group_count, numbered
 from onnxfold.budget.shapes import BatchOfOne, common_batch, graphs_of
 from onnxfold.budget.weights import used_nodes
 from onnxfold.channels.layers import LINEAR_OPS
@@ -32,12 +32,7 @@ class MacsCost(SumCost):
 
     def __init__(self, graphs: Graphs) -> None:
         products = [p for view, axes in numbered(graphs) for p in _layers(view, axes)]
-        super().__init__(products, group_count(graphs))
-        self._batch = common_batch(graphs[0][0])
-
-    def many(self, widths: Integers) -> Integers:
-        """Return the multiply-accumulates, shape (m,), for m choices of widths, shape (m, n_groups)."""
-        return super().many(widths) // self._batch
+        super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
 
 
 def count_macs(view: GraphView) -> int | None:

@@ -1,0 +1,152 @@
+"""What it costs to change the width of one group at a time, kept up to date while such moves are made.
+
+Searches for widths compare the next move of every group, make one, and compare again. A move changes few products of a
+sum (those of the layers that the group touches), so only the moves of their groups are computed anew.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.budget.lengths import Cost, Integers, ProductTable, SumCost
+
+#: Most numbers of a table of widths that are tried at once.
+_TABLE = 1 << 22
+
+
+class SingleMoves(ABC):
+    """Costs of moves from some widths."""
+
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """The cost of the present widths."""
+
+    @abstractmethod
+    def changes(self, groups: Integers, to: Integers) -> Integers:
+        """Return what moving each of some groups alone adds to the cost, before :meth:`cost` is applied."""
+
+    @abstractmethod
+    def cost(self, changes: Integers) -> Integers:
+        """Return the costs after changes of the present widths."""
+
+    @abstractmethod
+    def take(self, group: int, to: int) -> Integers:
+        """Move a group; return the groups whose moves change the cost differently from now on."""
+
+
+def single_moves(cost: Cost, widths: Sequence[int]) -> SingleMoves:
+    """Return the moves from some widths under a cost."""
+    start = np.array(widths, np.int64)
+    return _SparseMoves(cost, start) if isinstance(cost, SumCost) else _DenseMoves(cost, start)
+
+
+class _DenseMoves(SingleMoves):
+    """Moves under any cost: every one is a choice of widths that is evaluated as a whole."""
+
+    def __init__(self, cost: Cost, widths: Integers) -> None:
+        self._cost, self._widths = cost, widths
+        self._total = int(cost.many(widths[None])[0])
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    def changes(self, groups: Integers, to: Integers) -> Integers:
+        found = [np.zeros(0, np.int64)]
+        bounds = [*range(0, len(groups), max(_TABLE // max(len(self._widths), 1), 1)), len(groups)]
+        for start, stop in pairwise(bounds):
+            trials = np.repeat(self._widths[None], stop - start, axis=0)
+            trials[np.arange(stop - start), groups[start:stop]] = to[start:stop]
+            found.append(self._cost.many(trials) - self._total)
+        return np.concatenate(found)
+
+    def cost(self, changes: Integers) -> Integers:
+        return self._total + changes
+
+    def take(self, group: int, to: int) -> Integers:
+        self._widths[group] = to
+        self._total = int(self._cost.many(self._widths[None])[0])
+        return np.arange(len(self._widths))
+
+
+class _SparseMoves(SingleMoves):
+    """Moves under a sum of products."""
+
+    def __init__(self, cost: SumCost, widths: Integers) -> None:
+        table = cost.table
+        self._fixed, self._divisor = cost.fixed, cost.divisor
+        self._widths = widths
+        self._factors, self._index = table.factors, table.index
+        # One more length, which is one, fills up products with fewer lengths than others.
+        self._numerators = np.append(table.numerators(widths), 1)
+        self._blocks = np.append(table.blocks, 1)
+        self._values = self._products(np.arange(len(self._factors)))
+        self._sum = self._fixed + int(self._values.sum())
+        self._pairs(table, len(widths))
+
+    def _pairs(self, table: ProductTable, count: int) -> None:
+        """List which group is in which product, sorted by group, and what a channel of it adds to each length."""
+        lengths, groups, positions = table.parts
+        order = np.lexsort((groups, lengths))
+        lengths, groups, positions = lengths[order], groups[order], positions[order]
+        self._length_start = np.searchsorted(lengths, np.arange(len(self._numerators) + 1))
+        product = np.repeat(np.arange(len(self._index)), self._index.shape[1])
+        entry, owner = _ranges(self._length_start, self._index.reshape(-1))
+        keys = np.unique(groups[entry] * max(len(self._index), 1) + product[owner])
+        self._pair_product = keys % max(len(self._index), 1)
+        pair_group = keys // max(len(self._index), 1)
+        self._group_start = np.searchsorted(pair_group, np.arange(count + 1))
+        known = lengths * count + groups
+        wanted = self._index[self._pair_product] * count + pair_group[:, None]
+        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
+        self._adds = np.where(known[place] == wanted, positions[place], 0) if len(known) else np.zeros_like(wanted)
+        by_product = np.argsort(self._pair_product, kind="stable")
+        self._groups_of = pair_group[by_product]
+        self._product_start = np.searchsorted(self._pair_product[by_product], np.arange(len(self._index) + 1))
+        by_group = np.argsort(groups, kind="stable")
+        self._lengths_of, self._lengths_add = lengths[by_group], positions[by_group]
+        self._lengths_start = np.searchsorted(groups[by_group], np.arange(count + 1))
+
+    @property
+    def total(self) -> int:
+        return self._sum // self._divisor
+
+    def changes(self, groups: Integers, to: Integers) -> Integers:
+        pair, owner = _ranges(self._group_start, groups)
+        product = self._pair_product[pair]
+        step = (to - self._widths[groups])[owner]
+        lengths = self._numerators[self._index[product]] + self._adds[pair] * step[:, None]
+        new = self._factors[product] * (lengths // self._blocks[self._index[product]]).prod(axis=1)
+        changes = np.zeros(len(groups), np.int64)
+        np.add.at(changes, owner, new - self._values[product])
+        return changes
+
+    def cost(self, changes: Integers) -> Integers:
+        return (self._sum + changes) // self._divisor
+
+    def take(self, group: int, to: int) -> Integers:
+        mine = slice(self._lengths_start[group], self._lengths_start[group + 1])
+        self._numerators[self._lengths_of[mine]] += self._lengths_add[mine] * (to - self._widths[group])
+        self._widths[group] = to
+        touched = self._pair_product[self._group_start[group] : self._group_start[group + 1]]
+        fresh = self._products(touched)
+        self._sum += int((fresh - self._values[touched]).sum())
+        self._values[touched] = fresh
+        return np.unique(self._groups_of[_ranges(self._product_start, touched)[0]])
+
+    def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
+        index = self._index[chosen]
+        values: Integers = self._factors[chosen] * (self._numerators[index] // self._blocks[index]).prod(axis=1)
+        return values
+
+
+def _ranges(starts: Integers, chosen: Integers) -> tuple[Integers, Integers]:
+    """Return all entries of chosen rows, each row being ``starts[i]:starts[i + 1]``, and the number of the row."""
+    counts = starts[chosen + 1] - starts[chosen]
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return starts[chosen][owner] + within, owner
