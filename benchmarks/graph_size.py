@@ -1,10 +1,11 @@
 """Time over the number of nodes: `inspect` and `fold` of generated graphs, 1,000 to 100,000 nodes.
 
-Usage: python -m benchmarks.graph_size [--nodes 1000 10000 100000] [--graphs relu conv ...] [--limit SECONDS] [--out FILE]
+Usage: python -m benchmarks.graph_size [--nodes 1000 10000 100000] [--graphs relu conv ...] [--limit SECONDS]
 
-Layers are narrow and images small, so that what is measured is the work per node. Every cell is a process of its own;
-one that takes longer than the limit is written as such, and larger ones of the same row are left out. Exit code 1: a
-fold of 10,000 nodes took more than ten times as long as one of 1,000, or could not be done.
+Layers are narrow and images small, so that what is measured is the work per node. Weights are close to permutations:
+activations neither die nor grow, however deep the graph is. Every cell is a process of its own; imports are not
+counted. A cell that takes longer than the limit is written as such, and larger ones of the same row are left out. Exit
+code 1: 10,000 nodes took more than ten times as long as 1,000, or a cell could not be done.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +27,11 @@ _WIDTH, _SIZE = 4, 4
 #: What is done, as code for a process of its own that knows `path`.
 _WORK = {
     "inspect": "onnxfold.inspect(path)",
-    "fold-ar": "onnxfold.fold(path, channel_ratio=0.5, method='fold-ar')",
-    "fold-ls": "onnxfold.fold(path, channel_ratio=0.5, method='fold-ls', inputs='dead-leaves', samples=4)",
+    "fold-ar": "onnxfold.fold(path, 0.25, method='fold-ar', inputs='dead-leaves', samples=8)",
+    "fold-ls": "onnxfold.fold(path, 0.25, method='fold-ls', inputs='dead-leaves', samples=8)",
 }
 _CHILD = """
-import json, resource, sys, time, onnxfold
+import json, resource, sys, time, onnxfold.api, sklearn.cluster, torch
 path = sys.argv[1]
 start = time.perf_counter()
 {work}
@@ -44,24 +46,27 @@ class _Graph:
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.weights: list[TensorProto] = []
-        self._random = np.random.default_rng(0)
+        self.random = np.random.default_rng(0)
 
-    def weight(self, *shape: int) -> str:
-        values = self._random.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
-        self.weights.append(numpy_helper.from_array(values, f"w{len(self.weights)}"))
-        return self.weights[-1].name
+    def weight(self, rows: int, columns: int, scale: float = 1.0, name: str = "") -> str:
+        """Return a weight of shape (rows, columns, 1, 1) that mixes little."""
+        values = 1e-3 * self.random.standard_normal((rows, columns, 1, 1))
+        values[np.arange(rows), self.random.permutation(max(rows, columns))[:rows] % columns] += 1.0
+        name = name or f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array((scale * values).astype(np.float32), name))
+        return name
 
     def node(self, op_type: str, *inputs: str, **attributes: object) -> str:
         name = f"n{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(inputs), [f"{name}_out"], name, **attributes))
         return f"{name}_out"
 
-    def conv(self, x: str, inputs: int = _WIDTH) -> str:
-        return self.node("Conv", x, self.weight(_WIDTH, inputs, 1, 1))
+    def conv(self, x: str, inputs: int = _WIDTH, scale: float = 1.0) -> str:
+        return self.node("Conv", x, self.weight(_WIDTH, inputs, scale))
 
     def model(self, y: str) -> onnx.ModelProto:
-        pooled = self.node("Flatten", self.node("GlobalAveragePool", y))
-        self.nodes.append(helper.make_node("Gemm", [pooled, self.weight(_WIDTH, 3)], ["y"], "head"))
+        pooled = self.node("GlobalAveragePool", self.node("Conv", y, self.weight(3, _WIDTH)))
+        self.nodes.append(helper.make_node("Flatten", [pooled], ["y"], "head"))
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, _SIZE, _SIZE])
         out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
         graph = helper.make_graph(self.nodes, "graph", [x], [out], self.weights)
@@ -91,7 +96,7 @@ def residual(nodes: int) -> onnx.ModelProto:
     g = _Graph()
     h = g.conv("x", 3)
     while len(g.nodes) < nodes - 7:
-        h = g.node("Add", h, g.conv(g.node("Relu", g.conv(h))))
+        h = g.node("Add", h, g.conv(g.node("Relu", g.conv(h)), scale=4 / nodes))
     return g.model(h)
 
 
@@ -101,7 +106,7 @@ def fan(nodes: int) -> onnx.ModelProto:
     wide = g.node("Relu", g.conv("x", 3))
     total = g.conv(wide)
     while len(g.nodes) < nodes - 4:
-        total = g.node("Add", total, g.conv(wide))
+        total = g.node("Add", total, g.conv(wide, scale=2 / nodes))
     return g.model(total)
 
 
@@ -109,18 +114,14 @@ def bodies(nodes: int) -> onnx.ModelProto:
     """If nodes in a row, two convolutions in each branch."""
     g = _Graph()
     h = g.conv("x", 3)
-    yes = g.node("Greater", g.node("ReduceMax", "x", keepdims=0), g.weight())
+    yes = g.node("Greater", g.node("ReduceMax", "x", keepdims=0), g.node("ReduceMin", "x", keepdims=0))
     count = 0
     while len(g.nodes) + count < nodes - 9:
         branches = {}
         for key in ("then_branch", "else_branch"):
-            inner = _Graph()
-            inner._random = g._random
-            prefix = f"b{count}_{key[0]}"
-            names = [f"{prefix}_w{i}" for i in (0, 1)]
-            for name in names:
-                inner.weights.append(numpy_helper.from_array(
-                    g._random.standard_normal((_WIDTH, _WIDTH, 1, 1), np.float32) / np.float32(2), name))  # fmt: skip
+            inner, prefix = _Graph(), f"b{count}_{key[0]}"
+            inner.random = g.random
+            names = [inner.weight(_WIDTH, _WIDTH, name=f"{prefix}_w{i}") for i in (0, 1)]
             parts = [("Conv", [h, names[0]]), ("Relu", [f"{prefix}_0"]), ("Conv", [f"{prefix}_1", names[1]])]
             inner.nodes = [
                 helper.make_node(op, inputs, [f"{prefix}_{i}"], f"{prefix}_{i}") for i, (op, inputs) in enumerate(parts)
@@ -186,17 +187,16 @@ def _is_near_linear(cells: dict[int, tuple[float, float] | str]) -> bool:
 
 
 def _page(sizes: list[int], rows: list[tuple[str, str, list[tuple[float, float] | str]]]) -> str:
-    head = ["graph", "work", *(f"{n:,} nodes" for n in sizes), *(f"{b:,} / {a:,}" for a, b in zip(sizes, sizes[1:]))]
+    head = ["graph", "work", *(f"{n:,} nodes" for n in sizes), *(f"{b:,} / {a:,}" for a, b in pairwise(sizes))]
     lines = ["# Time over the number of nodes", "", "Seconds, and peak memory of the process. The last columns are the "
              "growth of the time. Written by `python -m benchmarks.graph_size` on "
              f"{time.strftime('%Y-%m-%d')}.", ""]  # fmt: skip
-    lines += ["- `%s`: %s" % (name, (f.__doc__ or "").splitlines()[0]) for name, f in GRAPHS.items()]
+    lines += [f"- `{name}`: {(f.__doc__ or '').splitlines()[0]}" for name, f in GRAPHS.items()]
     lines += ["", "| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (2 * len(sizes) - 1)]
     for name, work, cells in rows:
         shown = [c if isinstance(c, str) else f"{c[0]:.1f} s, {c[1]:.2f} GiB" for c in cells]
         growth = [
-            f"{b[0] / a[0]:.1f}" if isinstance(a, tuple) and isinstance(b, tuple) else ""
-            for a, b in zip(cells, cells[1:])
+            f"{b[0] / a[0]:.1f}" if isinstance(a, tuple) and isinstance(b, tuple) else "" for a, b in pairwise(cells)
         ]
         lines.append("| " + " | ".join([name, work, *shown, *growth]) + " |")
     return "\n".join(lines) + "\n"

@@ -168,9 +168,7 @@ def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
     """Return, for every position of an axis before the fold, the position of its channel's cluster; -1: dropped."""
     kept = plan.kept_positions(axis, width)
     places = np.searchsorted(kept, np.arange(width))
-    for group, partition in plan:
-        if axis not in group.tensors:
-            continue
+    for group, partition in plan.on_axis(axis):
         positions = group.tensors[axis]
         clusters = np.searchsorted(kept, positions[partition.representatives])
         places[positions] = np.where(partition.labels[:, None] >= 0, clusters[partition.labels], -1)
@@ -183,7 +181,7 @@ def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
 def _correlations(walk: SideBySide, group: FoldGroup, axis: Axis) -> CorrelationHistogram:
     before, after = walk.reference.values[axis.tensor], walk.folded.values[axis.tensor]
     old = group.tensors[axis]
-    partition = next((p for g, p in walk.plan if g is group), None)
+    partition = walk.plan.partition_of(group)
     kept = old if partition is None else old[partition.representatives]
     new = np.searchsorted(walk.plan.kept_positions(axis, before[0].shape[axis.axis]), kept)
     return CorrelationHistogram(group.name, _histogram(before, axis.axis, old), _histogram(after, axis.axis, new))

@@ -52,7 +52,7 @@ class AxisMap:
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
-    found = [(g.tensors[axis], p) for g, p in plan if axis in g.tensors]
+    found = [(g.tensors[axis], p) for g, p in plan.on_axis(axis)]
     if not found:
         places = np.arange(width)[:, None]
         return AxisMap(places, places, np.arange(width), np.eye(width), np.eye(width))

@@ -28,9 +28,10 @@ class LiftConstants(Pass):
             view.weights.update(constants)
             view.replace_nodes(n for n in view.nodes if n.output[0] not in constants)
         listed = [i for i in view.graph.input if i.name in view.weights]
-        for info in listed:
-            view.graph.input.remove(info)
         if listed:
+            kept = [i for i in view.graph.input if i.name not in view.weights]
+            del view.graph.input[:]
+            view.graph.input.extend(kept)
             view.model.ir_version = max(view.model.ir_version, _IR_WITHOUT_LISTED_WEIGHTS)
             view.touch()
         return PassResult(modified=bool(constants or listed))

@@ -27,7 +27,8 @@ class RemoveUnused(Pass):
         for name in unused:
             del view.weights[name]
         names = {o for node in view.graph.node for o in node.output} | {i.name for i in view.graph.input}
-        stale = [info for info in view.graph.value_info if info.name not in names]
-        for info in stale:
-            view.graph.value_info.remove(info)
+        known = [info for info in view.graph.value_info if info.name in names]
+        if len(known) != len(view.graph.value_info):
+            del view.graph.value_info[:]
+            view.graph.value_info.extend(known)
         return PassResult(modified=modified or bool(unused))

@@ -66,12 +66,17 @@ class RepairApproximate(Pass):
 
     def _repair(self, view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
         norms = normalizations(self.original, group)
+        of_stream: dict[
+            int, Matrix
+        ] = {}  # by occurrences of a channel: every BatchNormalization on a stream has the same
         for norm in norms:
             if norm.layer is not None:
-                rows = _rows(self.original, norm.layer.rows)
+                factor = self._factor(_rows(self.original, norm.layer.rows), partition)
             else:
-                rows = _stream_rows(self.original, group, norm.scale)
-            factor = variance_factor(np.zeros_like(rows) if self.independent else rows, partition)
+                r = norm.scale.positions.shape[1]
+                if r not in of_stream:
+                    of_stream[r] = self._factor(_stream_rows(self.original, group, r), partition)
+                factor = of_stream[r]
             member = self.plan.folded(norm.scale, partition)
             set_per_unit(view, member, per_unit(view, member) * factor)
         if self.independent or any(norm.layer is None for norm in norms):
@@ -81,6 +86,9 @@ class RepairApproximate(Pass):
             if id(layer.rows) not in normalised:
                 normalised.add(id(layer.rows))
                 self._rescale_rows(view, layer.rows, partition)
+
+    def _factor(self, rows: Rows, partition: ChannelPartition) -> Matrix:
+        return variance_factor(np.zeros_like(rows) if self.independent else rows, partition)
 
     def _rescale_rows(self, view: GraphView, rows: Member, partition: ChannelPartition) -> None:
         tensor, axis, blocks = rows.axis.tensor, rows.axis.axis, rows.axis.blocks
@@ -114,8 +122,7 @@ def _rows(view: GraphView, member: Member) -> Rows:
     return take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
 
 
-def _stream_rows(view: GraphView, group: FoldGroup, scale: Member) -> Rows:
+def _stream_rows(view: GraphView, group: FoldGroup, r: int) -> Rows:
     rows = [_rows(view, member) for member in group.with_role(Role.PRODUCER)]
-    r = scale.positions.shape[1]
     parts = [part if part.shape[1] == r else part.reshape(len(part), 1, -1).repeat(r, axis=1) for part in rows]
     return np.concatenate(parts, axis=2)

@@ -199,8 +199,7 @@ class Restoration:
             return name if view.is_weight(name) and view.weight_size(name) == width else None
         name = view.add_weight(f"{after.output[0]}_bias", np.zeros(width, view.weight(after.input[1]).dtype))
         del after.input[2:]
-        after.input.append(name)
-        view.touch()
+        view.append_input(after, name)
         return name
 
     def _output_axis(self, layer: NodeProto) -> tuple[str, int, int]:

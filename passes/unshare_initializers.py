@@ -1,5 +1,6 @@
 """Give every node its own copy of the small constants that it shares with others."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxfold.graph.view import GraphView
@@ -19,13 +20,14 @@ class UnshareInitializers(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Copy for every reader but the first."""
         seen: set[str] = set()
+        names: dict[str, Iterator[str]] = {}
         modified = False
         for node in view.graph.node:
             for i, name in enumerate(node.input):
                 if not view.is_weight(name) or sum(d > 1 for d in view.weights[name].shape) != 1:
                     continue
                 if name in seen:
-                    copy = view.fresh_name(f"{name}_copy")
+                    copy = next(names.setdefault(name, view.fresh_names(f"{name}_copy")))
                     view.weights[copy] = view.weights[name]
                     view.copies[copy] = name
                     node.input[i] = copy

@@ -1,6 +1,7 @@
 """Positions of axes as numbered elements, united by links into units."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -91,9 +92,10 @@ class Occurrences:
         """Return (n_units, r) positions per axis for units of one signature."""
         spans = [self.index[u] for u in units]
         table = np.stack([self.element[s:e] for s, e in spans])
-        axes = self.axis[spans[0][0] : spans[0][1]]
+        axes = self.axis[spans[0][0] : spans[0][1]]  # ascending
+        starts = np.flatnonzero(np.diff(axes, prepend=-1)).tolist()
         found = {}
-        for number in dict.fromkeys(axes.tolist()):
-            axis = self.elements.axes[number]
-            found[axis] = table[:, axes == number] - self.elements.offset[axis]
+        for start, end in pairwise([*starts, len(axes)]):
+            axis = self.elements.axes[axes[start]]
+            found[axis] = table[:, start:end] - self.elements.offset[axis]
         return found

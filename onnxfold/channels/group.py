@@ -1,8 +1,9 @@
 """Fold groups: what the channel analysis finds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -71,11 +72,29 @@ class FoldGroup:
         """Return the positions on a weight's or an activation's axis, None if the group is not there."""
         if axis in self.tensors:
             return self.tensors[axis]
-        return next((m.positions for m in self.members if m.axis == axis), None)
+        return self._on_weights.get(axis)
+
+    @cached_property
+    def _on_weights(self) -> dict[Axis, Positions]:
+        return {m.axis: m.positions for m in reversed(self.members)}
 
     def with_role(self, role: Role) -> list[Member]:
         """Return the members of one role."""
         return [m for m in self.members if m.role is role]
+
+    def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
+        """Return the members of one role by the first output of the nodes that use them."""
+        if role not in self._by_node:
+            found: dict[str, list[Member]] = {}
+            for member in self.with_role(role):
+                for use in member.uses:
+                    found.setdefault(use.node, []).append(member)
+            self._by_node[role] = found
+        return self._by_node[role]
+
+    @cached_property
+    def _by_node(self) -> dict[Role, dict[str, list[Member]]]:
+        return {}
 
     def matches(self, glob: str) -> bool:
         """Whether the group's name or one of its producing nodes matches a glob or equals it literally."""

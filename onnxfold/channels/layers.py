@@ -4,6 +4,7 @@ A layer is a Conv, ConvTranspose or Gemm, or a MatMul with the Add of its bias. 
 they rescale rows, move biases, and need to know which BatchNormalization normalises which rows.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import NodeProto
@@ -72,16 +73,21 @@ def layers(view: GraphView, group: FoldGroup) -> list[Layer]:
 
 
 def _layer(view: GraphView, group: FoldGroup, node: NodeProto, rows: Member) -> Layer:
-    biases = {use.node: m for m in group.with_role(Role.BIAS) for use in m.uses}
-    output, bias = node.output[0], biases.get(node.output[0])
+    biases = group.by_node(Role.BIAS)
+    output, bias = node.output[0], _last(biases, node.output[0])
     exclusive = len(rows.uses) == 1 and len(view.consumers(rows.axis.tensor)) == 1
     if bias is None and node.op_type not in ("Conv", "FusedConv") and _only_reader(view, output) is not None:
         reader = _only_reader(view, output)
         if reader is not None and reader.op_type == "Add" and reader.output[0] in biases:
-            bias, output = biases[reader.output[0]], reader.output[0]
+            bias, output = _last(biases, reader.output[0]), reader.output[0]
     exclusive = exclusive and node.op_type not in FUSED_OPS and _has_plain_bias(view, node, rows, bias)
     reader = _only_reader(view, output)
     return Layer(node, rows, bias, output, reader if exclusive and _normalizes(group, reader, rows) else None)
+
+
+def _last(members: Mapping[str, Sequence[Member]], node: str) -> Member | None:
+    found = members.get(node)
+    return found[-1] if found else None
 
 
 def _has_plain_bias(view: GraphView, node: NodeProto, rows: Member, bias: Member | None) -> bool:
@@ -99,7 +105,7 @@ def _normalizes(group: FoldGroup, reader: NodeProto | None, rows: Member) -> boo
     """Whether a node is a BatchNormalization of the group with one entry per row."""
     if reader is None or reader.op_type != "BatchNormalization":
         return False
-    scales = [m for m in group.with_role(Role.SCALE) if any(u.node == reader.output[0] for u in m.uses)]
+    scales = group.by_node(Role.SCALE).get(reader.output[0], ())
     return any(m.positions.shape == rows.positions.shape and len(m.uses) == 1 for m in scales)
 
 

@@ -12,7 +12,7 @@ kept positions. Only the weights' *values* differ from a selection, by the encod
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,7 +140,10 @@ def _build_groups(
     for unit, signature in occurrences.signatures():
         by_signature[signature].append(unit)
 
-    equal = [d for d in declarations if isinstance(d, EqualBlocks) and d.axis in elements.offset]
+    equal: dict[Axis, list[tuple[int, EqualBlocks]]] = defaultdict(list)
+    for number, d in enumerate(declarations):
+        if isinstance(d, EqualBlocks) and d.axis in elements.offset:
+            equal[d.axis].append((number, d))
     groups = []
     for units in by_signature.values():
         group = _make_group(view, occurrences, units, uses)
@@ -170,14 +173,15 @@ def _make_group(view: GraphView, occurrences: Occurrences, units: list[int], use
 
 
 def _blocks_of(
-    group: FoldGroup, elements: Elements, constraints: list[EqualBlocks]
+    group: FoldGroup, elements: Elements, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]
 ) -> tuple[npt.NDArray[np.int64] | None, _Blocked | None]:
     """Return the block of every unit under all constraints, or why they cannot be met."""
     columns = []
-    for constraint in constraints:
+    axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if constraints else {}
+    found = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
+    for _, constraint in found:  # in the order of the graph
         where = group.positions(constraint.axis)
-        if where is None:
-            continue
+        assert where is not None
         width = len(elements.units_on(constraint.axis))
         block = where // (width // constraint.blocks)
         if len(set(np.bincount(block.reshape(-1), minlength=constraint.blocks).tolist())) > 1:

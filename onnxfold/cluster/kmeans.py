@@ -1,10 +1,11 @@
 """Weighted k-means with exactly k clusters, started from Ward's hierarchy."""
 
 import warnings
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels
@@ -48,11 +49,17 @@ def kmeans(points: Points, weights: npt.NDArray[np.float64], k: int, *, seed: in
     start = fill_empty(points, ward(points, k), k)
     means = _means(points, weights, start, k)
     # One thread: several add up cluster sums in an order that changes from run to run.
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+    with _thread_pools().limit(limits=1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than k: repaired below
         model = KMeans(n_clusters=k, init=means, n_init=1, random_state=seed, max_iter=_MAX_ITERATIONS)
         labels = model.fit(points, sample_weight=weights).labels_
     return fill_empty(points, np.asarray(labels, np.int64), k)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the thread pools of the libraries that are loaded; looking for them takes longer than most clusterings."""
+    return ThreadpoolController()
 
 
 def ward(points: Points, k: int) -> Labels:

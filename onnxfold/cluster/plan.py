@@ -45,6 +45,26 @@ class FoldPlan:
                 members.setdefault(member.axis.tensor, []).append((member, partition))
         return members
 
+    def on_axis(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
+        """Return the groups that lie on the axis of an activation, with their partitions."""
+        return self._on_axis.get(axis, [])
+
+    @cached_property
+    def _on_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
+        found: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
+        for group, partition in self:
+            for axis in group.tensors:
+                found.setdefault(axis, []).append((group, partition))
+        return found
+
+    def partition_of(self, group: FoldGroup) -> ChannelPartition | None:
+        """Return the partition of a group, None for one that keeps its width."""
+        return self._partitions.get(id(group))
+
+    @cached_property
+    def _partitions(self) -> dict[int, ChannelPartition]:
+        return {id(group): partition for group, partition in self}
+
     @cached_property
     def _dropped(self) -> dict[Axis, Positions]:
         """Positions that vanish, per axis of any tensor."""

@@ -6,13 +6,14 @@ Weights that it alone reads belong to it wherever they are stored. Closing it wr
 the node it came from.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
 from onnxfold.graph.tensors import LazyTensor, is_float, to_proto
-from onnxfold.graph.view import GraphView, captured_names, node_key
+from onnxfold.graph.view import GraphView, captured_by, node_key
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class Body:
     attribute: str
     _inputs: int
     _borrowed: frozenset[str]
+    _lent: tuple[str, ...]
 
     def close(self) -> None:
         """Write the body, weights included, back into its node."""
@@ -52,24 +54,26 @@ class Body:
                 continue
             stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
             graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
-        for node in self.parent.graph.node:
-            if node_key(node) == self.node:
-                for attr in node.attribute:
-                    if attr.name == self.attribute:
-                        attr.g.CopyFrom(graph)
-        self.parent.lent = {n: v for n, v in self.parent.lent.items() if v is not self.view}
-        self.parent.touch()
+        node = self.parent.producer(self.node)
+        assert node is not None
+        for attr in node.attribute:
+            if attr.name == self.attribute:
+                attr.g.CopyFrom(graph)
+        for name in self._lent:
+            self.parent.lent.pop(name, None)
+        self.parent.touch_bodies()
 
 
 def open_bodies(view: GraphView) -> Iterator[Body]:
     """Open the bodies that a graph holds directly; weights that one body alone reads move into it."""
+    readers = _readers(view)
     for node in view.nodes:
         for attr in node.attribute:
             if attr.type == AttributeProto.GRAPH:
-                yield _open(view, node_key(node), attr)
+                yield _open(view, node_key(node), attr, readers)
 
 
-def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
+def _open(view: GraphView, node: str, attr: AttributeProto, readers: Counter[str]) -> Body:
     model = ModelProto(ir_version=view.model.ir_version, opset_import=view.model.opset_import)
     model.graph.CopyFrom(attr.g)
     weights = {t.name: LazyTensor(t) for t in attr.g.initializer}
@@ -77,8 +81,8 @@ def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
     formal = len(model.graph.input)
     borrowed = set()
     moved = []
-    for name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g)):
-        if view.is_weight(name) and _readers(view, name) == 1:
+    for name in captured_by(attr.g):
+        if view.is_weight(name) and readers[name] == 1:
             weights[name] = view.weights.pop(name)  # type: ignore[assignment]
             moved.append(name)
         elif view.is_weight(name) and not is_float(view.weight_type(name)):
@@ -92,15 +96,15 @@ def _open(view: GraphView, node: str, attr: AttributeProto) -> Body:
     inner = GraphView(model, dict(weights))
     view.lent.update(dict.fromkeys(moved, inner))
     inner.name_prefix = f"{view.name_prefix}{node}/{attr.name}/"
-    return Body(inner, view, node, attr.name, formal, frozenset(borrowed))
+    return Body(inner, view, node, attr.name, formal, frozenset(borrowed), tuple(moved))
 
 
-def _readers(view: GraphView, name: str) -> int:
-    """Count the nodes and bodies that read a weight."""
-    total = 0
+def _readers(view: GraphView) -> Counter[str]:
+    """Count the nodes and bodies that read each tensor."""
+    total = Counter(set(view.output_names))
     for node in view.nodes:
-        total += list(node.input).count(name)
+        total.update(node.input)
         for attr in node.attribute:
             if attr.type == AttributeProto.GRAPH:
-                total += name in captured_names(helper.make_node("If", [], ["_"], then_branch=attr.g))
-    return total + (name in view.output_names)
+                total.update(captured_by(attr.g))
+    return total

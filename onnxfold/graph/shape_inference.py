@@ -107,11 +107,16 @@ def _stand_in(node: NodeProto) -> None:
     node.attribute.extend(kept)
 
 
+def values_matter(elem_type: int, size: int) -> bool:
+    """Whether shape inference sees the values of an initializer, and not only its type and shape."""
+    if elem_type in (TensorProto.INT64, TensorProto.INT32):
+        return size <= _SMALL
+    return size <= 16  # scales of Resize, scalars
+
+
 def _light(name: str, value: LazyTensor | Array) -> TensorProto:
     elem_type = value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
-    if value.size <= _SMALL and elem_type in (TensorProto.INT64, TensorProto.INT32):
-        return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
-    if value.size <= 16:  # scales of Resize, scalars
+    if values_matter(elem_type, value.size):
         return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
     return stub(name, tuple(value.shape), elem_type)
 

@@ -1,13 +1,14 @@
 """An editable view of one model: nodes, names, shapes, and lazily read weights."""
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.shape_inference import Shape, TensorType, infer_types
+from onnxfold.graph.shape_inference import Shape, TensorType, infer_types, values_matter
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -44,6 +45,7 @@ class GraphView:
         self._types: dict[str, TensorType] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
+        self._names: set[str] | None = None
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -97,7 +99,17 @@ class GraphView:
 
     def touch(self) -> None:
         """Forget everything derived from the nodes; call after editing them."""
-        self._types = self._producers = self._consumers = None
+        self._types = self._producers = self._consumers = self._names = None
+
+    def touch_bodies(self) -> None:
+        """Forget what bodies inside nodes tell; call after editing only these."""
+        self._types = self._consumers = self._names = None
+
+    def append_input(self, node: NodeProto, weight: str) -> None:
+        """Let a node read one more weight, which changes no type; nothing else derived from the nodes is forgotten."""
+        node.input.append(weight)
+        if self._consumers is not None:
+            self._consumers.setdefault(weight, []).append(node)
 
     # -- weights -------------------------------------------------------------------------------
 
@@ -114,17 +126,18 @@ class GraphView:
 
     def set_weight(self, name: str, values: Array) -> None:
         """Replace an initializer, keeping its element type, or add one."""
-        if name in self.weights:
-            dtype = self.weight(name).dtype
+        old = self.weights.get(name)
+        if old is not None:
+            dtype = helper.tensor_dtype_to_np_dtype(self.weight_type(name))
             values = values.astype(dtype, copy=False)
         self.weights[name] = np.asarray(values)
-        self._types = None
+        if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
+            self._types = None
 
     def add_weight(self, stem: str, values: Array) -> str:
-        """Add an initializer under a fresh name that begins with `stem`; return the name."""
+        """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
         self.weights[name] = values
-        self._types = None
         return name
 
     def weight_size(self, name: str) -> int:
@@ -142,16 +155,20 @@ class GraphView:
 
     def fresh_name(self, stem: str) -> str:
         """Return a tensor name that is not in use."""
-        taken = self._all_names()
-        start = stem if stem.startswith(self.name_prefix) else self.name_prefix + stem
-        name, i = start, 0
-        while name in taken:
-            i += 1
-            name = f"{start}_{i}"
-        return name
+        return next(self.fresh_names(stem))
 
-    def _all_names(self) -> set[str]:
-        names = set(self.weights) | {i.name for i in self.graph.input}
+    def fresh_names(self, stem: str) -> Iterator[str]:
+        """Yield tensor names that are not in use: the stem, then the stem with numbers."""
+        start = stem if stem.startswith(self.name_prefix) else self.name_prefix + stem
+        for name in (start if i == 0 else f"{start}_{i}" for i in count()):
+            if self._names is None:
+                self._names = self._used_names()
+            if name not in self.weights and name not in self._names:
+                yield name
+
+    def _used_names(self) -> set[str]:
+        """Return the names of everything but weights."""
+        names = {i.name for i in self.graph.input}
         for node in self.graph.node:
             names.update(node.output)
             names.update(captured_names(node))
@@ -237,17 +254,21 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 def captured_names(node: NodeProto) -> list[str]:
     """Return the outer tensors that a node's subgraphs read, in order, each once."""
+    return list(dict.fromkeys(name for graph in subgraphs(node) for name in captured_by(graph)))
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """Return the outer tensors that a body reads, in order, each once."""
     names: dict[str, None] = {}
-    for graph in subgraphs(node):
-        local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-        for inner in graph.node:
-            for name in [*inner.input, *captured_names(inner)]:
-                if name and name not in local:
-                    names[name] = None
-            local.update(inner.output)
-        for out in graph.output:
-            if out.name not in local:
-                names[out.name] = None
+    local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    for inner in graph.node:
+        for name in [*inner.input, *captured_names(inner)]:
+            if name and name not in local:
+                names[name] = None
+        local.update(inner.output)
+    for out in graph.output:
+        if out.name not in local:
+            names[out.name] = None
     return list(names)
 
 
