@@ -80,7 +80,9 @@ class Compensation:
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
-        x, y = self._walk.reference.values[channels.tensor], self._walk.folded.values[channels.tensor]
+        x, y = self._walk.beside(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
+        if x is None:
+            return mapped.decode
         width = x[0].shape[channels.axis]
         block = mapped.positions[:, 0] // (width // blocks)
         folded_block = block[mapped.representatives]

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.axis_map import AxisMap, axis_map
 from onnxfold.progress import Progress
@@ -90,6 +92,21 @@ class SideBySide:
     def loses(self, tensor: str, axis: int) -> bool:
         """Whether an activation's axis loses more than exact duplicates."""
         return self.plan.lossy.touches(Axis(tensor, axis))
+
+    def beside(self, tensor: str, axis: int) -> list[Array] | None:
+        """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
+
+        Its places along the other axes are then those of the folded network's values.
+        """
+        values = self.reference.values[tensor]
+        for other in range(values[0].ndim):
+            if other == axis or not self.plan.touches(Axis(tensor, other)):
+                continue
+            mapped = self.map(tensor, other)
+            if mapped is None:
+                return None
+            values = [np.moveaxis(mapped.encoded(np.moveaxis(part, other, -1)), -1, other) for part in values]
+        return values
 
     def map(self, tensor: str, axis: int) -> AxisMap | None:
         """Return the fold of an activation's axis; None where its groups do not line up."""
