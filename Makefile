@@ -9,7 +9,7 @@ DATA   ?= data
 MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-times lint types imports bench docs clean
+.PHONY: demo test test-long test-times fuzz lint types imports bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ test-times: $(VENV)/.test
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Two kernels of OpenBLAS that this machine has: what is lossless is so whatever the rounding.
+fuzz: $(VENV)/.test
+	$(BIN)/python -m benchmarks.fuzz --graphs 200 --coretypes SkylakeX Haswell Nehalem --most 2
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -92,13 +92,16 @@ def summarise(outcomes: list[Outcome], seconds: list[float], first: int, elapsed
     return "\n".join(lines) + "\n"
 
 
-def under_kernels(coretypes: list[str], threads: list[int], arguments: list[str]) -> int:
+def under_kernels(coretypes: list[str], most: int, threads: list[int], arguments: list[str]) -> int:
     """Run this benchmark once per distinct kernel and number of threads; return the largest exit code."""
-    worst = 0
+    worst = runs = 0
     for coretype, found, reason in distinct_kernels(coretypes):
+        if runs == most:
+            break
         if reason:
             print(f"{coretype}: skipped, {reason}\n", flush=True)
             continue
+        runs += 1
         for count in threads:
             print(f"{coretype} ({found.architecture}), {count} threads:", flush=True)
             environment = {**os.environ, "OPENBLAS_CORETYPE": coretype, "OMP_NUM_THREADS": str(count)}
@@ -114,11 +117,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=None, help="Markdown file to write.")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--coretypes", nargs="*", help=f"Kernels of OpenBLAS; all if none is named: {CORETYPES}.")
+    parser.add_argument("--most", type=int, default=len(CORETYPES), help="Most kernels to run, with --coretypes.")
     parser.add_argument("--threads", nargs="+", type=int, default=[1], help="Threads, with --coretypes.")
     args = parser.parse_args()
     if args.coretypes is not None:
         passed = ["--graphs", str(args.graphs), "--seed0", str(args.seed0), "--workers", str(args.workers)]
-        return under_kernels(args.coretypes or list(CORETYPES), args.threads, passed)
+        return under_kernels(args.coretypes or list(CORETYPES), args.most, args.threads, passed)
     kernel = probe()
     if not kernel.architecture:
         print(f"skipped: the BLAS kernel OPENBLAS_CORETYPE={os.environ.get('OPENBLAS_CORETYPE')} {kernel}")

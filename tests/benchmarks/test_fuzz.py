@@ -49,3 +49,18 @@ def test_a_child_that_dies_is_told_apart(monkeypatch) -> None:
     assert kernels.probe().architecture
     monkeypatch.setattr(kernels, "_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     assert str(kernels.probe()) == "dies on this machine"
+
+
+def test_as_many_kernels_as_asked_for(monkeypatch, capsys) -> None:
+    answers = {"A": "", "B": "Haswell", "C": "SkylakeX", "D": "Nehalem"}
+    monkeypatch.setattr(kernels, "probe", lambda environment: kernels.Probe(answers[environment["OPENBLAS_CORETYPE"]]))
+    ran = []
+
+    def run(command, env, check):
+        ran.append((env["OPENBLAS_CORETYPE"], env["OMP_NUM_THREADS"]))
+        return type("Done", (), {"returncode": len(ran) == 2})
+
+    monkeypatch.setattr(fuzz.subprocess, "run", run)
+    assert fuzz.under_kernels(list(answers), 2, [1, 2], []) == 1
+    assert ran == [("B", "1"), ("B", "2"), ("C", "1"), ("C", "2")]
+    assert "A: skipped, dies on this machine" in capsys.readouterr().out
