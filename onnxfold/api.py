@@ -1,6 +1,5 @@
 """The way the data takes, from a model to a folded one."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,13 +35,12 @@ from onnxfold.model_inputs import ModelInputs, model_inputs
 from onnxfold.passes.methods import Method, find_method
 from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
+from onnxfold.provenance import add_run
 from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal
 from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes
 from onnxfold.scope_fold import ScopeFold
 from onnxfold.statistics.observe import observe
 from onnxfold.statistics.png_grid import PNG, write_png_grid
-
-_PROVENANCE = "onnxfold"
 
 __all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]
 
@@ -228,7 +226,7 @@ def _fold_once(
     report.model = str(model) if isinstance(model, str | Path) else ""
     if inputs is not None:
         report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason)
-    _write_provenance(view, report)
+    add_run(view.model, {"version": __version__, "config": report.config, "sparsity": round(report.sparsity, 6)})
     if config.verify:
         tell("verify in onnxruntime", 0, 0)
         result = verify(model, view, seed=config.seed)
@@ -367,16 +365,6 @@ def _report(
             "whole numbers, and no common channel ratio comes closer"
         )
     return report
-
-
-def _write_provenance(view: GraphView, report: FoldReport) -> None:
-    entry = {"version": __version__, "config": report.config, "sparsity": round(report.sparsity, 6)}
-    for prop in view.model.metadata_props:
-        if prop.key == _PROVENANCE:
-            entry["previous"] = prop.value
-            prop.value = json.dumps(entry, sort_keys=True)
-            return
-    view.model.metadata_props.add(key=_PROVENANCE, value=json.dumps(entry, sort_keys=True))
 
 
 @known_keywords

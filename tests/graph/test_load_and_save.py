@@ -15,6 +15,7 @@ from onnxfold.graph import save as save_module
 from onnxfold.graph.load import load
 from onnxfold.graph.save import save, to_model, weight_bytes
 from onnxfold.graph.view import GraphView
+from onnxfold.provenance import add_run
 from tests.export_forms import FORMS
 from tests.models import ALL_MODELS, mlp, random_input, run
 from tests.widen import relative_difference
@@ -199,7 +200,7 @@ def test_metadata_survives_and_gains_a_provenance_entry() -> None:
     once = onnxfold.fold(model, channel_ratio=0.25, seed=7)
     props = {p.key: p.value for p in once.model.metadata_props}
     assert props["author"] == "somebody"
-    entry = json.loads(props["onnxfold"])
+    (entry,) = json.loads(props["onnxfold"])
     assert entry["version"] == onnxfold.__version__
     assert entry["sparsity"] == pytest.approx(once.report.sparsity, abs=1e-6)
     assert entry["config"]["channel_ratio"] == 0.25
@@ -208,8 +209,40 @@ def test_metadata_survives_and_gains_a_provenance_entry() -> None:
     assert not model.metadata_props[1:]
 
     twice = {p.key: p.value for p in onnxfold.fold(once.model, channel_ratio=0.25).model.metadata_props}
-    assert json.loads(json.loads(twice["onnxfold"])["previous"]) == entry
+    first, second = json.loads(twice["onnxfold"])
+    assert first == entry
+    assert second["config"]["seed"] == 0
     assert list(twice) == ["author", "onnxfold"]
+
+
+def test_provenance_grows_by_one_run_a_fold() -> None:
+    model = mlp(0)
+    sizes = []
+    for _ in range(12):
+        add_run(model, {"version": "0.1.0", "config": {"seed": 0}, "sparsity": 0.5})
+        sizes.append(len(model.metadata_props[0].value))
+    assert len(set(np.diff(sizes).tolist())) == 1
+
+
+def test_provenance_of_older_versions_is_flattened() -> None:
+    """One run, with the text of the entry before it inside, and so on."""
+    text = ""
+    for sparsity in (0.1, 0.2, 0.3):
+        text = json.dumps({"sparsity": sparsity, **({"previous": text} if text else {})})
+    model = mlp(0)
+    model.metadata_props.add(key="onnxfold", value=text)
+    add_run(model, {"sparsity": 0.4})
+    assert [run["sparsity"] for run in json.loads(model.metadata_props[0].value)] == [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize("text", ["no json", "[" * 100_000, "5", '{"previous": "no json"}', "[1, 2]"])
+def test_provenance_that_somebody_else_wrote_is_kept(text: str) -> None:
+    model = mlp(0)
+    model.metadata_props.add(key="onnxfold", value=text)
+    add_run(model, {"sparsity": 0.4})
+    runs = json.loads(model.metadata_props[0].value)
+    assert runs[-1] == {"sparsity": 0.4}
+    assert runs[0]["unknown"] in text
 
 
 # -- what is refused -----------------------------------------------------------------------------

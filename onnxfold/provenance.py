@@ -1,0 +1,54 @@
+"""The runs that made a model what it is, as a list in its metadata."""
+
+import json
+from typing import Any
+
+from onnx import ModelProto
+
+KEY = "onnxfold"
+
+#: Older versions stored one run, and in it, under this name, the text of the entry that they found.
+_NESTED = "previous"
+
+
+def add_run(model: ModelProto, run: dict[str, Any]) -> None:
+    """Append a run to the entry `onnxfold` of `metadata_props`, a JSON list, oldest first.
+
+    Parameters
+    ----------
+    model : ModelProto
+        Edited in place.
+    run : dict
+        Plain values: version, config, sparsity.
+    """
+    earlier: list[dict[str, Any]] = []
+    kept = [prop for prop in model.metadata_props if prop.key == KEY]
+    for prop in kept:
+        earlier += runs_of(prop.value)
+    entry = kept[0] if kept else model.metadata_props.add(key=KEY)
+    entry.value = json.dumps([*earlier, run], sort_keys=True)
+
+
+def runs_of(text: str) -> list[dict[str, Any]]:
+    """Return the runs that an entry tells of, oldest first, in whichever form it was written.
+
+    Text that onnxfold did not write becomes a run of its own, ``{"unknown": text}``, so that nothing is lost.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return [{"unknown": text}] if text else []
+    if isinstance(found, list) and all(isinstance(run, dict) for run in found):
+        return found
+    runs: list[dict[str, Any]] = []
+    while isinstance(found, dict):
+        nested = found.pop(_NESTED, None)
+        runs.insert(0, found)
+        if not isinstance(nested, str):
+            return runs
+        text = nested
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            break
+    return [{"unknown": text}, *runs]
