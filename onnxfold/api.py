@@ -22,7 +22,7 @@ from onnxfold.comparison import compare
 from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
-from onnxfold.fidelity_search import LEAST, fold_while_faithful, worst
+from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
 from onnxfold.files import Output, Read, check_outputs
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on, lazy_files
@@ -195,6 +195,8 @@ def fold(
             result = _fold_until(model, config, chosen, tell)
         else:
             result = _fold_once(model, config, chosen, tell)
+        if config.verify:
+            _verify(result, model, config, tell)
     result.report.seconds = time.perf_counter() - start
     return result
 
@@ -202,7 +204,7 @@ def fold(
 def _fold_once(
     model: ModelLike, config: FoldConfig, method: Method, tell: Progress, inputs: ModelInputs | None = None
 ) -> FoldResult:
-    """Load, normalise, choose widths, fold, verify."""
+    """Load, normalise, choose widths, fold."""
     view, before, scopes = _open(model, config, tell)
     request = _request(scopes, config, method, before)
     notes = list(view.notes)
@@ -227,11 +229,6 @@ def _fold_once(
     if inputs is not None:
         report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason)
     add_run(view.model, {"version": __version__, "config": report.config, "sparsity": round(report.sparsity, 6)})
-    if config.verify:
-        tell("verify in onnxruntime", 0, 0)
-        result = verify(model, view, seed=config.seed)
-        report.fidelity = result.fidelity
-        report.notes += result.notes
     return FoldResult(
         view, report, external_data=config.save_as_external_data, inputs=inputs, reads=_reads(model, config)
     )
@@ -246,6 +243,14 @@ def _reads(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]
         if isinstance(given, str | Path) and (role != "the device" or str(given).endswith(".toml"))
     }  # fmt: skip
     return partial(claims_on, [model], files)
+
+
+def _verify(result: FoldResult, model: ModelLike, config: FoldConfig, tell: Progress) -> None:
+    """Check a result beside the original, and note in its report how close it is."""
+    tell("verify in onnxruntime", 0, 0)
+    found = verify(model, result._view, seed=config.seed)
+    result.report.fidelity = found.fidelity
+    result.report.notes += found.notes
 
 
 def _open(model: ModelLike, config: FoldConfig, tell: Progress) -> tuple[GraphView, ModelSize, list[Scope]]:
@@ -277,7 +282,8 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
     result.report.requested = config.request
     result.report.config = config.to_dict()
     result.report.notes.append(
-        f"{worst(found):.1%} fidelity on {held_out.samples} held-out inputs at sparsity {sparsity:.3f}"
+        f"{worst(found):.1%} fidelity{confidence(found)} on {held_out.samples} held-out inputs at sparsity "
+        f"{sparsity:.3f}"
     )
     return result
 

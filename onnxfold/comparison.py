@@ -1,6 +1,9 @@
 """Two models on the same inputs."""
 
 from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
 
 from onnxfold import checks
 from onnxfold.checks import known_keywords
@@ -8,12 +11,11 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
+from onnxfold.held_out import held_out_inputs, measure_fidelity
+from onnxfold.passes.inline_functions import InlineFunctions
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.fidelity import accuracy, fidelity
 from onnxfold.statistics.given_inputs import checked_inputs, checked_labels
-from onnxfold.statistics.noise import noise_inputs
-
-_NOISE_SAMPLES = 64
 
 
 @known_keywords
@@ -27,35 +29,52 @@ def compare(
     a, b : path or ModelProto
         Reference and candidate, with the same inputs.
     inputs : dict of str to ndarray, optional
-        Arrays named after the inputs, samples along axis 0; noise if not given.
+        Arrays named after the inputs, samples along axis 0; at least 256 generated ones where
+        that is affordable if not given, the same that a fold with this seed is checked on.
     labels : ndarray of int, shape (samples,), optional
         Then the report also has both accuracies.
     seed : int
-        Seed of the noise.
+        Seed of generated inputs.
 
     Raises
     ------
     ConfigError
-        If inputs or labels do not fit the model, or an option makes no sense.
-    ModelLoadError, VerificationError
-        If a model cannot be read, or cannot be run.
+        If inputs or labels do not fit the model, the models have different numbers of outputs, or an option makes no
+        sense.
+    ModelLoadError
+        If a model cannot be read.
+    VerificationError
+        If a model does not run, or `b` gives NaN or infinity where `a` gives numbers.
     """
-    seed = checks.seed(seed)
+    with np.errstate(all="ignore"):  # what is not finite is told by name
+        return _compare(a, b, inputs, labels, checks.seed(seed))
+
+
+def _compare(
+    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None, labels: Array | None, seed: int
+) -> FidelityReport:
+    views = []
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
-            load(model)  # says what is wrong with a file better than onnxruntime does
+            views.append(load(model))  # says what is wrong with a file better than onnxruntime does
     first, second = Session(a), Session(b)
-    if inputs is None and labels is not None:
-        raise ConfigError("labels say nothing of generated inputs: give the inputs that they belong to, too")
+    if len(first.output_names) != len(second.output_names):
+        raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
     if inputs is None:
-        feeds, kind = noise_inputs(first.inputs, samples=_NOISE_SAMPLES, seed=seed), "noise"
-        reference, outputs = first.run(feeds), second.run(feeds)
-    else:
-        feeds, kind = checked_inputs(first.inputs, inputs), "given data"
         if labels is not None:
-            labels = checked_labels(labels, max(len(v) for v in feeds.values() if v.ndim))
-        reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
-    report = fidelity(first.output_names, reference, outputs, inputs=kind)
+            raise ConfigError("labels say nothing of generated inputs: give the inputs that they belong to, too")
+        if len(views) < 2:
+            raise ConfigError("inputs cannot be generated for so old a model: give --data")
+        for view in views:
+            InlineFunctions()(view)
+        return measure_fidelity(
+            first, second, held_out_inputs(*views, seed=seed, infos=first.inputs), called="generated"
+        )
+    feeds = checked_inputs(first.inputs, inputs)
+    if labels is not None:
+        labels = checked_labels(labels, max(len(v) for v in feeds.values() if v.ndim))
+    reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
+    report = fidelity(first.output_names, reference, outputs, inputs="given data")
     if labels is None:
         return report
-    return FidelityReport(report.outputs, report.samples, kind, accuracy(reference, labels), accuracy(outputs, labels))
+    return replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))

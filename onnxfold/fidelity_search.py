@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from onnx import ModelProto
 
-from onnxfold.errors import BudgetError
+from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
@@ -66,8 +66,7 @@ def fold_while_faithful(
         except BudgetError:
             high = sparsity
         else:
-            report = fidelity(session.output_names, reference, _run(Session(folded.model), inputs), inputs="held out")
-            told = worst(report)
+            report, told = _measure(session.output_names, reference, folded.model, inputs)
             if told >= least:
                 best, low = (folded, sparsity, report), sparsity
             else:
@@ -83,10 +82,31 @@ def fold_while_faithful(
     return best
 
 
+def _measure(
+    names: list[str], reference: list[Array], folded: ModelProto, inputs: Batches
+) -> tuple[FidelityReport, float]:
+    """Return the fidelity of a fold; none of one that gives NaN or infinity where the original gives numbers."""
+    outputs = _run(Session(folded), inputs)
+    try:
+        report = fidelity(names, reference, outputs, inputs="held out")
+    except VerificationError:
+        return FidelityReport([], 0, "held out"), 0.0
+    return report, worst(report)
+
+
 def worst(report: FidelityReport) -> float:
     """Return the lowest fidelity of all outputs."""
     found = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
     return min(found, default=0.0)
+
+
+def confidence(report: FidelityReport) -> str:
+    """Return how sure the lowest fidelity is, in words, where it is an agreement of answers."""
+    least = next((o for o in report.outputs if o.top1_agreement == worst(report)), None)
+    if least is None or least.top1_interval is None:
+        return ""
+    low, high = least.top1_interval
+    return f" (95 % confidence interval {low:.1%} to {high:.1%})"
 
 
 def _run(session: Session, inputs: Batches) -> list[Array]:

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 
 import numpy as np
 from onnx import helper
 
 from onnxfold.arrays import load_arrays
-from onnxfold.budget.macs import MacsCost
-from onnxfold.budget.shapes import BatchOfOne, common_batch
-from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.budget.run_cost import forward_cost
+from onnxfold.errors import ConfigError
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -30,9 +28,6 @@ _FEWEST_STEPS = 30
 #: What one run over all generated samples may cost: some seconds on two cores.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
-#: Writing an element of an activation takes as long as so many multiply-accumulates (ResNet18 and MobileNetV2 were
-#: measured): networks of depthwise convolutions have few of these, and take long.
-_MACS_PER_ELEMENT = 200
 _BATCH = 64
 
 
@@ -138,7 +133,7 @@ def model_inputs(
         return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
-    cost = _forward_cost(view)
+    cost = forward_cost(view)
     if cost:
         samples = min(samples, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
     # Whether it could be inverted takes torch, which takes seconds to import.
@@ -149,17 +144,6 @@ def model_inputs(
     shown = kind if kind == "noise" else "dead-leaves"
     why = "asked for" if kind != "auto" else hindrance
     return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
-
-
-def _forward_cost(view: GraphView) -> float:
-    """Return what a run of one sample costs, in multiply-accumulates; 0 where sizes are not known."""
-    try:
-        sizes = BatchOfOne(view)
-        written = [sizes.shape(name, any_leading=True) for node in view.nodes for name in node.output if name]
-        elements = sum(prod(shape) for shape in written) / common_batch(view)
-        return MacsCost([(view, [])])([]) + _MACS_PER_ELEMENT * elements
-    except UnsupportedModelError:
-        return 0.0
 
 
 def _hindrance(view: GraphView, cost: float, samples: int) -> str:

@@ -84,27 +84,50 @@ class Fidelity:
     relative_error : float
         ||folded - original|| / ||original||, over all elements.
     top1_agreement : float, optional
-        Fraction of samples with the same largest entry, for outputs of shape (N, classes).
+        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
+        without NaN.
+    top1_interval : pair of float, optional
+        Wilson's 95 % confidence interval of the agreement.
+    top1_samples : int, optional
+        Samples that it was counted over.
     """
 
     output: str
     relative_error: float
     top1_agreement: float | None = None
+    top1_interval: tuple[float, float] | None = None
+    top1_samples: int | None = None
 
 
 @dataclass(frozen=True)
 class FidelityReport:
-    """Comparison of two models on the same inputs; accuracies in [0, 1] where labels were given."""
+    """Comparison of two models on the same inputs.
+
+    Parameters
+    ----------
+    outputs : list of Fidelity
+        One per output.
+    samples : int
+        Number of samples.
+    inputs : str
+        What they are: 'held-out dead leaves', 'given data', ...
+    accuracy_a, accuracy_b : float, optional
+        Accuracies in [0, 1], where labels were given.
+    notes : list of str
+        What could not be compared.
+    """
 
     outputs: list[Fidelity]
     samples: int
     inputs: str
     accuracy_a: float | None = None
     accuracy_b: float | None = None
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+        """Return plain values; None where a number is not finite."""
+        values: dict[str, Any] = _finite(asdict(self))
+        return values
 
 
 @dataclass
@@ -158,7 +181,7 @@ class FoldReport:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have and a model with such weights has fidelities of, by None."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

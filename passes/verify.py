@@ -4,7 +4,6 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from onnxfold.errors import VerificationError
@@ -13,6 +12,7 @@ from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.held_out import Network, NotRunError, Recording, held_out_inputs, measure_fidelity
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.fidelity import fidelity
 from onnxfold.statistics.noise import noise_inputs
@@ -29,11 +29,11 @@ class VerificationResult:
 
 
 def verify(original: ModelLike, view: GraphView, *, seed: int = 0) -> VerificationResult:
-    """Check a folded model and measure its fidelity on noise.
+    """Check a folded model, and measure its fidelity on generated inputs that the fold has not seen.
 
-    The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads
-    and runs it, names, types and ranks of inputs and outputs are the original's, output shapes agree, and no
-    finite output became infinite. How far the values moved is reported, not judged.
+    The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
+    on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
+    was finite stays finite. How far the values moved is reported, not judged.
 
     Parameters
     ----------
@@ -49,21 +49,19 @@ def verify(original: ModelLike, view: GraphView, *, seed: int = 0) -> Verificati
     VerificationError
         If a check fails.
     """
-    before, after = interface(load(original)), interface(view)
-    if before != after:
-        raise VerificationError(f"the interface changed: {before} became {after}")
-    if weight_bytes(view) > PROTOBUF_LIMIT:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "folded.onnx"
-            save(view, path, external_data=True)
-            notes = _check(original, str(path))
-        # Two sessions would hold both models in memory; the point of streaming is that neither has to be.
-        result = VerificationResult(None, ("the model exceeds 2 GB: checked, but not run beside the original",))
-    else:
-        model = to_model(view)
-        notes = _check(original, model)
-        result = _compare(original, Session(model), view, seed)
-    return replace(result, notes=notes + result.notes)
+    before = load(original)
+    was, is_now = interface(before), interface(view)
+    if was != is_now:
+        raise VerificationError(f"the interface changed: {was} became {is_now}")
+    before.input_shapes = dict(view.input_shapes)
+    before.touch()
+    check = _Check(original, before, view, seed)
+    if weight_bytes(view) <= PROTOBUF_LIMIT:
+        return check.run(to_model(view))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "folded.onnx"
+        save(view, path, external_data=True)
+        return check.run(str(path))
 
 
 def interface(view: GraphView) -> list[tuple[str, int, int]]:
@@ -72,7 +70,65 @@ def interface(view: GraphView) -> list[tuple[str, int, int]]:
     return [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
 
 
-def _check(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class _Check:
+    """One verification: the original, both as views, and the seed."""
+
+    original: ModelLike
+    before: GraphView
+    view: GraphView
+    seed: int
+
+    def run(self, model: onnx.ModelProto | str) -> VerificationResult:
+        notes = _checker_notes(self.original, model)
+        # Of models over 2 GB only one is in memory at a time.
+        folded = None if isinstance(model, str) else Session(model)
+        result = self._beside_the_original(model, folded)
+        return replace(result, notes=notes + result.notes)
+
+    def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
+        try:
+            session = Session(self.original)
+        except VerificationError as error:
+            return _unmeasured(f"the original does not load: {error}")
+        try:
+            feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, shapes=self.view.input_shapes)
+        except MemoryError:
+            return _unmeasured("inputs of this size do not fit into memory")
+        try:
+            expected = session.run(feeds)
+        except VerificationError as error:
+            return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
+        # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
+        inputs = held_out_inputs(self.view, self.before, seed=self.seed, infos=session.inputs)
+        try:
+            reference: Network = session
+            if folded is None:
+                reference = recording = Recording(session, inputs)
+                inputs = recording.inputs
+            was_twin = session.is_twin
+            del session
+            folded = folded or Session(model)
+            if was_twin != folded.is_twin:
+                return _unmeasured("only one of the models runs in its own type")
+            self._require_same_kind(folded.output_names, expected, folded.run(feeds))
+            report = measure_fidelity(reference, folded, inputs, called="held-out")
+        except NotRunError as error:
+            return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
+        return VerificationResult(report, tuple(report.notes))
+
+    def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
+        for name, a, b in zip(names, expected, got, strict=True):
+            if a.ndim != b.ndim:
+                raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
+        fidelity(names, expected, got, inputs="noise")  # raises where something is no longer finite
+
+
+def _unmeasured(why: str) -> VerificationResult:
+    return VerificationResult(None, (f"fidelity was not measured: {why}",))
+
+
+def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:
     try:
         onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # checker and shape inference raise different types
@@ -89,39 +145,6 @@ def _rejected(model: ModelLike) -> bool:
     except Exception:
         return True
     return False
-
-
-def _compare(original: ModelLike, folded: Session, view: GraphView, seed: int) -> VerificationResult:
-    try:
-        reference = Session(original)
-    except VerificationError as error:
-        return VerificationResult(None, (f"fidelity was not measured, the original does not load: {error}",))
-    try:
-        feeds = noise_inputs(reference.inputs, samples=_SAMPLES, seed=seed, shapes=view.input_shapes)
-    except MemoryError:
-        return VerificationResult(None, ("fidelity was not measured: inputs of this size do not fit into memory",))
-    try:
-        expected = reference.run(feeds)
-    except VerificationError as error:
-        note = f"fidelity was not measured, the original does not run on {_shapes(feeds)}: {error}; give --input-shapes"
-        return VerificationResult(None, (note,))
-    if reference.is_twin != folded.is_twin:
-        return VerificationResult(None, ("fidelity was not measured: only one of the models runs in its own type",))
-    got = folded.run(feeds)
-    for name, a, b in zip(folded.output_names, expected, got, strict=True):
-        if a.ndim != b.ndim:
-            raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
-        if a.dtype.kind == "f" and np.isfinite(a).all() and not np.isfinite(b).all():
-            raise VerificationError(f"output '{name}' is no longer finite")
-    same = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if a.shape == b.shape]
-    notes = tuple(
-        f"output '{folded.output_names[i]}' depends on the data for its shape; its values were not compared"
-        for i in range(len(got)) if i not in same
-    )  # fmt: skip
-    report = fidelity(
-        [folded.output_names[i] for i in same], [expected[i] for i in same], [got[i] for i in same], inputs="noise"
-    )
-    return VerificationResult(report, notes)
 
 
 def _shapes(feeds: dict[str, Array]) -> str:

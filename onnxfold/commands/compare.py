@@ -13,7 +13,7 @@ from onnxfold.terminal import say, say_json
 @click.argument("a", metavar="A.onnx", type=PATH)
 @click.argument("b", metavar="B.onnx", type=PATH)
 @click.option("--data", type=PATH, help=".npz with arrays named after the inputs; with labels 'y' also accuracy.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the noise used without --data.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs generated without --data.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @max_memory()
 @common
@@ -34,5 +34,7 @@ def compare(
     say(f"{found.samples} samples of {found.inputs}")
     for output in found.outputs:
         say("  " + fidelity_line(output))
+    for note in found.notes:
+        say(f"  note: {note}")
     if found.accuracy_a is not None and found.accuracy_b is not None:
         say(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")

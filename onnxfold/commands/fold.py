@@ -145,7 +145,8 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     print_refusals(report.refusals, verbose=verbose)
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
-            say(f"fidelity on {report.fidelity.inputs}: {fidelity_line(fidelity)}")
+            what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
+            say(f"fidelity on {what}: {fidelity_line(fidelity)}")
     if report.inputs is not None:
         say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:

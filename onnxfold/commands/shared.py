@@ -110,4 +110,10 @@ def json_on_stdout(path: Path | None, values: Callable[[], Any]) -> Iterator[Non
 def fidelity_line(fidelity: Any) -> str:
     """Return the fidelity of one output as a line."""
     line = f"{fidelity.output}: relative error {fidelity.relative_error:.3g}"
-    return line if fidelity.top1_agreement is None else f"{line}, top-1 agreement {fidelity.top1_agreement:.1%}"
+    if fidelity.top1_agreement is None:
+        return line
+    line += f", top-1 agreement {fidelity.top1_agreement:.1%}"
+    if fidelity.top1_interval is None:
+        return line
+    low, high = fidelity.top1_interval
+    return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"

@@ -7,6 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto
@@ -42,7 +43,8 @@ def blames_broken_files(function: F) -> F:
     @wraps(function)
     def explained(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
         try:
-            return function(model, *args, **kwargs)
+            with np.errstate(all="ignore"):  # what is not finite is looked for, and told by name
+                return function(model, *args, **kwargs)
         except OnnxFoldError:
             raise
         except Exception as error:

@@ -24,6 +24,11 @@ def percent(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.1%}"
 
 
+def interval(low: float, high: float) -> str:
+    """Return a pair of fractions as percent."""
+    return f"{percent(low)} to {percent(high)}"
+
+
 def decimal(value: float | None) -> str:
     """Return three digits."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.3g}"

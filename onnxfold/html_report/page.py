@@ -4,7 +4,7 @@ from importlib import resources
 from pathlib import PurePath
 
 from onnxfold.html_report.elements import Element, element, serialise
-from onnxfold.html_report.numbers import UNKNOWN, decimal, percent, removed, short
+from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short
 from onnxfold.html_report.sections import SECTIONS
 from onnxfold.report import FoldReport
 
@@ -89,11 +89,14 @@ def _tiles(report: FoldReport) -> list[Element]:
         _tile("MACs removed", removed(before.macs, after.macs) or UNKNOWN, _change(before.macs, after.macs)),
         _tile("Size", f"{short(after.size_bytes)}B", f"{short(before.size_bytes)}B before"),
     ]
-    for fidelity in report.fidelity.outputs[:1] if report.fidelity is not None else []:
-        if fidelity.top1_agreement is not None:
-            tiles.append(_tile("Same answer", percent(fidelity.top1_agreement), "top-1 agreement with the original"))
+    found = report.fidelity
+    if found is not None and found.outputs:
+        first, on = found.outputs[0], f"{plural(found.samples, 'sample')} of {found.inputs}"
+        if first.top1_agreement is not None:
+            bounds = f"; 95 % confidence interval {interval(*first.top1_interval)}" if first.top1_interval else ""
+            tiles.append(_tile("Same answer", percent(first.top1_agreement), f"on {on}{bounds}"))
         else:
-            tiles.append(_tile("Relative error", decimal(fidelity.relative_error), "of the first output"))
+            tiles.append(_tile("Relative error", decimal(first.relative_error), f"of the first output, on {on}"))
     return tiles
 
 

@@ -8,7 +8,7 @@ from onnxfold.html_report.activations import correlations, error_curves, varianc
 from onnxfold.html_report.charts import width_bar
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
-from onnxfold.html_report.numbers import decimal, percent, plural, removed, short, whole
+from onnxfold.html_report.numbers import decimal, interval, percent, plural, removed, short, whole
 from onnxfold.report import FoldReport, GroupRecord, PassRecord
 
 _QUANTITIES = {
@@ -57,16 +57,22 @@ def _count(value: float | None) -> Element:
 def _fidelity(report: FoldReport) -> list[Element]:
     found = report.fidelity
     if found is None:
-        return [element("p", "Not measured: the folded model was not verified.")]
+        why = next((note for note in report.notes if "fidelity was not measured" in note), "")
+        return [element("p", f"{why or 'Not measured: the folded model was not verified'}.")]
     rows = [
-        (breakable(f.output), decimal(f.relative_error), "" if f.top1_agreement is None else percent(f.top1_agreement))
+        (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval))
         for f in found.outputs
     ]
     caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
-    parts = [table(caption, ("Output", "Relative error", "Top-1 agreement"), rows, "figures")]
+    head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval")
+    parts = [table(caption, head, rows, "figures")]
     if found.accuracy_a is not None or found.accuracy_b is not None:
         parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
     return parts
+
+
+def _agreement(share: float | None, bounds: tuple[float, float] | None) -> tuple[str, str]:
+    return "" if share is None else percent(share), "" if bounds is None else interval(*bounds)
 
 
 def _inputs(report: FoldReport) -> list[Element]:

@@ -5,10 +5,16 @@ in "Learning to See by Looking at Noise", arXiv 2106.05963. Fewer and larger sha
 folding than many small ones.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
 Images = npt.NDArray[np.float32]
+
+#: Painting takes longer than running a small network: so many small batches, of so many numbers, are remembered for the
+#: folds of a search or a demo, and for comparisons, which look at the same images.
+_REMEMBERED, _SMALL = 16, 1 << 18
 
 _SHAPES = 20
 _EXPONENT = 3.0
@@ -27,6 +33,12 @@ def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: i
     seed : int
         Seed.
     """
+    if samples * channels * height * width <= _SMALL:
+        return _remembered(samples, channels, height, width, seed).copy()
+    return _paint(samples, channels, height, width, seed)
+
+
+def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> Images:
     random = np.random.default_rng(seed)
     images = np.empty((samples, channels, height, width), np.float32)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
@@ -51,6 +63,9 @@ def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: i
     images -= mean
     images /= np.maximum(deviation, 1e-6)
     return images
+
+
+_remembered = lru_cache(_REMEMBERED)(_paint)
 
 
 def _colour(random: np.random.Generator, channels: int) -> npt.NDArray[np.float32]:

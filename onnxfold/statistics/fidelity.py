@@ -1,13 +1,136 @@
 """How close one model's outputs are to another's."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.graph.tensors import Array
 from onnxfold.report import Fidelity, FidelityReport
 
+#: The quantile of the normal distribution that leaves 2.5 % above it.
+_Z95 = 1.959963984540054
 
-def fidelity(names: list[str], reference: list[Array], outputs: list[Array], *, inputs: str) -> FidelityReport:
+
+@dataclass
+class _Sums:
+    """What is known of one output so far."""
+
+    error: float = 0.0
+    scale: float = 0.0
+    agree: int = 0
+    rows: int = 0
+    undefined: int = 0
+    seen: int = 0
+    has_classes: bool = False
+
+
+@dataclass
+class FidelityMeter:
+    """Compares outputs batch by batch, so that many samples need no memory.
+
+    Parameters
+    ----------
+    names : list of str
+        Output names.
+
+    Attributes
+    ----------
+    samples : int
+        Samples so far.
+    other_shapes : dict of str to None
+        Outputs that had different shapes in the two models, and are not compared.
+    """
+
+    names: Sequence[str]
+    samples: int = 0
+    other_shapes: dict[str, None] = field(default_factory=dict)
+    _sums: dict[int, _Sums] = field(default_factory=dict)
+
+    def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
+        """Take the outputs of both models on a batch.
+
+        Parameters
+        ----------
+        reference, outputs : sequence of ndarray
+            Outputs on the same inputs, in the order of the names.
+        samples : int, optional
+            How many these are; the length of the first output if not given.
+
+        Raises
+        ------
+        VerificationError
+            If an output is NaN or infinite where the reference is a number.
+        """
+        if samples is None:
+            samples = len(reference[0]) if reference and reference[0].ndim else 1
+        self.samples += samples
+        for i, (a, b) in enumerate(zip(reference, outputs, strict=True)):
+            if a.dtype.kind not in "fiub":
+                continue
+            if a.shape != b.shape:
+                self.other_shapes[self.names[i]] = None
+                continue
+            with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
+                self._add(self.names[i], self._sums.setdefault(i, _Sums()), a, b)
+
+    def _add(self, name: str, sums: _Sums, a: Array, b: Array) -> None:
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(x)
+        lost = finite & ~np.isfinite(y)
+        if lost.any():
+            kind = "NaN" if np.isnan(y[lost]).any() else "infinite"
+            raise VerificationError(f"output '{name}' is {kind} in {int(lost.sum())} places where it was finite before")
+        sums.seen += x.size
+        if not finite.all():
+            sums.undefined += int(np.isnan(x).sum())
+            finite &= np.isfinite(y)
+        sums.scale += float(np.square(x[finite]).sum())
+        sums.error += float(np.square(y[finite] - x[finite]).sum())
+        if x.ndim == 2 and x.shape[1] > 1:
+            sums.has_classes = True
+            answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
+            sums.rows += int(answers.sum())
+            sums.agree += int((x[answers].argmax(axis=1) == y[answers].argmax(axis=1)).sum())
+
+    def report(self, inputs: str) -> FidelityReport:
+        """Return what was found; `inputs` says what the inputs were."""
+        found = []
+        for i, sums in sorted(self._sums.items()):
+            error, scale = math.sqrt(sums.error), math.sqrt(sums.scale)
+            relative = error / scale if scale else error
+            counted = sums.has_classes and sums.rows > 0
+            found.append(
+                Fidelity(
+                    self.names[i],
+                    math.nan if sums.seen and sums.undefined == sums.seen else relative,
+                    sums.agree / sums.rows if counted else None,
+                    wilson_interval(sums.agree, sums.rows) if counted else None,
+                    sums.rows if counted else None,
+                )
+            )
+        return FidelityReport(found, self.samples, inputs, notes=self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be compared."""
+        notes = [
+            f"output '{name}' depends on the data for its shape; its values were not compared"
+            for name in self.other_shapes
+        ]
+        return notes + [
+            f"output '{self.names[i]}' of the original is NaN in {sums.undefined:,} of {sums.seen:,} places, which do "
+            "not count"
+            for i, sums in sorted(self._sums.items())
+            if sums.undefined
+        ]
+
+
+def fidelity(
+    names: Sequence[str], reference: Sequence[Array], outputs: Sequence[Array], *, inputs: str
+) -> FidelityReport:
     """Compare outputs, the first list being the reference.
 
     Parameters
@@ -18,22 +141,40 @@ def fidelity(names: list[str], reference: list[Array], outputs: list[Array], *, 
         Outputs of the two models on the same inputs.
     inputs : str
         What the inputs were, for the report.
+
+    Raises
+    ------
+    VerificationError
+        If an output is NaN or infinite where the reference is a number.
     """
-    found = []
-    for name, a, b in zip(names, reference, outputs, strict=True):
-        if a.dtype.kind not in "fiub" or a.shape != b.shape:
-            continue
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        scale = float(np.linalg.norm(x))
-        error = float(np.linalg.norm(y - x))
-        agreement = float((x.argmax(axis=1) == y.argmax(axis=1)).mean()) if x.ndim == 2 and x.shape[1] > 1 else None
-        found.append(Fidelity(name, error / scale if scale else error, agreement))
-    samples = len(reference[0]) if reference and reference[0].ndim else 1
-    return FidelityReport(found, samples, inputs)
+    meter = FidelityMeter(names)
+    meter.add(reference, outputs)
+    return meter.report(inputs)
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % confidence interval of a proportion.
+
+    It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
+
+    Parameters
+    ----------
+    successes, trials : int
+        Counts; at least one trial.
+
+    References
+    ----------
+    Wilson, *Probable inference, the law of succession, and statistical inference*, 1927.
+    """
+    p, z2 = successes / trials, _Z95**2
+    centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = _Z95 * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
+    # Exact at the ends, where rounding would leave the interval beside the proportion.
+    return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
 
 
 def accuracy(outputs: list[Array], labels: Array) -> float:
-    """Return top-1 accuracy of the first output that is shaped like class scores.
+    """Return top-1 accuracy of the first output that is shaped like class scores; scores with NaN are wrong.
 
     Raises
     ------
@@ -42,5 +183,7 @@ def accuracy(outputs: list[Array], labels: Array) -> float:
     """
     for values in outputs:
         if values.ndim >= 2 and len(values) == len(labels) and int(np.prod(values.shape[2:])) == 1:
-            return float((values.reshape(len(values), -1).argmax(axis=1) == labels.reshape(-1)).mean())
+            scores = values.reshape(len(values), -1)
+            answers = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.ones(len(scores), bool)
+            return float(((scores.argmax(axis=1) == labels.reshape(-1)) & answers).mean())
     raise ConfigError("labels were given but no output has the shape (samples, classes)")

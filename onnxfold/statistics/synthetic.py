@@ -11,8 +11,9 @@ from onnxfold.statistics.dead_leaves import dead_leaves
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
-_BATCH = 64
-_FREE_DIMENSION = 64
+BATCH = 64
+#: What a free dimension becomes.
+FREE_DIMENSION = 64
 #: Memory for the activations of one network, in bytes.
 _ACTIVATION_BYTES = 400 << 20
 _MIN_SAMPLES = 32
@@ -38,16 +39,30 @@ def synthetic_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0, 
     """
     shapes = {name: view.shape(name) or () for name in view.input_names}
     fixed = next((s[0] for s in shapes.values() if s and s[0] is not None), None)
-    samples = min(samples, max(_affordable(view), _MIN_SAMPLES))
-    size = fixed or min(_BATCH, samples)
+    samples = min(samples, max(affordable_samples(view), _MIN_SAMPLES))
+    size = fixed or min(BATCH, samples)
     count = max(1, samples // size)
     whole = {
-        name: _values(view, name, (count * size, *(d or _FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        name: _values(view, name, (count * size, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
         for i, (name, shape) in enumerate(shapes.items())
         if shape
     }
     scalars = {name: np.zeros((), _dtype(view, name)) for name, shape in shapes.items() if not shape}
     return [{n: v[b * size : (b + 1) * size] for n, v in whole.items()} | scalars for b in range(count)]
+
+
+def describe_inputs(view: GraphView) -> str:
+    """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
+    words = (_kind(_dtype(view, name), len(view.shape(name) or ())) for name in view.input_names)
+    return " and ".join(dict.fromkeys(words)) or "no inputs"
+
+
+def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
+    if dtype.kind in "iu":
+        return "random ids"
+    if dtype.kind == "b":
+        return "ones"
+    return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
 
 
 def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
@@ -84,14 +99,14 @@ def _vocabulary(view: GraphView, name: str) -> int:
     return 2
 
 
-def _affordable(view: GraphView) -> int:
+def affordable_samples(view: GraphView) -> int:
     """Return how many samples' activations fit; about three large tensors are alive at a time."""
     largest = 1
     for node in view.nodes:
         for output in node.output:
             shape = view.shape(output)
             if shape:
-                largest = max(largest, int(np.prod([d or _FREE_DIMENSION for d in shape[1:]], dtype=np.int64)))
+                largest = max(largest, int(np.prod([d or FREE_DIMENSION for d in shape[1:]], dtype=np.int64)))
     return _ACTIVATION_BYTES // (3 * 4 * largest)
 
 

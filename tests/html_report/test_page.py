@@ -102,8 +102,8 @@ def test_the_numbers_are_those_of_the_report() -> None:
     page = Page(render_html(report))
     assert page.rows("numbers")[1] == ["Parameters", "2,801,9622.8 M", "1,399,9181.4 M", "50.0%"]
     assert page.rows("numbers")[-1] == ["Channels in groups", "192192", "168168", "12.5%"]
-    assert page.rows("fidelity")[1] == ["logits", "0.147", "97.5%"]
-    assert "4 samples of noise" in page.texts[page.by_id("fidelity")]
+    assert page.rows("fidelity")[1] == ["logits", "0.147", "97.5%", "94.8% to 98.8%"]
+    assert "256 samples of held-out dead leaves" in page.texts[page.by_id("fidelity")]
     assert "Accuracy 92.0% before, 91.0% after" in page.texts[page.by_id("fidelity")]
     assert page.texts[page.by_id("inputs")].endswith("512 samples of dead-leaves: the model has no BatchNormalization.")
     widths = page.rows("widths")[1:]
@@ -119,6 +119,7 @@ def test_the_numbers_are_those_of_the_report() -> None:
     header = page.texts[page.all("header")[0]]
     assert "resnet18_w32.onnx" in header
     assert "reached sparsity 0.499 instead of 0.5" in header
+    assert "97.5%on 256 samples of held-out dead leaves; 95 % confidence interval 94.8% to 98.8%" in header
     assert "onnxfold 0.1.0, numpy 2.0.0, onnx 1.17.0; folded in 31.4 s." in page.texts[page.all("footer")[0]]
 
 

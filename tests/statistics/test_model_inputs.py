@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
+from onnxfold.budget.run_cost import forward_cost
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from onnxfold.model_inputs import ModelInputs, _forward_cost, model_inputs
+from onnxfold.model_inputs import ModelInputs, model_inputs
 from onnxfold.statistics import deep_inversion
 from onnxfold.statistics.dead_leaves import dead_leaves
 from onnxfold.statistics.synthetic import synthetic_inputs
@@ -130,7 +131,7 @@ def test_auto_does_not_start_what_takes_long(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_fewer_samples_where_a_run_over_all_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxfold.model_inputs._RUN_COST", 40.0 * _forward_cost(_view()))
+    monkeypatch.setattr("onnxfold.model_inputs._RUN_COST", 40.0 * forward_cost(_view()))
     monkeypatch.setattr("onnxfold.model_inputs._FEWEST_SAMPLES", 4)
     assert model_inputs(_view(), "dead-leaves", samples=512).samples == 40
     monkeypatch.setattr("onnxfold.model_inputs._RUN_COST", 1.0)
