@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -17,6 +18,7 @@ from onnxfold.commands.export import export
 from onnxfold.commands.fold import fold
 from onnxfold.commands.inspect import inspect
 from onnxfold.errors import OnnxFoldError, OutputClosedError, OutputError
+from onnxfold.files import is_disk_full, reason
 from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
 
 
@@ -74,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             say_traceback(error)
+        if isinstance(error, OSError) and is_disk_full(error):  # what users asked for is explained where it is written
+            say(f"error: cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}", error=True)
+            sys.exit(1)
         text = " ".join(str(error).split())[:300]
         say(
             f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback",

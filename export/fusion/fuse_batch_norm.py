@@ -137,5 +137,5 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
 def _scaled(view: GraphView, weight: str, factors: Array) -> str:
     name = view.fresh_name(f"{weight}_scaled")
     stub = to_proto(name, np.zeros(0, np.float32))
-    view.weights[name] = ScaledWeight(stub, None, view.weights[weight], factors)
+    view.weights[name] = ScaledWeight(stub, base=view.weights[weight], factors=factors)
     return name

@@ -2,7 +2,7 @@
 
 from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
 from onnxfold.files.claims import Output, Read, check_outputs, given
-from onnxfold.files.targets import STDOUT, Target, check_ending, check_writable, reason, target_of
+from onnxfold.files.targets import STDOUT, Target, check_ending, is_disk_full, reason, target_of
 
 __all__ = [
     "STDOUT",
@@ -11,9 +11,9 @@ __all__ = [
     "Target",
     "check_ending",
     "check_outputs",
-    "check_writable",
     "explained",
     "given",
+    "is_disk_full",
     "new_folder",
     "part_folder",
     "reason",

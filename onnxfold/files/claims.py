@@ -115,7 +115,13 @@ def _overlap(output: Output, other: Output | Read) -> bool:
     folders: Sequence[tuple[Output, Output | Read]] = [(output, other)]
     if isinstance(other, Output):
         folders = [*folders, (other, output)]
-    return any(a.is_folder and b.path.resolve().is_relative_to(a.path.resolve()) for a, b in folders)
+    return any(a.is_folder and _is_in(b.path, a.path) for a, b in folders)
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    with suppress(OSError, ValueError, RuntimeError):
+        return path.resolve().is_relative_to(folder.resolve())
+    return False
 
 
 def _same(a: Path, b: Path) -> bool:

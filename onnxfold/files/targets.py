@@ -98,11 +98,6 @@ def check_new_folder(path: Path) -> None:
         raise ModelSaveError(f"'{path}' cannot be written: permission denied")
 
 
-def check_writable(path: Path) -> None:
-    """Raise early if `path` cannot become a file, see :func:`target_of`."""
-    target_of(path)
-
-
 def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
     """Raise if a file's name would say another format than the one that is written.
 
@@ -113,6 +108,11 @@ def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
     """
     if endings and path.suffix.lower() not in endings:
         raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats it is written in")
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a file could not grow: the disk is full, or a limit is reached."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reason(error: OSError) -> str:

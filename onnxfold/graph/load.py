@@ -21,7 +21,7 @@ from onnxfold.errors import (
     OptionTypeError,
     UnsupportedModelError,
 )
-from onnxfold.graph.tensors import LazyTensor, to_proto
+from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
 from onnxfold.graph.well_formed import model_problem, payload_fits
 from onnxfold.graph.wiring import WiringError, sort_nodes
@@ -171,8 +171,10 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         if field.name != "initializer":
             _copy_field(proto.graph, skeleton.graph, field.name)
     weights = {}
+    folder = base_dir or Path()
+    stamps = {place: stamp_of(folder / place) for place in set(locations(proto.graph.initializer))}
     for tensor in proto.graph.initializer:
-        weight = LazyTensor(tensor, base_dir)
+        weight = LazyTensor(tensor, base_dir, stamps.get(next(locations([tensor]), "")))
         if tensor.name in weights:
             raise ModelLoadError(f"{where} is broken: it has two initializers called '{tensor.name}'")
         if not payload_fits(weight):

@@ -1,18 +1,22 @@
 """Which files a model lies in: its own, and those that hold its weights."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxfold.files import Read
-from onnxfold.graph.tensors import LazyTensor
+from onnxfold.graph.tensors import LazyTensor, locations
 from onnxfold.graph.view import GraphView
+
+#: Protobuf holds no more in one message, so a larger file is no model.
+_MOST_BYTES = 2**31
 
 
 def claims_on(
-    models: Iterable[str | Path | ModelProto], data: Mapping[str, str | Path | None] | None = None
+    models: Iterable[str | PathLike[str] | ModelProto], data: Mapping[str, str | Path | None] | None = None
 ) -> Iterator[Read]:
     """Return every file that a run reads.
 
@@ -27,7 +31,7 @@ def claims_on(
         if path is not None:
             yield Read(Path(path), f"the file of {role}")
     for model in models:
-        if isinstance(model, str | Path):  # whatever else it may be is refused when it is loaded
+        if isinstance(model, str | PathLike):  # whatever else it may be is refused when it is loaded
             yield Read(Path(model), "the input model")
             for path in external_files(Path(model)):
                 yield Read(path, f"the file that holds weights of the input model '{model}'")
@@ -39,29 +43,26 @@ def external_files(path: Path) -> list[Path]:
     The files need not exist, and may lie where no weights are read from.
     """
     try:
-        if not path.is_file():
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return []
         model = onnx.load(str(path), load_external_data=False)
     except Exception:  # whoever loads it says what is wrong
         return []
     folder = path.resolve().parent
-    return [folder / location for location in locations(model)]
+    return [folder / location for location in dict.fromkeys(locations(tensors_of(model)))]
 
 
-def locations(model: ModelProto) -> list[str]:
-    """Return where a model says its external data lies, bodies and functions included, each place once."""
-    graphs = [model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))]
-    nodes = [node for function in model.functions for node in function.node]
-    tensors = (t for part in (*map(_tensors, graphs), _tensors_of_nodes(nodes)) for t in part)
-    found = (e.value for t in tensors if t.data_location == TensorProto.EXTERNAL for e in t.external_data
-             if e.key == "location")  # fmt: skip
-    return list(dict.fromkeys(found))
+def tensors_of(model: ModelProto) -> Iterator[TensorProto]:
+    """Return every tensor of a model, those of bodies, attributes and functions included."""
+    for graph in (model.graph, *(g for t in model.training_info for g in (t.initialization, t.algorithm))):
+        yield from _tensors(graph)
+    yield from _tensors_of_nodes(node for function in model.functions for node in function.node)
 
 
 def lazy_files(view: GraphView) -> list[Path]:
     """Return the files that a view still reads weights from."""
-    lazy = (w for w in view.weights.values() if isinstance(w, LazyTensor) and w.is_external and w.base_dir is not None)
-    places = ((w.base_dir, e.value) for w in lazy for e in w.proto.external_data if e.key == "location")
+    lazy = (w for w in view.weights.values() if isinstance(w, LazyTensor))
+    places = ((w.base_dir, location) for w in lazy for location in locations([w.proto]))
     return list(dict.fromkeys(folder / location for folder, location in places if folder is not None))
 
 

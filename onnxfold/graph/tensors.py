@@ -5,8 +5,8 @@ copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays 
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ModelLoadError
+
+#: Device, inode, size and time of a file.
+Stamp = tuple[int, int, int, int]
 
 Array = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]
@@ -37,10 +40,14 @@ class LazyTensor:
         The tensor; its payload may be elsewhere.
     base_dir : Path, optional
         Folder that external data locations are relative to.
+    stamp : tuple of int, optional
+        What :func:`stamp_of` said of the external file when the model was loaded. A file that is another one by the
+        time that it is read holds the weights of another model.
     """
 
     proto: TensorProto
     base_dir: Path | None = None
+    stamp: Stamp | None = field(default=None, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,14 +81,12 @@ class LazyTensor:
         Raises
         ------
         ModelLoadError
-            If the external file is missing, too short, or outside the model's folder.
+            If the external file is missing, too short, changed since, or outside the model's folder.
         """
         if not self.is_external:
             return numpy_helper.to_array(self.proto)
-        entries = {e.key: e.value for e in self.proto.external_data}
-        path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
+        path, offset = self._place()
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
-        offset = int(entries.get("offset", "0"))
         length = self.stored_bytes
         if path.stat().st_size < offset + length:
             raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
@@ -95,17 +100,40 @@ class LazyTensor:
 
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the raw payload to an open file without holding it in memory; for external tensors."""
-        entries = {e.key: e.value for e in self.proto.external_data}
-        path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
+        path, offset = self._place()
         left = self.stored_bytes
         with path.open("rb") as source:
-            source.seek(int(entries.get("offset", "0")))
+            source.seek(offset)
             while left > 0:
                 part = source.read(min(left, _COPY_BYTES))
                 if not part:
                     raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
                 target.write(part)
                 left -= len(part)
+
+    def _place(self) -> tuple[Path, int]:
+        """Return the external file and the offset in it."""
+        entries = {e.key: e.value for e in self.proto.external_data}
+        path = external_path(entries.get("location", ""), self.base_dir, self.proto.name)
+        if self.stamp is not None and stamp_of(path) != self.stamp:
+            raise ModelLoadError(f"external data file '{path}' changed while the model was in use: start again")
+        return path, int(entries.get("offset", "0"))
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return what changes when a file is written or replaced; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
+    """Return where tensors say that their payload lies, of those that have it in another file."""
+    for tensor in tensors:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield from (entry.value for entry in tensor.external_data if entry.key == "location")
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:

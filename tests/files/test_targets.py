@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -238,6 +239,16 @@ def test_a_full_disk_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     done = onnxfold("fold", "in.onnx", "o.onnx", *FAST)
     assert (done.code, done.stderr) == (2, "error: cannot write 'o.onnx': no space left on the disk\n")
     assert snapshot(folder) == before
+
+
+def test_a_full_disk_for_temporary_files_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("onnxfold.edge_bench.bench.prepare_job", full)
+    done = onnxfold("bench", "in.onnx", "--device", "host")
+    assert done.code == 1
+    assert done.stderr == f"error: cannot write '{tempfile.gettempdir()}': no space left on the disk\n"
 
 
 def test_a_failed_write_without_a_number_is_still_said(tmp_path: Path) -> None:

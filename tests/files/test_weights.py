@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import onnx
 import pytest
 
 import onnxfold
+from onnxfold.errors import ModelLoadError
 from onnxfold.graph.load import load
 from onnxfold.graph.save import save
 from onnxfold.graph.weight_file import MARK
@@ -156,3 +159,35 @@ def test_a_fold_of_a_fold_with_weights_beside_it(tmp_path: Path) -> None:
     assert {t.name: t.raw_data for t in onnx.load(first).graph.initializer} == {
         t.name: t.raw_data for t in again.model.graph.initializer
     }
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_that_changed_meanwhile_are_not_taken_for_the_models(external: bool, tmp_path: Path) -> None:
+    """Another model may have been written to the file, with tensors of the same sizes, while this one was folded."""
+    path = tmp_path / "in.onnx"
+    _write(0, path)
+    view = load(path)
+    result = onnxfold.fold(path, channel_ratio=0.25, method="prune-l1", verify=False)
+    save(load(_model(1)), path)  # removes the old weights
+    _write(2, path)  # takes their name
+    for broken in (lambda: save(view, tmp_path / "o.onnx", external_data=external), lambda: view.weight("gemm_0_w")):
+        with pytest.raises(ModelLoadError, match="changed while the model was in use"):
+            broken()
+    assert not (tmp_path / "o.onnx").exists()
+    result.save(tmp_path / "o.onnx", save_as_external_data=external)  # has read what it needs
+    onnx.checker.check_model(str(tmp_path / "o.onnx"), full_check=True)
+
+
+def test_two_runs_that_write_the_same_output(tmp_path: Path) -> None:
+    """Whoever is last, the model that is there has its own weights."""
+    code = "import sys; from pathlib import Path; from tests.files.test_weights import _write; " \
+        "[_write((i + int(sys.argv[1])) % 3, Path('o.onnx')) for i in range(8)]"  # fmt: skip
+    root = Path(__file__).resolve().parents[2]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, str(i)], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+        for i in range(2)
+    ]
+    assert [run.wait() for run in runs] == [0, 0]
+    assert any(_holds(tmp_path / "o.onnx", seed) for seed in range(3))
+    assert not list(tmp_path.glob(".onnxfold-*"))
