@@ -20,7 +20,7 @@ _FOLD_CODE = (
     "api.py", "choose_widths.py", "model_inputs.py", "scope.py", "scope_fold.py", "budget/*.py", "channels/**/*.py",
     "cluster/*.py", "graph/*.py", "passes/*.py", "statistics/**/*.py",
 )  # fmt: skip
-_INPUT_CODE = ("model_inputs.py", "statistics/**/*.py")
+_INPUT_CODE = ("model_inputs.py", "input_plan.py", "statistics/**/*.py")
 
 Row = dict[str, Any]
 

@@ -7,6 +7,7 @@ activations have collapsed, above they overshoot. Channels that no cluster takes
 Reference: REPAIR, arXiv 2211.08403; used for folding in arXiv 2502.10216.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
     inputs: ModelInputs | None = None
     if method.needs_inputs or config.is_global:
         kind = config.inputs if config.inputs != "auto" else method.inputs
-        inputs = model_inputs(scope.view, kind, config.calibration, seed=config.seed)
+        inputs = model_inputs(scope.view, kind, config.calibration, seconds=math.inf, seed=config.seed)
     fold = ScopeFold(scope, method, inputs, config.seed)
     biases = method.repair == "least-squares"
     request = width_request([(scope.view, fold.groups)], config, before, adds_biases=biases)

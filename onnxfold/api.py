@@ -132,7 +132,9 @@ def fold(
     device: str | None = None,
     min_fidelity: float | None = None,
     inputs: str = "auto",
-    samples: int = 512,
+    samples: int | None = None,
+    input_seconds: float | None = None,
+    input_steps: Sequence[int] = (),
     calibration: str | Path | Mapping[str, Array] | None = None,
     round_to: int = 1,
     keep: Sequence[str] = (),
@@ -156,8 +158,9 @@ def fold(
         Other goals: counts such as "1.5M", bytes such as "256K", a board, the agreement to keep.
     method, cluster, repair, allocation
         How channels are chosen and repaired, by name, and widths: 'global' or 'uniform'.
-    inputs, samples, calibration
-        What the network is run on: a kind of generated inputs and their number, or arrays by input name.
+    inputs, samples, input_seconds, input_steps, calibration
+        What the network is run on: a kind of generated inputs, their number, the most seconds to generate them in and
+        the steps that repeat an inversion; or arrays by input name.
     round_to, keep, input_shapes, seed
         Multiples of widths, globs of groups to keep, sizes of free dimensions by input, seed of everything random.
     verify, save_as_external_data, max_memory
@@ -210,6 +213,7 @@ def _fold_once(
     notes = list(view.notes)
     if inputs is None:
         inputs = _inputs(scopes, config, method, tell, notes)
+    config = _as_run(config, inputs)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
     widths = request.choose(lambda: [candidates.errors for fold in folds for candidates in fold.curves])
     _check_anything_folds(request.groups, widths, config)
@@ -227,7 +231,8 @@ def _fold_once(
     report.diagnostics = joined([f.diagnostics for f in folds])
     report.model = str(model) if isinstance(model, str | Path) else ""
     if inputs is not None:
-        report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason)
+        report.inputs = InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps)
+        report.notes += inputs.notes
     add_run(view.model, {"version": __version__, "config": report.config, "sparsity": round(report.sparsity, 6)})
     return FoldResult(
         view, report, external_data=config.save_as_external_data, inputs=inputs, reads=_reads(model, config)
@@ -272,6 +277,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
     inputs = _inputs(scopes, replace(config, allocation="global"), method, tell, notes)
     if inputs is None:
         raise VerificationError(notes[0])
+    config = _as_run(config, inputs)
     seen, held_out = inputs.split()
     result, sparsity, found = fold_while_faithful(
         model,
@@ -297,7 +303,16 @@ def _inputs(
     kind = config.inputs if config.inputs != "auto" else method.inputs
     view = scopes[0].view
     try:
-        inputs = model_inputs(view, kind, config.calibration, samples=config.samples, seed=config.seed, progress=tell)
+        inputs = model_inputs(
+            view,
+            kind,
+            config.calibration,
+            samples=config.samples,
+            seconds=config.input_seconds,
+            steps=config.input_steps,
+            seed=config.seed,
+            progress=tell,
+        )
         observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
     except (VerificationError, MemoryError) as error:
         if config.calibration is not None:
@@ -305,6 +320,11 @@ def _inputs(
         notes.append(f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}")
         return None
     return inputs
+
+
+def _as_run(config: FoldConfig, inputs: ModelInputs | None) -> FoldConfig:
+    """Return the request that comes to the same result whatever the clock says."""
+    return replace(config, input_steps=inputs.steps) if inputs is not None and inputs.cut else config
 
 
 def _per_fold(folds: list[ScopeFold], widths: list[int]) -> list[list[int]]:

@@ -72,16 +72,36 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     ConfigError
         If it is outside of the interval.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a number")
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number beyond all floats
-        number = math.inf
+    number = _real(name, value)
     if not math.isfinite(number) or not (number >= 0.0 if zero else number > 0.0) or not number < 1.0:
         ending = f": it is {meaning}" if meaning else ""
         raise ConfigError(f"{name}={_shown(value)} is outside {'[' if zero else '('}0, 1){ending}")
     return number
+
+
+def positive(name: str, value: Any, *, most: float) -> float:
+    """Return a number above 0 as a float.
+
+    Raises
+    ------
+    OptionTypeError
+        If it is no real number.
+    ConfigError
+        If it is not above 0, or more than `most`.
+    """
+    number = _real(name, value)
+    if not 0.0 < number <= most:
+        raise ConfigError(f"{name}={_shown(value)} must be above 0 and at most {most:g}")
+    return number
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptionTypeError(f"{name}={_shown(value)} is not a number")
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
 
 
 def flag(name: str, value: Any) -> bool:

@@ -24,7 +24,9 @@ _FRACTIONS = {
 }
 _MAY_BE_ZERO = ("channel_ratio",)
 #: The range of every whole number.
-_WHOLE = {"samples": (1, 1_000_000), "round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED)}
+_WHOLE = {"round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED)}
+_MOST_SAMPLES = _MOST_STEPS = 1_000_000
+_MOST_SECONDS = 1e7
 #: What nothing by name is; the default of arguments.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -63,8 +65,16 @@ class FoldConfig:
         inputs that were held out. In (0, 1); takes the place of `sparsity`.
     inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
         What the network is run on where the method needs that; a path is a `calibration`.
-    samples : int
-        Most samples to generate; deep inversion takes fewer where they would cost too much.
+    samples : int, optional
+        Samples to generate; by default as many as the counted cost of running them allows, at most 512. Fewer only
+        where `input_seconds` or `max_memory` do not allow them; a note says so.
+    input_seconds : float, optional
+        Most seconds for generating inputs, a minute by default. Samples and steps are planned to take no longer at the
+        counted cost. An inversion that really does is ended: its result then depends on the machine's speed, a note
+        says so, and the report holds the steps that were done.
+    input_steps : sequence of int
+        Steps of an inversion, for each of its batches or one number for all, whatever the clock says: with those of a
+        report, the same inputs are made again.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
     round_to : int
@@ -106,7 +116,9 @@ class FoldConfig:
     device: str | None = None
     min_fidelity: float | None = None
     inputs: str = "auto"
-    samples: int = 512
+    samples: int | None = None
+    input_seconds: float | None = None
+    input_steps: Sequence[int] = ()
     calibration: Any = None
     round_to: int = 1
     keep: Sequence[str] = ()
@@ -142,6 +154,12 @@ class FoldConfig:
                 self._set(name, checks.fraction(name, getattr(self, name), zero=name in _MAY_BE_ZERO, meaning=meaning))
         for name, (least, most) in _WHOLE.items():
             self._set(name, checks.whole(name, getattr(self, name), least=least, most=most))
+        if self.samples is not None:
+            self._set("samples", checks.whole("samples", self.samples, least=1, most=_MOST_SAMPLES))
+        if self.input_seconds is not None:
+            self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
+        steps = checks.entries("input_steps", self.input_steps)
+        self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
         for name in ("verify", "save_as_external_data"):
             self._set(name, checks.flag(name, getattr(self, name)))
         for name in ("method", "allocation"):
@@ -216,6 +234,8 @@ class FoldConfig:
             "min_fidelity": self.min_fidelity,
             "inputs": self.inputs,
             "samples": self.samples,
+            **({} if self.input_seconds is None else {"input_seconds": self.input_seconds}),
+            **({"input_steps": list(self.input_steps)} if self.input_steps else {}),
             "calibration": None
             if self.calibration is None
             else fspath(self.calibration)

@@ -15,7 +15,14 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.fidelity import FidelityMeter
-from onnxfold.statistics.synthetic import BATCH, FREE_DIMENSION, affordable_samples, describe_inputs, synthetic_inputs
+from onnxfold.statistics.synthetic import (
+    ACTIVATION_BYTES,
+    BATCH,
+    FREE_DIMENSION,
+    affordable_samples,
+    describe_inputs,
+    synthetic_inputs,
+)
 
 #: Samples: an agreement of 95 % is then known to within about 3 points.
 SAMPLES = 256
@@ -91,7 +98,7 @@ def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Seque
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = next((s[0] for s in map(view.shape, view.input_names) if s and s[0] is not None), None)
-    batch = fixed or min(BATCH, max(affordable_samples(view), 1))
+    batch = fixed or min(BATCH, max(affordable_samples(view, ACTIVATION_BYTES), 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)
 
 

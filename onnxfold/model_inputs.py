@@ -1,6 +1,7 @@
 """Which inputs a network is run on, and why."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,21 +14,14 @@ from onnxfold.errors import ConfigError
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.input_plan import Asked, planned_inversion, planned_samples, too_long
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.deep_inversion import InversionSettings, deep_inversion, obstacle
+from onnxfold.statistics.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.statistics.given_inputs import checked_inputs
 from onnxfold.statistics.observe import has_own_statistics
 from onnxfold.statistics.synthetic import synthetic_inputs
 
-#: Fewest inverted samples, where the model does not have a fixed batch; more if all of their steps are affordable.
-_INVERTED = 128
-#: What the forward passes of all steps may cost, in multiply-accumulates: about a minute on two cores.
-_INVERSION_COST = 4.5e12
-_FEWEST_STEPS = 30
-#: What one run over all generated samples may cost: some seconds on two cores.
-_RUN_COST = 3.5e11
-_FEWEST_SAMPLES = 32
 _BATCH = 64
 
 
@@ -45,12 +39,21 @@ class ModelInputs:
         Why these, for the report.
     fixed_batch : bool
         Whether the model takes batches of this size only.
+    steps : tuple of int
+        Steps that every batch was inverted for; asked for, they give the same inputs again.
+    cut : bool
+        Whether the clock ended an inversion.
+    notes : tuple of str
+        Where limits stood against what was asked for.
     """
 
     batches: Batches
     kind: str
     reason: str
     fixed_batch: bool = False
+    steps: tuple[int, ...] = ()
+    cut: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def has_data_statistics(self) -> bool:
@@ -97,7 +100,9 @@ def model_inputs(
     kind: str,
     calibration: str | Path | Mapping[str, Array] | None = None,
     *,
-    samples: int = 512,
+    samples: int | None = None,
+    seconds: float | None = None,
+    steps: Sequence[int] = (),
     seed: int = 0,
     progress: Progress = silent,
 ) -> ModelInputs:
@@ -108,13 +113,18 @@ def model_inputs(
     view : GraphView
         The normalised network.
     kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
-        What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted,
-        and takes a minute or two, else dead leaves. A model without BatchNormalization has no statistics that say
-        whether inverted images look like data, so there they are a part only, beside dead leaves.
+        What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted and
+        the counted cost fits into the time, else dead leaves. A model without BatchNormalization has no statistics that
+        say whether inverted images look like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
         Samples by input name, unlabeled.
-    samples : int
-        Most samples to generate; fewer where runs over so many would take long.
+    samples : int, optional
+        Samples to generate; by default, their number follows from what a run costs.
+    seconds : float, optional
+        Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
+        an inversion that really does is ended. Infinite: no clock is looked at.
+    steps : sequence of int
+        Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
     seed : int
         Seed.
     progress : callable, optional
@@ -123,7 +133,7 @@ def model_inputs(
     Raises
     ------
     ConfigError
-        If data is asked for and not given, or does not fit the model.
+        If data is asked for and not given, or does not fit the model; if steps are given and nothing is inverted.
     UnsupportedModelError
         If deep inversion is asked for and the model cannot be inverted.
     """
@@ -133,52 +143,65 @@ def model_inputs(
         return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
-    cost = forward_cost(view)
-    if cost:
-        samples = min(samples, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
-    # Whether it could be inverted takes torch, which takes seconds to import.
-    hindrance = _hindrance(view, cost, min(samples, _INVERTED)) if kind == "auto" else ""
-    if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        return _inverted(view, cost, samples, seed, progress)
+    start = time.monotonic()
     progress("generate inputs", 0, 0)
-    shown = kind if kind == "noise" else "dead-leaves"
+    cost, asked = forward_cost(view), Asked(samples, seconds, tuple(steps))
+    # Whether it could be inverted takes torch, which takes seconds to import.
+    hindrance = _hindrance(view, cost, asked) if kind == "auto" else ""
+    if kind == "deep-inversion" or (kind == "auto" and not hindrance):
+        return _inverted(view, cost, asked, seed, start, progress)
     why = "asked for" if kind != "auto" else hindrance
-    return ModelInputs(synthetic_inputs(view, samples=samples, seed=seed, kind=shown), shown, why, _fixed_batch(view))
+    if asked.steps:
+        raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
+    count, notes = planned_samples(view, cost, asked)
+    shown = kind if kind == "noise" else "dead-leaves"
+    batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
+    return ModelInputs(batches, shown, why, _fixed_batch(view), notes=notes)
 
 
-def _hindrance(view: GraphView, cost: float, samples: int) -> str:
-    """Return why a network is not inverted unless that is asked for, '' if it is possible and takes two minutes."""
+def _hindrance(view: GraphView, cost: float, asked: Asked) -> str:
+    """Return why a network is not inverted unless that is asked for, '' if it is possible and takes no longer."""
     found = obstacle(view)
     if found:
         return f"deep inversion is not possible: {found}"
-    minutes = cost * samples * _FEWEST_STEPS / _INVERSION_COST
-    return "" if minutes <= 2.0 else f"deep inversion would take about {minutes:.0f} minutes: ask for it with --inputs"
+    count, _ = planned_samples(view, cost, asked)
+    return too_long(count, cost, asked, has_statistics=_has_statistics(view))
 
 
-def _inverted(view: GraphView, cost: float, samples: int, seed: int, progress: Progress) -> ModelInputs:
-    normalised = any(has_own_statistics(view, node) for node in view.nodes)
-    settings = InversionSettings()
-    most = min(samples, _INVERTED)
-    if cost and normalised:
-        most = min(samples, max(int(_INVERSION_COST / (cost * settings.steps)), _INVERTED))
-    start = synthetic_inputs(view, samples=most, seed=seed)
-    count = _count(start)
-    if cost:
-        affordable = max(int(_INVERSION_COST / (cost * count)), _FEWEST_STEPS)
-        settings = replace(
-            settings,
-            steps=min(settings.steps, affordable),
-            steps_without_statistics=min(settings.steps_without_statistics, affordable),
-        )
+def _has_statistics(view: GraphView) -> bool:
+    return any(has_own_statistics(view, node) for node in view.nodes)
+
+
+def _inverted(view: GraphView, cost: float, asked: Asked, seed: int, began: float, progress: Progress) -> ModelInputs:
+    samples, notes = planned_samples(view, cost, asked)
+    most, settings, more = planned_inversion(samples, cost, asked, has_statistics=_has_statistics(view))
+    start = synthetic_inputs(view, samples=most, seed=seed, exactly=asked.samples is not None)
+    if not asked.steps:
+        settings = replace(settings, seconds=asked.ceiling - (time.monotonic() - began))
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
+    notes += more
+    if done.cut:
+        notes += (_cut_note(done, asked),)
+    found = ModelInputs(done.inputs, "deep-inversion", "", _fixed_batch(view), done.steps_per_batch, done.cut, notes)
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        return ModelInputs(done.inputs, "deep-inversion", why, _fixed_batch(view))
+        return replace(found, reason=why)
+    count = _count(start)
     rest = samples - count
-    leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1) if rest >= count else []
+    enough = rest >= (count if asked.samples is None else 1)
+    leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
     why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
-    return ModelInputs(done.inputs + leaves, "deep-inversion", why, _fixed_batch(view))
+    return replace(found, batches=done.inputs + leaves, reason=why)
+
+
+def _cut_note(done: Inversion, asked: Asked) -> str:
+    steps = ",".join(map(str, done.steps_per_batch))
+    return (
+        f"inverting inputs was ended by --input-seconds {asked.ceiling:g}, after {done.steps} of "
+        f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; --input-steps {steps} "
+        "makes them again"
+    )
 
 
 def _fixed_batch(view: GraphView) -> bool:

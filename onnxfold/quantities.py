@@ -56,6 +56,19 @@ def show_bytes(count: int) -> str:
     return f"{count} bytes"
 
 
+def show_seconds(seconds: float) -> str:
+    """Return a time for people.
+
+    Examples
+    --------
+    >>> show_seconds(75.2), show_seconds(500.0), show_seconds(9000.0)
+    ('75 s', '8 minutes', '2.5 hours')
+    """
+    if seconds < 100.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} minutes" if seconds < 6000.0 else f"{seconds / 3600.0:.1f} hours"
+
+
 def _parse(text: str | int, powers: Mapping[str, int], base: int, expected: str) -> int:
     match = _NUMBER.fullmatch(str(text))
     power = powers.get(match[2].upper()) if match else None

@@ -53,11 +53,12 @@ class GroupRecord:
 
 @dataclass(frozen=True)
 class InputRecord:
-    """What the network was run on, how many samples, and why these."""
+    """What the network was run on, how many samples, why these, and for how many steps each batch was inverted."""
 
     kind: str
     samples: int
     reason: str
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

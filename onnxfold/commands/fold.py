@@ -12,6 +12,7 @@ from onnxfold.commands.shared import (
     PATH,
     RATIO,
     SHAPE,
+    STEPS,
     common,
     fidelity_line,
     file_named,
@@ -64,7 +65,11 @@ from onnxfold.terminal import Table, say, say_table
     metavar="KIND",
     help="What the network is run on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
 )
-@click.option("--samples", type=int, default=512, show_default=True, help="Most samples to generate.")
+@click.option("--samples", type=int, help="Samples to generate.  [default: as many as cost little, at most 512]")
+@click.option("--input-seconds", type=float, metavar="N", help="Most seconds to generate them in.  [default: 60]")
+@click.option(
+    "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion of so many steps per batch."
+)
 @click.option("--calibration", type=PATH, metavar="FILE.npz", help="Run it on these unlabeled samples instead.")
 @click.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images it was run on as a PNG.")
 @click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this.")

@@ -38,6 +38,22 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
             self.fail(f"'{value}' is not {self.name}", param, ctx)
 
 
+class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """Whole numbers with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Split at commas."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"'{value}' is not a list of whole numbers, such as 30,25", param, ctx)
+
+
+STEPS = Numbers()
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
 PATH = click.Path(path_type=Path)

@@ -8,7 +8,10 @@ from onnxfold.printable import printable
 from onnxfold.report import FoldReport
 
 #: Options that are written out only where they were given.
-_OPTIONAL = ("sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair")
+_OPTIONAL = (
+    "sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair", "samples", "input_seconds",
+    "max_memory",
+)  # fmt: skip
 _ALWAYS = ("method", "allocation", "round_to", "seed")
 
 
@@ -28,6 +31,8 @@ def command_line(report: FoldReport) -> str:
         words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]
     elif "inputs" in config:
         words += ["--inputs", str(config["inputs"])]
+    if config.get("input_steps"):
+        words += ["--input-steps", ",".join(map(str, config["input_steps"]))]
     for glob, ratio in (config.get("ratios") or {}).items():
         words += ["--ratio", f"{glob}={ratio!r}"]
     for glob in config.get("keep") or ():

@@ -14,13 +14,15 @@ SAMPLES = 512
 BATCH = 64
 #: What a free dimension becomes.
 FREE_DIMENSION = 64
-#: Memory for the activations of one network, in bytes.
-_ACTIVATION_BYTES = 400 << 20
+#: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
+ACTIVATION_BYTES = 400 << 20
 _MIN_SAMPLES = 32
 _IMAGE_CHANNELS = (1, 3, 4)
 
 
-def synthetic_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves") -> Batches:
+def synthetic_inputs(
+    view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves", exactly: bool = False
+) -> Batches:
     """Return batches of inputs for every input of a model.
 
     Images (rank 4) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer
@@ -31,24 +33,28 @@ def synthetic_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0, 
     view : GraphView
         The model.
     samples : int
-        Number of samples; fewer where the activations would not fit into the memory meant for them.
+        Number of samples; fewer where the activations would not fit into the memory meant for them, or a batch is
+        not full.
     seed : int
         Seed.
     kind : {'dead-leaves', 'noise'}
         What float inputs are; 'noise' is Gaussian throughout.
+    exactly : bool
+        Return as many as that, or the whole batches of a model with a fixed batch that are nearest below.
     """
     shapes = {name: view.shape(name) or () for name in view.input_names}
     fixed = next((s[0] for s in shapes.values() if s and s[0] is not None), None)
-    samples = min(samples, max(affordable_samples(view), _MIN_SAMPLES))
+    if not exactly:
+        samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
     size = fixed or min(BATCH, samples)
-    count = max(1, samples // size)
+    total = samples if exactly and fixed is None else max(1, samples // size) * size
     whole = {
-        name: _values(view, name, (count * size, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        name: _values(view, name, (total, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
         for i, (name, shape) in enumerate(shapes.items())
         if shape
     }
     scalars = {name: np.zeros((), _dtype(view, name)) for name, shape in shapes.items() if not shape}
-    return [{n: v[b * size : (b + 1) * size] for n, v in whole.items()} | scalars for b in range(count)]
+    return [{n: v[b : b + size] for n, v in whole.items()} | scalars for b in range(0, total, size)]
 
 
 def describe_inputs(view: GraphView) -> str:
@@ -99,15 +105,15 @@ def _vocabulary(view: GraphView, name: str) -> int:
     return 2
 
 
-def affordable_samples(view: GraphView) -> int:
-    """Return how many samples' activations fit; about three large tensors are alive at a time."""
+def affordable_samples(view: GraphView, most_bytes: int) -> int:
+    """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
     largest = 1
     for node in view.nodes:
         for output in node.output:
             shape = view.shape(output)
             if shape:
                 largest = max(largest, int(np.prod([d or FREE_DIMENSION for d in shape[1:]], dtype=np.int64)))
-    return _ACTIVATION_BYTES // (3 * 4 * largest)
+    return most_bytes // (3 * 4 * largest)
 
 
 def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:

@@ -28,6 +28,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"device": "esp-eye", "round_to": 8, "inputs": "noise"},
     {"min_fidelity": 0.9, "calibration": "my data.npz"},
     {"inputs": "samples.npz"},
+    {"samples": 100, "input_seconds": 7.5, "input_steps": (12, 9), "max_memory": "2G"},
     {
         "ratios": {"/a=b/*": 0.1, "conv 'x'": 0.0},
         "keep": ["*head*", "$HOME `x`"],

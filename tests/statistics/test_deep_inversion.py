@@ -19,6 +19,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.statistics import deep_inversion as module
 from onnxfold.statistics.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
 from onnxfold.statistics.torch_graph import availability
+from onnxfold.statistics.torch_graph.schedule import Schedule
 from tests.graph_builder import GraphBuilder
 from tests.models import ALL_MODELS, Array, random_input, run
 
@@ -214,7 +215,53 @@ def test_a_flat_loss_ends_it() -> None:
     endless = replace(SETTINGS, window=5, learning_rate=1e-9, settling=0.1)
     assert _invert(model, settings=endless, steps=30).steps == 30
     # Two windows, and a tenth of the steps to settle.
-    assert _invert(model, settings=replace(endless, tolerance=0.5), steps=30).steps == 13
+    assert _invert(model, settings=replace(endless, tolerance=0.5), steps=30).steps == 12
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e9, 40), (40.0, 40), (20.0, 20), (0.0, 2), (-5.0, 2)])
+def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
+    """The learning rate falls over the last quarter, however many steps there are."""
+    now = 0.0
+    schedule = Schedule(SETTINGS, 40, seconds=seconds, clock=lambda: now)
+    rates = []
+    while schedule.running:
+        rates.append(schedule.rate)
+        now += 1.0
+        schedule.note(1.0 / (1 + schedule.done))
+    assert len(rates) == steps
+    assert schedule.cut == (steps < 40)
+    settling = -(-steps // 4)
+    assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
+    again = Schedule(SETTINGS, 40, exact=steps, clock=lambda: 1e9)
+    repeated = []
+    while again.running:
+        repeated.append(again.rate)
+        again.note(1.0)
+    assert repeated == rates
+
+
+def test_batches_share_the_time() -> None:
+    model = ALL_MODELS["chain_conv"](0)
+    result = _invert(model, settings=replace(SETTINGS, batch=12, seconds=0.0), steps=8)
+    assert (result.steps_per_batch, result.planned, result.cut) == ((2, 2), 8, True)
+    again = _invert(model, settings=replace(SETTINGS, batch=12, seconds=0.0, exact_steps=(2, 2)), steps=8)
+    assert (again.steps_per_batch, again.cut) == ((2, 2), False)
+    for a, b in zip(result.inputs, again.inputs, strict=True):
+        np.testing.assert_array_equal(a["x"], b["x"])
+    assert _invert(model, settings=replace(SETTINGS, batch=12, exact_steps=(3,)), steps=8).steps_per_batch == (3, 3)
+    with pytest.raises(
+        ConfigError, match="3 numbers of inversion steps are given, but the inputs are inverted in 2 batch"
+    ):
+        _invert(model, settings=replace(SETTINGS, batch=12, exact_steps=(1, 2, 3)))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_do_not_change_what_is_computed(threads: int) -> None:
+    model = ALL_MODELS["residual"](0)
+    one, more = (
+        deep_inversion(load(model), _start(model), steps=4, threads=n, settings=SETTINGS).inputs for n in (1, threads)
+    )
+    np.testing.assert_array_equal(one[0]["x"], more[0]["x"])
 
 
 def test_the_end_is_quiet() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
+from onnxfold import input_plan, memory
 from onnxfold.budget.run_cost import forward_cost
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import load
@@ -90,9 +91,11 @@ def test_deep_inversion() -> None:
     assert inputs.reason.startswith("BatchNormalization statistics off by ")
 
 
-@pytest.mark.parametrize("samples", [1, 63, 64, 65, 130])
-def test_no_more_samples_than_asked_for(samples: int) -> None:
-    assert samples - 64 < model_inputs(_view(), "noise", samples=samples).samples <= samples
+@pytest.mark.parametrize("samples", [1, 63, 64, 65, 130, 600])
+def test_as_many_samples_as_asked_for(samples: int) -> None:
+    inputs = model_inputs(_view(), "noise", samples=samples)
+    assert (inputs.samples, inputs.notes) == (samples, ())
+    assert all(len(batch["x"]) <= 64 for batch in inputs.batches)
 
 
 # -- the choice ------------------------------------------------------------------------------------
@@ -123,29 +126,96 @@ def test_auto_with_batch_normalization_inverts() -> None:
 
 def test_auto_does_not_start_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("onnxfold.model_inputs._INVERSION_COST", 1e-3)
+    cost = forward_cost(_view()) * 4 * 30  # of 4 samples and the fewest steps
+    monkeypatch.setattr("onnxfold.input_plan._INVERTED_PER_SECOND", cost / 480.0)
     inputs = model_inputs(_view(), "auto", samples=4)
     assert inputs.kind == "dead-leaves"
-    assert inputs.reason.startswith("deep inversion would take about ")
+    assert inputs.reason == "deep inversion would take about 8 minutes on two cores: allow it with --input-seconds 480"
     assert model_inputs(_view(), "deep-inversion", samples=4).kind == "deep-inversion"
+    assert model_inputs(_view(), "auto", samples=4, seconds=481.0).kind == "deep-inversion"
 
 
 def test_fewer_samples_where_a_run_over_all_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxfold.model_inputs._RUN_COST", 40.0 * forward_cost(_view()))
-    monkeypatch.setattr("onnxfold.model_inputs._FEWEST_SAMPLES", 4)
-    assert model_inputs(_view(), "dead-leaves", samples=512).samples == 40
-    monkeypatch.setattr("onnxfold.model_inputs._RUN_COST", 1.0)
-    assert model_inputs(_view(), "dead-leaves", samples=512).samples == 4
+    monkeypatch.setattr("onnxfold.input_plan._RUN_COST", 40.0 * forward_cost(_view()))
+    monkeypatch.setattr("onnxfold.input_plan._FEWEST_SAMPLES", 4)
+    assert model_inputs(_view(), "dead-leaves").samples == 40
+    assert model_inputs(_view(), "dead-leaves", samples=256).samples == 256  # asked for
+    monkeypatch.setattr("onnxfold.input_plan._RUN_COST", 1.0)
+    assert model_inputs(_view(), "dead-leaves").samples == 4
 
 
 def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("onnxfold.model_inputs._INVERTED", 4)
+    monkeypatch.setattr("onnxfold.input_plan.INVERTED", 4)
     inputs = model_inputs(_view(bn=False), "auto", samples=12)
     assert inputs.kind == "deep-inversion"
     assert inputs.reason.startswith("4 inverted for class scores (")
     assert inputs.reason.endswith(" 8 dead leaves")
     assert inputs.samples == 12
+
+
+def test_limits_win_over_the_samples_that_were_asked_for() -> None:
+    view = _view()
+    per_sample = 3 * 4 * max(int(np.prod((view.shape(o) or (0, 0))[1:])) for n in view.nodes for o in n.output)
+    with memory.limited_to(50 * per_sample):
+        inputs = model_inputs(view, "noise", samples=64)
+        assert model_inputs(view, "noise").notes == ()
+    assert inputs.samples == 50
+    assert inputs.notes[0].startswith("64 samples were asked for; the memory limit (")
+    assert inputs.notes[0].endswith(") allows 50")
+    seconds = 20.5 * forward_cost(view) / input_plan._RUN_PER_SECOND
+    inputs = model_inputs(view, "noise", samples=64, seconds=seconds)
+    assert inputs.samples == 20
+    assert inputs.notes[0].endswith(f"--input-seconds {seconds:g} at the counted cost allows 20")
+
+
+def test_fewer_inverted_samples_where_there_is_little_time() -> None:
+    """Counted, not clocked: nothing depends on how fast they are made."""
+    view = _view()
+    seconds = 3.5 * 30 * forward_cost(view) / input_plan._INVERTED_PER_SECOND
+    count, settings, notes = input_plan.planned_inversion(
+        8, forward_cost(view), input_plan.Asked(8, seconds), has_statistics=True
+    )
+    assert (count, settings.steps) == (3, 35)
+    assert notes[0].endswith("allows to invert 3 for 30 steps")
+    plan = input_plan.planned_inversion(8, forward_cost(view), input_plan.Asked(8), has_statistics=True)
+    assert (plan[0], plan[1].steps, plan[2]) == (8, 100, ())
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (1e6, (512, 100)),
+        (3.4e8, (132, 100)),
+        (5e8, (128, 70)),
+        (1.5e9, (100, 30)),
+        (2.3e9, (65, 30)),
+        (9e9, (64, 30)),
+    ],
+)
+def test_samples_and_steps_follow_from_counted_costs(cost: float, expected: tuple[int, int]) -> None:
+    count, settings, _ = input_plan.planned_inversion(512, cost, input_plan.Asked(), has_statistics=True)
+    assert (count, settings.steps) == expected
+
+
+def test_an_inversion_that_the_clock_ends_can_be_repeated() -> None:
+    pytest.importorskip("torch")
+    cut = onnxfold.fold(chain_conv(0), channel_ratio=0.5, inputs="deep-inversion", samples=4, input_seconds=1e-6)
+    assert cut.report.inputs is not None
+    assert cut.report.inputs.steps == (2,)
+    assert cut.report.inputs.samples == 1
+    (note,) = [n for n in cut.report.notes if "was ended" in n]
+    assert note.endswith("--input-steps 2 makes them again")
+    again = onnxfold.fold(
+        chain_conv(0), channel_ratio=0.5, inputs="deep-inversion", samples=4, input_seconds=1e-6, input_steps=(2,)
+    )
+    assert not any("was ended" in n for n in again.report.notes)
+    assert again.model.SerializeToString() == cut.model.SerializeToString()
+
+
+def test_steps_of_an_inversion_that_does_not_happen() -> None:
+    with pytest.raises(ConfigError, match="input_steps is given, but inputs are not inverted: asked for"):
+        model_inputs(_view(), "dead-leaves", steps=(3,))
 
 
 def test_auto_takes_data_where_it_is_given() -> None:

@@ -1,15 +1,14 @@
 """Gradient descent on inputs."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.progress import Progress
 from onnxfold.statistics.torch_graph.objective import Objective, Terms, total_variation
+from onnxfold.statistics.torch_graph.schedule import Schedule
 from onnxfold.statistics.torch_graph.settings import InversionSettings, LossTerms
 from onnxfold.statistics.torch_graph.targets import spatial_axes
 
@@ -31,14 +30,19 @@ class Descent:
         self._objective, self._settings = objective, settings
         self._random = np.random.default_rng(seed)
         alone = not objective.has_statistics
-        self.steps = settings.steps_without_statistics if alone else settings.steps
+        self.planned = settings.steps_without_statistics if alone else settings.steps
         self._class_weight = settings.class_weight_without_statistics if alone else settings.class_weight
         self._variation_weight = settings.variation_weight_without_statistics if alone else settings.variation_weight
 
     def run(
-        self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor, progress: Progress, done: int, total: int
-    ) -> tuple[dict[str, Tensor], int]:
-        """Return one batch, optimised, and the number of steps taken.
+        self,
+        feeds: Mapping[str, Tensor],
+        names: list[str],
+        labels: Tensor,
+        schedule: Schedule,
+        tell: Callable[[Schedule], None],
+    ) -> dict[str, Tensor]:
+        """Return one batch, optimised.
 
         Parameters
         ----------
@@ -48,22 +52,19 @@ class Descent:
             Those that are optimised.
         labels : Tensor of shape (N,)
             The class that each sample shall have.
-        progress, done, total
-            Where to tell about it, how many steps earlier batches took, and the number of all.
+        schedule : Schedule
+            How many steps it takes.
+        tell : callable
+            Called with the schedule before every step.
         """
         leaves = {name: feeds[name].clone().requires_grad_() for name in names}
         optimiser = torch.optim.Adam(leaves.values(), lr=self._settings.learning_rate)
-        losses: list[float] = []
-        settling = math.ceil(self._settings.settling * self.steps)
-        end = self.steps
-        while len(losses) < end:
-            progress("deep inversion", done + len(losses), total)
+        while schedule.running:
+            tell(schedule)
             for group in optimiser.param_groups:
-                group["lr"] = self._settings.learning_rate * min((end - len(losses)) / max(settling, 1), 1.0)
-            losses.append(self._step(optimiser, feeds, leaves, labels))
-            if len(losses) + settling < end and self._is_flat(losses):
-                end = len(losses) + settling
-        return {name: x.detach() for name, x in leaves.items()}, len(losses)
+                group["lr"] = self._settings.learning_rate * schedule.rate
+            schedule.note(self._step(optimiser, feeds, leaves, labels))
+        return {name: x.detach() for name, x in leaves.items()}
 
     def _step(
         self,
@@ -72,7 +73,7 @@ class Descent:
         leaves: Mapping[str, Tensor],
         labels: Tensor,
     ) -> float:
-        """Take one step and return the loss before it."""
+        """Take one step; return how far the statistics were off before it, the loss where there are none."""
         seen = {name: self._augmented(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
         if not any(t is not None and t.requires_grad for t in (terms.statistics, terms.scores)):
@@ -81,7 +82,7 @@ class Descent:
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        return float(loss.detach())
+        return float((loss if terms.statistics is None else terms.statistics).detach())
 
     @torch.no_grad()
     def measure(self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor) -> LossTerms:
@@ -113,14 +114,6 @@ class Descent:
         if len(axes) > 1 and self._random.random() < 0.5:
             x = x.flip(axes[-1])
         return _fast_layout(x)
-
-    def _is_flat(self, losses: list[float]) -> bool:
-        window = self._settings.window
-        if len(losses) < 2 * window:
-            return False
-        # Medians: single steps of Adam overshoot by far.
-        before, now = np.median(losses[-2 * window : -window]), np.median(losses[-window:])
-        return bool(before - now < self._settings.tolerance * abs(before))
 
 
 def _fast_layout(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Batches in, inverted batches out: how samples are grouped while they are optimised."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -8,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxfold.errors import UnsupportedModelError
+from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress
 from onnxfold.statistics.torch_graph.descent import Descent
 from onnxfold.statistics.torch_graph.objective import Objective
+from onnxfold.statistics.torch_graph.schedule import Schedule
 from onnxfold.statistics.torch_graph.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.statistics.torch_graph.targets import class_scores, normalizations, optimised_inputs
 from onnxfold.threads import crowd, usable_cores
@@ -55,18 +57,55 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
     descent = Descent(objective, settings, seed)
 
-    before, after, taken = [], [], 0
+    clock = _Clock(settings, descent.planned, len(parts), progress)
+    before, after = [], []
     result = {n: np.empty_like(whole[n]) for n in names}
-    for i, part in enumerate(parts):
+    for part in parts:
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
         before.append(descent.measure(feeds, names, labels[part]))
-        found, steps = descent.run(feeds, names, labels[part], progress, i * descent.steps, len(parts) * descent.steps)
+        found = descent.run(feeds, names, labels[part], clock.next_batch(), clock.tell)
         after.append(descent.measure({**feeds, **found}, names, labels[part]))
-        taken += steps
         for name, values in found.items():
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
     inputs = _split(start, result, lengths)
-    return Inversion(inputs, _mean(before), _mean(after), taken, len(parts))
+    taken = tuple(schedule.done for schedule in clock.schedules)
+    cut = any(schedule.cut for schedule in clock.schedules)
+    return Inversion(inputs, _mean(before), _mean(after), taken, descent.planned, cut)
+
+
+class _Clock:
+    """Gives every batch its steps and an equal share of the time that is left, and tells how far the whole is.
+
+    Raises
+    ------
+    ConfigError
+        If exact numbers of steps are given for another number of batches.
+    """
+
+    def __init__(self, settings: InversionSettings, planned: int, batches: int, progress: Progress) -> None:
+        exact = settings.exact_steps
+        if len(exact) > 1 and len(exact) != batches:
+            raise ConfigError(
+                f"{len(exact)} numbers of inversion steps are given, but the inputs are inverted in {batches} batches: "
+                "give as many, or one for all"
+            )
+        self._settings, self._planned, self._progress = settings, planned, progress
+        self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
+        self._deadline = time.monotonic() + settings.seconds
+        self.schedules: list[Schedule] = []
+
+    def next_batch(self) -> Schedule:
+        """Return the schedule of the next batch."""
+        i = len(self.schedules)
+        share = (self._deadline - time.monotonic()) / (len(self._exact) - i)
+        self.schedules.append(Schedule(self._settings, self._planned, self._exact[i], share))
+        return self.schedules[-1]
+
+    def tell(self, now: Schedule) -> None:
+        """Tell how many steps are done, and how many there are if later batches take as many as planned."""
+        later = [n or self._planned for n in self._exact[len(self.schedules) :]]
+        done = sum(schedule.done for schedule in self.schedules)
+        self._progress("deep inversion", done, done + now.end - now.done + sum(later))
 
 
 class _Probe:

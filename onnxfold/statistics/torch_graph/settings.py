@@ -1,5 +1,6 @@
 """What deep inversion is asked for, and what it tells."""
 
+import math
 from dataclasses import dataclass
 
 from onnxfold.graph.tensors import Array
@@ -33,8 +34,12 @@ class InversionSettings:
         Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
         overshoot and the last one may be such.
     window, tolerance : int, float
-        Settle at once when the median loss over `window` steps lies less than this fraction below that of the `window`
-        before.
+        Let the rate fall at once when the error of the statistics has, in the median over `window` steps, fallen by
+        less than this fraction since the `window` before; without statistics the loss decides.
+    seconds : float
+        Time for all batches: those that would exceed it settle earlier, and the result hangs on the machine's speed.
+    exact_steps : tuple of int
+        Steps of each batch, or of all, whatever the statistics and the clock say; empty to let them decide.
     """
 
     steps: int = 100
@@ -51,6 +56,8 @@ class InversionSettings:
     settling: float = 0.25
     window: int = 15
     tolerance: float = 0.01
+    seconds: float = math.inf
+    exact_steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,14 +90,28 @@ class Inversion:
         Batches of the sizes and types that were given.
     initial, final : LossTerms
         Of the inputs that were given, and of these.
-    steps : int
-        Steps in all, over `batches` batches.
-    batches : int
-        Batches that were optimised one after the other.
+    steps_per_batch : tuple of int
+        Steps of each of the batches that were optimised one after the other; as `exact_steps` they give the same
+        inputs.
+    planned : int
+        Steps per batch that were planned.
+    cut : bool
+        Whether the clock made them fewer.
     """
 
     inputs: list[dict[str, Array]]
     initial: LossTerms
     final: LossTerms
-    steps: int
-    batches: int
+    steps_per_batch: tuple[int, ...]
+    planned: int
+    cut: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return sum(self.steps_per_batch)
+
+    @property
+    def batches(self) -> int:
+        """Batches that were optimised one after the other."""
+        return len(self.steps_per_batch)
