@@ -24,6 +24,7 @@ from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
 from onnxfold.files import Output, Read, check_outputs
+from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on, lazy_files
 from onnxfold.graph.save import outputs_of, save, to_model
@@ -37,7 +38,7 @@ from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
 from onnxfold.provenance import add_run
 from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal
-from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes
+from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes, require_finite_channels
 from onnxfold.scope_fold import ScopeFold
 from onnxfold.statistics.observe import observe
 from onnxfold.statistics.png_grid import PNG, write_png_grid
@@ -181,6 +182,8 @@ def fold(
         If an option makes no sense; of a wrong type, or an unknown one, it is a TypeError, too.
     ModelLoadError, UnsupportedModelError
         If the model cannot be read or worked on.
+    NonFiniteError
+        If a weight is NaN, or infinite where it holds channels that could be folded.
     NothingToFoldError
         If no channel can be folded.
     BudgetError
@@ -262,8 +265,12 @@ def _open(model: ModelLike, config: FoldConfig, tell: Progress) -> tuple[GraphVi
     tell("load", 0, 0)
     view = load(model, config.input_shapes)
     before = model_size(view)
+    tell("check weights", 0, 0)
+    has_infinite = require_no_nan(view)
     tell("find fold groups", 0, 0)
     scopes = open_scopes(view)
+    for scope in scopes:
+        require_finite_channels(scope, everywhere=has_infinite)
     if not all_groups(scopes):
         raise NothingToFoldError(_nothing(all_refusals(scopes)))
     return view, before, scopes

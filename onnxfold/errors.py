@@ -61,6 +61,22 @@ class UnsupportedModelError(OnnxFoldError):
     """The model is valid ONNX but onnxfold cannot work on it as a whole."""
 
 
+class NonFiniteError(OnnxFoldError):
+    """A weight is NaN, or infinite where it holds channels that could be folded.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, and what to do.
+    tensor : str
+        Name of the weight.
+    """
+
+    def __init__(self, message: str, tensor: str) -> None:
+        self.tensor = tensor
+        super().__init__(message)
+
+
 class NothingToFoldError(OnnxFoldError):
     """No channel could be folded, or none was asked for."""
 

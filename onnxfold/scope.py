@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.errors import NonFiniteError
+from onnxfold.graph.finite import flaw
 from onnxfold.graph.scopes import Body, open_bodies
+from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize import NORMALIZE
 from onnxfold.report import PassRecord, Refusal
@@ -47,3 +50,36 @@ def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
 def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     """Return the refusals of all scopes, those that hold back most weights first."""
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
+    """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite.
+
+    Parameters
+    ----------
+    scope : Scope
+        The graph.
+    everywhere : bool
+        Look at all weights of groups; otherwise only at those that normalisation computed from stored ones.
+
+    Raises
+    ------
+    NonFiniteError
+        If one is infinite or NaN somewhere.
+    """
+    view = scope.view
+    for group in scope.analysis.groups:
+        for tensor in dict.fromkeys(
+            member.axis.tensor for member in group.members if view.is_weight(member.axis.tensor)
+        ):
+            stored = isinstance(view.weights[tensor], LazyTensor)
+            if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
+                continue
+            found = flaw(view.weights[tensor])
+            if found:
+                name = view.copies.get(tensor, tensor)
+                raise NonFiniteError(
+                    f"weight '{name}' is {found} in places and holds channels of fold group '{group.name}', which "
+                    "cannot be compared or merged then: check the training",
+                    name,
+                )

@@ -14,6 +14,8 @@ from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.diagnose import diagnose
 from onnxfold.diagnostics import Diagnostics
+from onnxfold.errors import VerificationError
+from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.model_inputs import ModelInputs
 from onnxfold.passes.base import Pass, Pipeline
@@ -95,11 +97,24 @@ class ScopeFold:
             Width of every group.
         from_curves : bool
             Take the partitions that the error curves were computed from; otherwise no other width is looked at.
+
+        Raises
+        ------
+        VerificationError
+            If a weight is no longer finite.
         """
         if all(w == g.size for g, w in zip(self.groups, widths, strict=True)):
             return []
+        infinite = edited_flaws(self.scope.view)  # masks that were computed from constants
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            return self._fold(widths, from_curves=from_curves)
+            records = self._fold(widths, from_curves=from_curves)
+        for name, found in edited_flaws(self.scope.view).items():
+            if name not in infinite:
+                raise VerificationError(
+                    f"weight '{name}' became {found} in the fold: its type cannot hold what was computed; take another "
+                    "--repair, or fold the model in float32"
+                )
+        return records
 
     def _fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
         if from_curves:

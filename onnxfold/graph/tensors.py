@@ -98,6 +98,30 @@ class LazyTensor:
         # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
         return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
 
+    def pieces(self, elements: int) -> Iterator[Array]:
+        """Yield the values in order, flat, so many at a time; external data are read piece by piece.
+
+        Raises
+        ------
+        ModelLoadError
+            If the external file is missing, too short, changed since, or outside the model's folder.
+        """
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
+        if not self.is_external or self.stored_bytes != self.size * dtype.itemsize:
+            values = self.load().reshape(-1)
+            yield from (values[start : start + elements] for start in range(0, values.size, elements))
+            return
+        path, offset = self._place()
+        left = self.size
+        with path.open("rb") as file:
+            file.seek(offset)
+            while left > 0:
+                values = np.fromfile(file, dtype, min(left, elements))
+                if not values.size:
+                    raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
+                left -= values.size
+                yield values
+
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the raw payload to an open file without holding it in memory; for external tensors."""
         path, offset = self._place()

@@ -1,0 +1,96 @@
+"""Where weights are NaN or infinite. Every float weight is read once, piece by piece, and nothing of it is kept."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from onnxfold.errors import NonFiniteError
+from onnxfold.graph.tensors import Array, LazyTensor, is_float
+from onnxfold.graph.view import GraphView, subgraphs
+
+NAN, INFINITE = "NaN", "infinite"
+
+_PIECE = 1 << 22  # elements
+#: The exponent bits of types that are tested bit by bit; all set means NaN or infinite.
+_EXPONENT = {np.dtype(np.float16): 0x7C00, "bfloat16": 0x7F80}
+
+
+def flaw(weight: LazyTensor | Array) -> str:
+    """Return what is wrong with the values of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
+    found = ""
+    for piece in weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else _cut(weight):
+        if _is_finite(piece):
+            continue
+        if np.isnan(piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32)).any():
+            return NAN
+        found = INFINITE
+    return found
+
+
+def require_no_nan(view: GraphView) -> bool:
+    """Check all float weights of a model, Constant nodes, bodies and functions included.
+
+    Returns
+    -------
+    bool
+        Whether one of them is infinite somewhere, as masks of attention are.
+
+    Raises
+    ------
+    NonFiniteError
+        If one is NaN somewhere.
+    """
+    infinite = False
+    for name, weight in _all_weights(view):
+        found = flaw(weight)
+        if found == NAN:
+            raise NonFiniteError(
+                f"weight '{name}' is NaN in places: the training diverged or the file is damaged, and such a model "
+                "gives no answers to keep",
+                name,
+            )
+        infinite |= found == INFINITE
+    return infinite
+
+
+def edited_flaws(view: GraphView) -> dict[str, str]:
+    """Return the edited or computed float weights of a graph that are not finite, and how."""
+    edited = {n: w for n, w in view.weights.items() if not isinstance(w, LazyTensor) and is_float(view.weight_type(n))}
+    return {name: found for name, found in ((n, flaw(w)) for n, w in edited.items()) if found}
+
+
+def _is_finite(values: Array) -> bool:
+    mask = _EXPONENT.get(values.dtype) or _EXPONENT.get(values.dtype.name)
+    if mask is None or not values.size:
+        return bool(np.isfinite(values).all())
+    return int(np.bitwise_and(values.view(np.uint16), np.uint16(mask)).max()) != mask
+
+
+def _cut(values: Array) -> Iterator[Array]:
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _PIECE):
+        yield flat[start : start + _PIECE]
+
+
+def _all_weights(view: GraphView) -> Iterator[tuple[str, LazyTensor | Array]]:
+    for name, weight in view.weights.items():
+        if is_float(view.weight_type(name)):
+            yield name, weight
+    yield from _inner_weights([*view.graph.node, *(n for f in view.model.functions for n in f.node)])
+
+
+def _inner_weights(nodes: Iterable[NodeProto]) -> Iterator[tuple[str, LazyTensor | Array]]:
+    """Yield the values of Constant nodes, and the weights and constants of bodies."""
+    for node in nodes:
+        if node.op_type == "Constant" and node.output:
+            for attr in node.attribute:
+                if attr.name == "value" and is_float(attr.t.data_type):
+                    yield node.output[0], LazyTensor(attr.t)
+                elif attr.name in ("value_float", "value_floats"):
+                    yield node.output[0], np.array([*attr.floats, attr.f], np.float32)
+        for body in subgraphs(node):
+            for tensor in body.initializer:
+                if is_float(tensor.data_type) and tensor.data_location != TensorProto.EXTERNAL:
+                    yield tensor.name, LazyTensor(tensor)
+            yield from _inner_weights(body.node)
