@@ -3,9 +3,10 @@
 Usage: python -m benchmarks.graph_size [--nodes 1000 10000 100000] [--graphs relu conv ...] [--limit SECONDS]
 
 Layers are narrow and images small, so that what is measured is the work per node. Weights are close to permutations:
-activations neither die nor grow, however deep the graph is. Every cell is a process of its own; imports are not
-counted. A cell that takes longer than the limit is written as such, and larger ones of the same row are left out. Exit
-code 1: 10,000 nodes took more than ten times as long as 1,000, or a cell could not be done.
+activations neither die nor grow, however deep the graph is. Every cell is a process of its own, and its processor time
+is counted, without imports: neighbours on a shared machine matter less to it. A cell that takes longer than the limit
+is written as such, and larger ones of the same row are left out. Exit code 1: 10,000 nodes took more than ten times as
+long as 1,000, or a cell could not be done.
 """
 
 import argparse
@@ -33,9 +34,9 @@ _WORK = {
 _CHILD = """
 import json, resource, sys, time, onnxfold.api, sklearn.cluster, torch
 path = sys.argv[1]
-start = time.perf_counter()
+start = time.process_time()
 {work}
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
 """
 
@@ -188,8 +189,8 @@ def _is_near_linear(cells: dict[int, tuple[float, float] | str]) -> bool:
 
 def _page(sizes: list[int], rows: list[tuple[str, str, list[tuple[float, float] | str]]]) -> str:
     head = ["graph", "work", *(f"{n:,} nodes" for n in sizes), *(f"{b:,} / {a:,}" for a, b in pairwise(sizes))]
-    lines = ["# Time over the number of nodes", "", "Seconds, and peak memory of the process. The last columns are the "
-             "growth of the time. Written by `python -m benchmarks.graph_size` on "
+    lines = ["# Time over the number of nodes", "", "Processor seconds, and peak memory of the process. The last "
+             "columns are the growth of the time. Written by `python -m benchmarks.graph_size` on "
              f"{time.strftime('%Y-%m-%d')}.", ""]  # fmt: skip
     lines += [f"- `{name}`: {(f.__doc__ or '').splitlines()[0]}" for name, f in GRAPHS.items()]
     lines += ["", "| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (2 * len(sizes) - 1)]

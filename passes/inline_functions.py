@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-import onnx.inliner
-
+from onnxfold.graph.inlining import inlined
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -16,7 +15,6 @@ class InlineFunctions(Pass):
         """Inline with onnx's own inliner; weights do not pass through it."""
         if not view.model.functions:
             return PassResult(modified=False)
-        inlined = onnx.inliner.inline_local_functions(view.model)
-        view.model.CopyFrom(inlined)
+        view.model.CopyFrom(inlined(view.model))
         view.touch()
         return PassResult(modified=True)

@@ -1,8 +1,9 @@
 """What a cost model needs to know of a graph: dimensions for a batch of one, and the graphs inside a graph."""
 
-import onnx.inliner
+import onnx
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.inlining import inlined
 from onnxfold.graph.scopes import open_bodies
 from onnxfold.graph.shape_inference import Shape, TensorType, infer_types
 from onnxfold.graph.tensors import bits_per_element
@@ -107,7 +108,7 @@ def graphs_of(view: GraphView) -> list[GraphView]:
         return [view]
     copy = view.copy()
     if functions:
-        copy.model.CopyFrom(onnx.inliner.inline_local_functions(copy.model))
+        copy.model.CopyFrom(inlined(copy.model))
         copy.touch()
     return _opened(copy)
 

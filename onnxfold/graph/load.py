@@ -21,6 +21,7 @@ from onnxfold.errors import (
     OptionTypeError,
     UnsupportedModelError,
 )
+from onnxfold.graph.inlining import require_inlinable
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
 from onnxfold.graph.well_formed import model_problem, payload_fits
@@ -184,6 +185,7 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         unsorted = sort_nodes(skeleton, weights)
     except WiringError as error:
         raise ModelLoadError(f"{where} is broken: {error}") from None
+    require_inlinable(skeleton)  # shape inference follows every call, too
     _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir)
     view = GraphView(skeleton, dict(weights))
     if unsorted:

@@ -1,0 +1,110 @@
+"""How much memory the activations of a network take, counted from shapes before anything runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from onnx import GraphProto, NodeProto, helper
+
+from onnxfold import memory
+from onnxfold.graph.shape_inference import TensorType, infer_types
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import DEFAULT_DOMAINS, GraphView, captured_names, subgraphs
+
+#: Operators whose result may be larger than all that they read; of others the inputs say enough where shapes do not.
+_GROWING = frozenset({
+    "CenterCropPad", "Compress", "ConstantOfShape", "ConvTranspose", "Einsum", "Expand", "EyeLike", "Gather",
+    "GatherElements", "GatherND", "Loop", "MatMul", "MaxUnpool", "OneHot", "Pad", "RandomNormal", "RandomUniform",
+    "Range", "Resize", "Scan", "STFT", "Tile", "Upsample",
+})  # fmt: skip
+_UNKNOWN_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What the activations of a network take.
+
+    Parameters
+    ----------
+    peak : int
+        Most bytes that are needed at one time.
+    total : int
+        Bytes of all activations, as where gradients are taken.
+    largest : str
+        Name of the largest tensor.
+    unknown : str
+        An operator whose result may be of any size, '' if there is none.
+    """
+
+    peak: int
+    total: int
+    largest: str
+    unknown: str
+
+    @classmethod
+    def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]]) -> "Footprint":
+        """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
+        types = infer_types(view.model, view.weights, {**view.input_shapes, **shapes})
+        sizes: dict[str, int] = {}
+        for name in view.input_names:
+            sizes[name] = _bytes(types.get(name), open_dimension=1) or 0
+        nodes = view.nodes
+        last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
+        unknown, live, peak = "", sum(sizes.values()), sum(sizes.values())
+        for i, node in enumerate(nodes):
+            read = [name for name in _reads(node) if name in sizes]
+            for name in filter(None, node.output):
+                found = _bytes(types.get(name))
+                if found is None:
+                    grows = any(n.op_type in _GROWING or n.domain not in DEFAULT_DOMAINS for n in _inner(node))
+                    unknown = unknown or (node.op_type if grows else "")
+                    found = sum(sizes[n] for n in read)
+                sizes[name] = found
+                live += found
+            peak = max(peak, live)
+            for name in {*read, *node.output}:
+                if name in sizes and last.get(name, -1) <= i and name not in view.output_names:
+                    live -= sizes[name]
+        largest = max(sizes, key=lambda name: sizes[name], default="")
+        return cls(peak, sum(sizes.values()), largest, unknown)
+
+
+def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs."""
+    return {name: tuple(values.shape) for name, values in feeds.items()}
+
+
+def require_activations(footprint: Footprint, times: int, what: str) -> None:
+    """Refuse a run whose activations do not fit; raises MemoryLimitError."""
+    memory.require(
+        footprint.peak * times,
+        f"{what} (largest tensor '{footprint.largest}')",
+        "give smaller --input-shapes or fewer samples, or more with --max-memory",
+    )
+
+
+def _bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
+    if found is None:
+        return None
+    elem_type, shape, _ = found
+    dims = [open_dimension if d is None else d for d in shape]
+    if any(d is None for d in dims):
+        return None
+    item = helper.tensor_dtype_to_np_dtype(elem_type).itemsize if elem_type else _UNKNOWN_BYTES
+    return prod((d for d in dims if d is not None), start=item)
+
+
+def _reads(node: NodeProto) -> list[str]:
+    return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
+
+
+def _inner(node: NodeProto) -> Iterator[NodeProto]:
+    """Yield a node and those of its bodies."""
+    yield node
+    for body in subgraphs(node):
+        yield from _nodes(body)
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield from _inner(node)

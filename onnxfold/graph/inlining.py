@@ -1,0 +1,77 @@
+"""Model-local functions written out, if what comes out has a size that can be worked on."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import onnx.inliner
+from onnx import ModelProto, NodeProto
+
+from onnxfold import memory
+from onnxfold.errors import MemoryLimitError, ModelLoadError
+from onnxfold.graph.view import subgraphs
+
+#: Functions that call functions double with every level: a file of some KB can stand for any number of nodes.
+MOST_NODES = 1_000_000
+#: What a node takes while it is worked on: protobuf, its Python object, shapes and declarations (measured).
+_NODE_BYTES = 4096
+
+_Key = tuple[str, str, str]
+
+
+def inlined(model: ModelProto) -> ModelProto:
+    """Return a model with the calls of its functions replaced by their bodies.
+
+    Raises
+    ------
+    MemoryLimitError
+        If it would have more than a million nodes, or more than fit into the memory that may be used; they are counted
+        before anything is written out.
+    ModelLoadError
+        If a function calls itself.
+    """
+    require_inlinable(model)
+    return onnx.inliner.inline_local_functions(model)
+
+
+def require_inlinable(model: ModelProto) -> None:
+    """Refuse functions that cannot be written out; raises what :func:`inlined` does."""
+    if not model.functions:
+        return
+    count = _count(model)
+    if count > MOST_NODES:
+        raise MemoryLimitError(
+            f"the functions of the model, written out, are {count:,} nodes, and {MOST_NODES:,} can be worked on: "
+            "export it without nested functions"
+        )
+    memory.require(count * _NODE_BYTES, f"the model with its functions written out ({count:,} nodes)")
+
+
+def _count(model: ModelProto) -> int:
+    """Return how many nodes the main graph is without functions; every function is looked at once."""
+    known = {(f.domain, f.name, getattr(f, "overload", "")): f for f in model.functions}
+    calls = {key: Counter(_calls(function.node)) for key, function in known.items()}
+    sizes: dict[_Key, int] = {}
+    stack = list(known)
+    while stack:  # what a function calls is counted before the function itself
+        key = stack[-1]
+        open_calls = [c for c in calls[key] if c in known and c not in sizes]
+        if key in sizes or not open_calls:
+            sizes.setdefault(key, _size(calls[key], sizes))
+            stack.pop()
+        elif len(stack) > len(known) ** 2 + len(known):
+            raise ModelLoadError(f"the model is broken: its function '{key[1]}' calls itself")
+        else:
+            stack += open_calls
+    return _size(Counter(_calls(model.graph.node)), sizes)
+
+
+def _size(calls: Counter[_Key], sizes: dict[_Key, int]) -> int:
+    return sum(times * sizes.get(key, 1) for key, times in calls.items())
+
+
+def _calls(nodes: Iterable[NodeProto]) -> Iterator[_Key]:
+    """Yield the operator of every node, those of bodies included."""
+    for node in nodes:
+        yield node.domain, node.op_type, getattr(node, "overload", "")
+        for body in subgraphs(node):
+            yield from _calls(body.node)

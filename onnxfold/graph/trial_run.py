@@ -1,0 +1,82 @@
+"""A run whose size nobody knows before, in a process that may not take more memory than is allowed.
+
+The process loads the model in onnxruntime, runs it on arrays, and says how it ended. It imports nothing of this
+package, so that it starts in a fraction of a second. Its limit counts what it allocates (RLIMIT_DATA): address space,
+of which onnxruntime reserves much more than it uses, would be the wrong thing to count.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold import memory
+from onnxfold.errors import MemoryLimitError
+from onnxfold.graph.save import save
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.quantities import show_bytes
+
+_OUT_OF_MEMORY = 77
+_CHILD = """
+import resource, sys
+import numpy, onnxruntime
+most, model, *inputs = sys.argv[1:]
+with open("/proc/self/statm") as file:
+    held = int(file.read().split()[5]) * resource.getpagesize()
+hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+limit = held + int(most)
+resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+try:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    for path in inputs:
+        with numpy.load(path) as feeds:
+            session.run(None, dict(feeds))
+except MemoryError:
+    sys.exit(77)
+except Exception as error:
+    words = ("allocate", "bad_alloc", "memory")
+    sys.exit(77 if any(word in str(error).lower() for word in words) else 1)
+"""
+
+
+def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], what: str) -> None:
+    """Run a model once, in a process of its own, where that process may take as much memory as is allowed.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    batches : sequence of dict
+        What to run it on.
+    what : str
+        What is run, for the message.
+
+    Raises
+    ------
+    MemoryLimitError
+        If it takes more. That it fails for another reason is for the caller to find out.
+    """
+    most = memory.limit()
+    with tempfile.TemporaryDirectory(prefix="onnxfold-") as folder:
+        path = Path(folder) / "model.onnx"
+        save(view, path)
+        inputs = []
+        for i, batch in enumerate(batches):
+            inputs.append(Path(folder) / f"{i}.npz")
+            np.savez(inputs[-1], **{name: np.asarray(values) for name, values in batch.items()})  # type: ignore[arg-type]
+        command = [sys.executable, "-c", _CHILD, str(most), str(path), *map(str, inputs)]
+        code = subprocess.run(command, capture_output=True, check=False).returncode
+    # onnxruntime ends by a signal where an allocation fails that it does not expect to fail.
+    if code == _OUT_OF_MEMORY or code < 0:
+        raise MemoryLimitError(
+            f"{what} takes more memory than the limit of {show_bytes(most)}: give smaller --input-shapes or fewer "
+            "samples, or more with --max-memory"
+        )
