@@ -10,7 +10,7 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
-from onnxfold.files import Output, explained, replacing, target_of
+from onnxfold.files import Output, Target, explained, replacing, target_of
 from onnxfold.files.locks import folder_lock
 from onnxfold.files.parts import part_file
 from onnxfold.graph.model_files import lazy_files
@@ -77,11 +77,7 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
         with folder_lock(model.parent), without_orphans(model, keep), replacing(path) as file:
             file.write(payload)
         return
-    if target.is_linked_elsewhere:
-        raise ModelSaveError(
-            f"'{path}' is a link to another folder, '{model.parent}', and the weights are found beside the model: "
-            "give the path that it leads to"
-        )
+    _require_one_folder(target)
     with ExitStack() as stack:
         stack.enter_context(explained(data_path(path)))
         weights = stack.enter_context(part_file(model.parent, private=target.found is not None))
@@ -95,11 +91,26 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
 
 
 def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
-    """Return what :func:`save` writes, to be checked before any work."""
-    model = Output(path, role)
-    if not external_data or target_of(path).is_null:
+    """Return what :func:`save` writes, to be checked before any work.
+
+    Raises
+    ------
+    ModelSaveError
+        If the path cannot be a file, or is a link out of the folder that the weights would be looked for in.
+    """
+    model, target = Output(path, role), target_of(path)
+    if not external_data or target.is_null:
         return [model]
-    return [model, Output(data_path(target_of(path).real), f"the weights of {role}")]
+    _require_one_folder(target)
+    return [model, Output(data_path(target.real), f"the weights of {role}")]
+
+
+def _require_one_folder(target: Target) -> None:
+    if target.is_linked_elsewhere:
+        raise ModelSaveError(
+            f"'{target.path}' is a link to another folder, '{target.real.parent}', and the weights are looked for "
+            "beside the model: give the path that it leads to"
+        )
 
 
 def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int]]:

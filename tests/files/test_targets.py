@@ -167,10 +167,15 @@ def test_links_are_followed(exists: bool, elsewhere: Path, folder: Path) -> None
     assert sorted(p.name for p in elsewhere.iterdir()) == ["real.json", "real.onnx"]
 
 
-def test_weights_are_not_written_behind_a_link_to_another_folder(elsewhere: Path, folder: Path) -> None:
+def test_weights_are_not_written_behind_a_link_to_another_folder(
+    elsewhere: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "o.onnx").symlink_to(elsewhere / "real.onnx")
     before = snapshot(folder)
+    monkeypatch.setattr("onnxfold.api.fold", lambda *_, **__: pytest.fail("this is said before any work"))
     done = onnxfold("fold", "in.onnx", "o.onnx", *FAST, "--save-as-external-data")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
     assert done.code == 2
     assert "link to another folder" in done.stderr
     assert snapshot(folder) == before
