@@ -8,6 +8,7 @@ import numpy as np
 from onnxfold import api
 from onnxfold.errors import ModelSaveError
 from onnxfold.graph.tensors import Array
+from onnxfold.progress import FOLD_STAGES, Progress, ProgressBar
 from onnxfold.terminal import Table, say_table
 
 SPARSITIES = (0.10, 0.25, 0.50, 0.70)
@@ -47,8 +48,8 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     images, labels = bundled_test_images()
     rows: list[tuple[str, ...]] = []
     results = []
-    with as_file(files("onnxfold.data") / f"{name}.onnx") as model:
-        for sparsity in (0.0, *SPARSITIES):
+    with as_file(files("onnxfold.data") / f"{name}.onnx") as model, ProgressBar(FOLD_STAGES) as tell:
+        for number, sparsity in enumerate((0.0, *SPARSITIES)):
             if not sparsity:
                 report = api.compare(model, model, {"image": images}, labels)
                 size = api.measure(model)
@@ -63,7 +64,8 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
                 results.append((0.0, float(report.accuracy_a or 0.0)))
             else:
                 # The same result whether torch, which inverting images takes, is installed or not.
-                result = api.fold(model, sparsity, inputs="dead-leaves")
+                progress = _within(tell, f"fold {number} of {len(SPARSITIES)}")
+                result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
                 path = result.save(out / f"{name}_{round(100 * sparsity)}.onnx")
                 report = api.compare(model, path, {"image": images}, labels)
                 fold = result.report
@@ -77,3 +79,8 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     columns = ("weights removed", "parameters", "file (bytes)", "accuracy", "fold time", "file")
     say_table(Table(title, columns, rows, left=("file",)))
     return results
+
+
+def _within(tell: Progress, where: str) -> Progress:
+    """Return a progress that says which of several folds it is about."""
+    return lambda text, done, total: tell(f"{where}: {text}", done, total)

@@ -1,18 +1,36 @@
-"""How work in progress is told: a callable the library calls, and a terminal that shows it."""
+"""How work in progress is told: a callable the library calls, and a line that shows it."""
 
 import logging
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any, Self
 
 from onnxfold.printable import shortened
+from onnxfold.quantities import show_seconds
+from onnxfold.terminal import say
 
 #: Called with what is being done, how many of its steps are done, and how many there are (0: not counted).
 Progress = Callable[[str, int, int], None]
 
+#: What a fold tells about, in order; a text belongs to the stage that has its first word, or all of it.
+FOLD_STAGES = (
+    ("load",),
+    ("find fold groups",),
+    ("generate inputs", "deep inversion"),
+    ("observe activations", "error curves"),
+    ("partition", "FoldChannels"),
+    ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
+    ("compare activations",),
+    ("verify in onnxruntime",),
+)
+
 _LOGGER = logging.getLogger(__name__)
 _QUIET_SECONDS = 1.0
+#: Between lines where there is no terminal.
+_SECONDS_PER_LINE = 10.0
 _LONGEST_TEXT = 100
 
 
@@ -22,51 +40,113 @@ def silent(text: str, done: int = 0, total: int = 0) -> None:
 
 
 class ProgressBar:
-    """A bar on the terminal's error stream, shown once the work takes longer than a second.
+    """A line on the error stream that says what is being done and what remains.
+
+    On a terminal it is a bar, shown once the work takes longer than a second; elsewhere a line every ten seconds.
+
+    Parameters
+    ----------
+    stages : sequence of sequence of str
+        What will be told about, in order; the line then counts these. Part of a text up to its last ": " says where the
+        stages begin anew.
+    clock : callable
+        Returns the time in seconds.
 
     Examples
     --------
-    >>> with ProgressBar() as tell:
-    ...     tell("cluster conv1", 0, 12)
+    >>> with ProgressBar(FOLD_STAGES) as tell:
+    ...     tell("observe activations", 0, 12)
     """
 
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
+    def __init__(self, stages: Sequence[Sequence[str]] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stages, self._clock = stages, clock
+        self._text, self._done, self._total = "", 0, 0
+        self._since = clock()
+        self._stage = 0
         self._bar: Any = None
         self._task: Any = None
+        self._ended, self._lock = Event(), Lock()
+        self._ticker = Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
+        self._ticker.start()
         return self
 
     def __call__(self, text: str, done: int = 0, total: int = 0) -> None:
         """Show a step."""
         silent(text, done, total)
-        if time.perf_counter() - self._start < _QUIET_SECONDS:
-            return
-        if self._bar is None and not self._open():
-            return
-        self._bar.update(self._task, description=shortened(text, _LONGEST_TEXT), completed=done, total=total or None)
+        with self._lock:
+            if text != self._text:
+                self._since, self._stage = self._clock(), self._stage_of(text)
+            self._text, self._done, self._total = text, done, total
+            self._show()
 
-    def _open(self) -> bool:
+    def __str__(self) -> str:
+        """Return what is being done: the stage, steps of it that are done, and about how long the rest of it takes."""
+        if not self._text:
+            return ""
+        where, _, what = shortened(self._text, _LONGEST_TEXT).rpartition(": ")
+        stage = f"stage {self._stage} of {len(self._stages)}" if self._stage else ""
+        line = ": ".join([part for part in (", ".join(filter(None, (where, stage))), what) if part])
+        if self._total > 1:
+            line += f", {self._done} of {self._total}"
+        return f"{line}, {self._remaining()}" if self._remaining() else line
+
+    def _remaining(self) -> str:
+        """Return how long the steps that are left take if they take as long as those that are done."""
+        if not 0 < self._done < self._total:
+            return ""
+        left = (self._clock() - self._since) / self._done * (self._total - self._done)
+        return f"about {show_seconds(left)} left"
+
+    def _stage_of(self, text: str) -> int:
+        """Return the number of the stage that a text belongs to; the last one's where it belongs to none."""
+        what = text.rpartition(": ")[2]
+        words = {what, what.split(" ", 1)[0], text.split(" ", 1)[0]}
+        found = (i for i, texts in enumerate(self._stages, 1) if not words.isdisjoint(texts))
+        return next(found, self._stage)
+
+    def _tick(self) -> None:
+        """Open the bar once the work takes a while, or print lines: also in steps that take long."""
+        if self._ended.wait(_QUIET_SECONDS):
+            return
+        if _is_terminal():
+            with self._lock:
+                self._open()
+                self._show()
+            return
+        pause = _SECONDS_PER_LINE - _QUIET_SECONDS
+        while not self._ended.wait(pause):
+            pause = _SECONDS_PER_LINE
+            with self._lock:
+                line = str(self)
+            if line and not _LOGGER.isEnabledFor(logging.INFO):  # the log tells every step already
+                say(line, error=True)
+
+    def _open(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        console = Console(stderr=True)
-        if not console.is_terminal:
-            return False
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        self._bar = Progress(*columns, console=console, transient=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("")
         self._bar.start()
-        return True
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, description=str(self), completed=self._done, total=self._total or None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended.set()
+        self._ticker.join()
         if self._bar is not None:
             self._bar.stop()
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # closed
+        return False

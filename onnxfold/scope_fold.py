@@ -86,7 +86,11 @@ class ScopeFold:
         moments: Sequence[Sequence[ConsumerMoments]] = [()] * len(self.groups)
         if self.inputs is not None:
             moments = self._observe(compared).moments
-        return [self._candidates(i, compared, stored, moments[i], 1) for i in range(len(self.groups))]
+        found = []
+        for i in range(len(self.groups)):
+            self.progress("error curves", i, len(self.groups))
+            found.append(self._candidates(i, compared, stored, moments[i], 1))
+        return found
 
     def fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
         """Fold the graph.

@@ -23,7 +23,7 @@ from onnxfold.commands.shared import (
     wrote,
 )
 from onnxfold.files import STDOUT, check_outputs, given, writing
-from onnxfold.progress import ProgressBar
+from onnxfold.progress import FOLD_STAGES, ProgressBar
 from onnxfold.terminal import Table, say, say_table
 
 
@@ -113,7 +113,7 @@ def fold(
     )  # fmt: skip
     options["ratios"] = dict(options["ratios"])
     options["input_shapes"] = dict(options["input_shapes"])
-    with ProgressBar() as tell:
+    with ProgressBar(FOLD_STAGES) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
         if save_inputs is not None:
