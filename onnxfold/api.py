@@ -13,7 +13,6 @@ from onnx import ModelProto
 from onnxfold import checks
 from onnxfold._version import __version__
 from onnxfold.arrays import load_arrays
-from onnxfold.budget.allocate import TOLERANCE
 from onnxfold.budget.size import measure, model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.checks import known_keywords
@@ -38,7 +37,7 @@ from onnxfold.passes.verify import verify
 from onnxfold.progress import Progress, silent
 from onnxfold.provenance import add_run
 from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal
-from onnxfold.scope import Scope, all_groups, all_refusals, open_scopes, require_finite_channels
+from onnxfold.scope import Scope, all_refusals, open_scopes, require_finite_channels, require_groups
 from onnxfold.scope_fold import ScopeFold
 from onnxfold.statistics.observe import observe
 from onnxfold.statistics.png_grid import PNG, write_png_grid
@@ -230,7 +229,9 @@ def _fold_once(
         if fold.scope.body is not None:
             fold.scope.body.close()
     report = _report(config, method, before, model_size(view), groups, all_refusals(scopes), records)
-    report.notes += notes
+    report.notes += request.notes(widths, report.sparsity) + notes
+    if request.by_default:
+        report.requested += f", sparsity {request.sparsity:g} by default"
     report.diagnostics = joined([f.diagnostics for f in folds])
     report.model = str(model) if isinstance(model, str | Path) else ""
     if inputs is not None:
@@ -271,15 +272,16 @@ def _open(model: ModelLike, config: FoldConfig, tell: Progress) -> tuple[GraphVi
     scopes = open_scopes(view)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
-    if not all_groups(scopes):
-        raise NothingToFoldError(_nothing(all_refusals(scopes)))
+    require_groups(scopes)
     return view, before, scopes
 
 
 def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Progress) -> FoldResult:
     """Fold as far as the fidelity on held-out inputs allows."""
     _, before, scopes = _open(model, config, tell)
-    _request(scopes, replace(config, sparsity=LEAST, min_fidelity=None), method, before)
+    request = _request(scopes, replace(config, sparsity=LEAST, min_fidelity=None), method, before)
+    if len(request.fixed) == len(request.groups):
+        raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
     notes: list[str] = []
     inputs = _inputs(scopes, replace(config, allocation="global"), method, tell, notes)
     if inputs is None:
@@ -357,17 +359,6 @@ def _check_anything_folds(groups: list[FoldGroup], widths: list[int], config: Fo
     )
 
 
-def _nothing(refusals: list[Refusal]) -> str:
-    if not refusals:
-        return "nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels"
-    # That the model's own inputs and outputs stay is true of every model.
-    worst = next((r for r in refusals if "it is the model's" not in r.reason), refusals[0])
-    return (
-        f"nothing to fold: no channel of this model can be merged; a large weight that stays is '{worst.node}' "
-        f"({worst.axis}): {worst.reason}"
-    )
-
-
 def _report(
     config: FoldConfig,
     method: Method,
@@ -377,7 +368,7 @@ def _report(
     refusals: list[Refusal],
     records: list[PassRecord],
 ) -> FoldReport:
-    report = FoldReport(
+    return FoldReport(
         method=config.method,
         allocation=config.allocation,
         requested=config.request,
@@ -392,12 +383,6 @@ def _report(
         cluster=method.cluster,
         repair=method.repair,
     )
-    if config.sparsity is not None and not config.has_limits and (abs(report.sparsity - config.sparsity) > TOLERANCE):
-        report.notes.append(
-            f"reached sparsity {report.sparsity:.3f} instead of {config.sparsity:g}: the {len(groups)} widths are "
-            "whole numbers, and no common channel ratio comes closer"
-        )
-    return report
 
 
 @known_keywords

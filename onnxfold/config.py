@@ -10,6 +10,9 @@ from onnxfold import checks
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.quantities import parse_bytes
 
+#: Where no goal is given.
+DEFAULT_SPARSITY = 0.5
+
 ALLOCATIONS = ("global", "uniform")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
@@ -39,12 +42,13 @@ class FoldConfig:
     ----------
     sparsity : float, optional
         Fraction of the model's weights to remove, strictly between 0 and 1. Solved for to within one
-        percentage point. Exclusive with `channel_ratio`; 0.5 where neither this nor any other goal is given.
+        percentage point. Exclusive with `channel_ratio`; 0.5 where neither this nor any other goal is given, and
+        `ratios` do not match all groups.
     channel_ratio : float, optional
         Fraction of the channels removed from every fold group, in [0, 1).
     ratios : mapping of str to float
         Channel ratio of the groups that have a node matching the glob, in [0, 1); 0 keeps a group whole.
-        These groups take no part in the allocation.
+        These groups take no part in the allocation; where all groups match, there is no default `sparsity`.
     method : str
         A row of :data:`onnxfold.passes.methods.METHODS`.
     cluster : str, optional
@@ -135,8 +139,8 @@ class FoldConfig:
         if self.channel_ratio is not None:
             object.__setattr__(self, "allocation", "uniform")
         self._check_goals()
-        if self.sparsity is None and self.channel_ratio is None and self.min_fidelity is None and not self.has_limits:
-            object.__setattr__(self, "sparsity", 0.5)
+        if self.lacks_goal and not self.ratios:
+            object.__setattr__(self, "sparsity", DEFAULT_SPARSITY)
         if self.allocation not in ALLOCATIONS:
             raise ConfigError(f"allocation='{self.allocation}' is not one of: {', '.join(ALLOCATIONS)}")
         if self.inputs not in INPUTS:
@@ -192,17 +196,24 @@ class FoldConfig:
         return self.allocation == "global"
 
     @property
+    def lacks_goal(self) -> bool:
+        """Whether nothing says how far to fold, except the ratios of single groups."""
+        goals = (self.sparsity, self.channel_ratio, self.min_fidelity)
+        return all(goal is None for goal in goals) and not self.has_limits
+
+    @property
     def request(self) -> str:
         """What is asked for, in words."""
-        if self.channel_ratio is not None:
-            return f"channel ratio {self.channel_ratio:g}"
         asked = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
+        if self.channel_ratio is not None:
+            asked.append(f"channel ratio {self.channel_ratio:g}")
         if self.min_fidelity is not None:
             asked.append(f"fidelity of at least {self.min_fidelity:g}")
         given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
         asked += [f"at most {value} {name}" for name, value in given if value is not None]
         if self.device is not None:
             asked.append(f"fits {self.device}")
+        asked += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in self.ratios.items()]
         return ", ".join(asked)
 
     @property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
-from onnxfold.errors import NonFiniteError
+from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.finite import flaw
 from onnxfold.graph.scopes import Body, open_bodies
 from onnxfold.graph.tensors import LazyTensor, is_float
@@ -50,6 +50,21 @@ def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
 def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     """Return the refusals of all scopes, those that hold back most weights first."""
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def require_groups(scopes: list[Scope]) -> None:
+    """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
+    if all_groups(scopes):
+        return
+    refusals = all_refusals(scopes)
+    if not refusals:
+        raise NothingToFoldError("nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels")
+    # That the model's own inputs and outputs stay is true of every model.
+    worst = next((r for r in refusals if "it is the model's" not in r.reason), refusals[0])
+    raise NothingToFoldError(
+        f"nothing to fold: no channel of this model can be merged; a large weight that stays is '{worst.node}' "
+        f"({worst.axis}): {worst.reason}"
+    )
 
 
 def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:

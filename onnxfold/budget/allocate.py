@@ -122,9 +122,10 @@ def check_reachable(
     """
     smallest = cost(uniform_widths(groups, 1.0, fixed, round_to))
     if smallest > before * (1.0 - sparsity + TOLERANCE):
+        given = f", with the widths of {len(fixed)} of them given" if fixed else ""
         raise BudgetError(
             f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
-            "of this model allow; ask for less, or see 'onnxfold inspect' for what stands in the way"
+            f"of this model allow{given}; ask for less, or see 'onnxfold inspect' for what stands in the way"
         )
 
 

@@ -12,6 +12,7 @@ from onnxfold.budget.weights import WeightCost, count_parameters
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
+from onnxfold.html_report.command_line import command_line
 from tests.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
 from tests.quick import quick_fold
 
@@ -133,3 +134,57 @@ def test_keeping_everything_is_nothing_to_fold() -> None:
 def test_out_of_reach() -> None:
     with pytest.raises(BudgetError, match="is the most that the fold groups of this model allow"):
         quick_fold(residual(0), 0.999)
+
+
+# -- what is said of widths that were given ------------------------------------------------------
+
+
+def test_ratios_for_all_groups_set_no_goal() -> None:
+    """Nobody asked for the default sparsity, so nothing is said to have missed it."""
+    for allocation in ("uniform", "global"):
+        result = quick_fold(residual(0), ratios={"*": 0.5}, allocation=allocation, verify=False)
+        report = result.report
+        assert [g.folded_width for g in report.groups] == [g.width // 2 for g in report.groups]
+        assert report.sparsity > 0.6
+        assert report.requested == "channel ratio 0.5 for '*'"
+        assert report.config["sparsity"] is None
+        assert not any("instead of" in note for note in report.notes)
+        assert "--sparsity" not in command_line(report)
+
+
+def test_ratios_for_some_groups_keep_the_default_for_the_others() -> None:
+    report = quick_fold(residual(0, width=24), ratios={"conv_3": 0.25}, verify=False).report
+    assert report.sparsity == pytest.approx(0.5, abs=TOLERANCE)
+    assert report.requested == "channel ratio 0.25 for 'conv_3', sparsity 0.5 by default"
+    assert {g.name: g.folded_width for g in report.groups}["conv_3"] == 36
+
+
+def test_ratios_that_remove_more_than_the_default_are_named_as_the_reason() -> None:
+    options = {"ratios": {"conv_[134]": 0.9}, "allocation": "uniform", "verify": False}
+    report = quick_fold(residual(0, width=24), **options).report
+    assert report.sparsity > 0.6
+    (note,) = report.notes
+    assert "instead of the default of 0.5: the widths that are given come to that alone" in note
+    (note,) = quick_fold(residual(0, width=24), 0.5, ratios={"*": 0.7}, verify=False).report.notes
+    assert "instead of 0.5: the widths that are given, which are all, come to that alone" in note
+
+
+def test_what_cannot_be_reached_names_the_widths_that_are_given() -> None:
+    with pytest.raises(BudgetError, match="with the widths of 3 of them given"):
+        quick_fold(residual(0, width=24), 0.95, ratios={"conv_[134]": 0.1}, verify=False)
+
+
+def test_min_fidelity_needs_a_group_to_decide_on() -> None:
+    with pytest.raises(ConfigError, match="give the widths of all groups"):
+        quick_fold(residual(0), min_fidelity=0.9, ratios={"*": 0.5})
+
+
+def test_rounding_to_more_than_any_group_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"round_to=17: no fold group .* the widest, 'conv_3', has 16 channels"):
+        quick_fold(residual(0), 0.5, round_to=17)
+
+
+def test_groups_that_are_too_narrow_to_be_rounded_are_counted() -> None:
+    report = quick_fold(residual(0), channel_ratio=0.5, round_to=12, verify=False).report
+    assert "2 of 4 groups have no width that is a multiple of 12: theirs are not rounded" in report.notes
+    assert [g.folded_width for g in report.groups if g.width == 16] == [12, 12]
