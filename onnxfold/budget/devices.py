@@ -5,7 +5,6 @@ line per figure that says where it comes from. Those of this package lie in the 
 given by its path.
 """
 
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -13,11 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from onnxfold import checks
 from onnxfold.errors import ConfigError
 
 _FPUS = ("none", "single", "double")
 _KINDS = ("microcontroller", "linux")
 _CHOICES = {"fpu": _FPUS, "kind": _KINDS}
+_LARGEST_FILE = 1 << 20
+_LARGEST_FIGURE = 1 << 60
 _MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
 #: What is no figure, and needs no source.
 _UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "sources"})
@@ -127,11 +129,8 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         If there is no such board or file, or the file is not a profile.
     """
     if str(name_or_path).endswith(".toml"):
-        path = Path(name_or_path)
-        try:
-            return _profile(path.stem, path.read_bytes(), f"'{path}'")
-        except OSError as error:
-            raise ConfigError(f"device profile '{path}' cannot be read: {error.strerror}") from None
+        path = checks.path("device", name_or_path)
+        return _profile(path.stem, _content(path), f"'{path}'")
     profiles = [_profile(n, (_folder() / f"{n}.toml").read_bytes(), f"'{n}'") for n in known_devices()]
     wanted = str(name_or_path).lower()
     for profile in profiles:
@@ -150,10 +149,25 @@ def _folder() -> Any:
     return files("onnxfold.budget").joinpath("devices")
 
 
+def _content(path: Path) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"device profile '{path}' is no file: give the path of a TOML file")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"device profile '{path}' cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_FILE:
+        raise ConfigError(f"device profile '{path}' is larger than {_LARGEST_FILE:,} bytes: it is no profile")
+    return content
+
+
 def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
     try:
         table = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise ConfigError(f"device profile {where} is nested too deeply: it is no profile") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"device profile {where} is not TOML: {error}") from None
     problem = _problem(table)
     if problem:
@@ -197,7 +211,7 @@ def _is_valid(key: str, value: Any, expected: Any) -> bool:
         return isinstance(value, str)
     if expected is str:
         return isinstance(value, str) and bool(value)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not _is_number(value):
         return False
     return 0 <= value <= 1 if expected is float else isinstance(value, int) and value >= (key not in _MAY_BE_ZERO)
 
@@ -205,5 +219,10 @@ def _is_valid(key: str, value: Any, expected: Any) -> bool:
 def _is_range(value: Any) -> bool:
     if not isinstance(value, list) or len(value) != 2:
         return False
-    numbers = [v for v in value if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+    numbers = [v for v in value if _is_number(v)]
     return len(numbers) == 2 and 0 < numbers[0] <= numbers[1]
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that all figures of a board stay far below; NaN is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST_FIGURE
