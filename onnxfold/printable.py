@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 #: Longest text that a line of output shows in full; names in models have no limit of their own.
-LONGEST_LINE = 4000
+LONGEST_LINE = 1000
 
 
 def printable(text: str) -> str:

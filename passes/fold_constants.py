@@ -1,6 +1,7 @@
 """Evaluate what does not depend on the inputs."""
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from onnx import NodeProto, defs, helper
@@ -38,7 +39,7 @@ class FoldConstants(Pass):
             known = {
                 n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
             }
-            foldable = _constant_nodes(view, set(known))
+            foldable = self._within_limit(view, _constant_nodes(view, set(known)))
             if not known and not foldable:
                 break
             view.weights.update(known)
@@ -52,6 +53,19 @@ class FoldConstants(Pass):
             view.replace_nodes(n for n in view.nodes if node_key(n) not in gone)
             modified = True
         return PassResult(modified=modified)
+
+    def _within_limit(self, view: GraphView, nodes: list[NodeProto]) -> list[NodeProto]:
+        """Leave out nodes whose results are known to be too large, and what reads these, before they are computed."""
+        too_large: set[str] = set()
+        kept = []
+        for node in nodes:
+            read = sum(view.weight_size(i) for i in node.input if view.is_weight(i))
+            written = sum(prod(d or 1 for d in view.shape(o) or ()) for o in node.output if o)
+            if 8 * written > max(self.limit_bytes, 8 * read) or not too_large.isdisjoint(node.input):
+                too_large.update(node.output)
+            else:
+                kept.append(node)
+        return kept
 
 
 def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:

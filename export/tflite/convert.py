@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from onnx import NodeProto
 
@@ -22,6 +23,7 @@ from onnxfold.graph.view import GraphView, node_key
 
 #: Operators that are constants once the inputs' sizes are.
 _OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})
+_MOST_ELEMENTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         If an operator cannot be converted; names node, operator and reason.
     """
     shapes = activation_shapes(view)
+    for name, shape in shapes.items():
+        if prod(shape) > _MOST_ELEMENTS or max(shape, default=0) > _MOST_ELEMENTS:
+            raise ExportError(f"tensor '{name}' of the shape {list(shape)} is larger than any that TFLite can count")
     nodes = [(node, _converter(view, node)) for node in view.nodes]
     known = [
         (NodeShapes(n, shapes, lambda t: view.weight(t) if view.is_weight(t) else None), c.layouts)
@@ -85,7 +90,11 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     tensors = Tensors(view, shapes, layouts)
     inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
     for node, found in nodes:
-        found.write(Op(node, tensors))
+        try:
+            found.write(Op(node, tensors))
+        except OverflowError:
+            reason = "one of its numbers does not fit into 32 bits, which is all that TFLite has for pads and strides"
+            raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type) from None
     outputs = _outputs(tensors, view.output_names)
     tidy(tensors.graph)
     return Converted(

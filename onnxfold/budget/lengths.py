@@ -11,7 +11,7 @@ and many choices of widths are evaluated at once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -19,20 +19,28 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from onnxfold.channels.group import FoldGroup
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 
 #: Normalised graphs with the groups whose widths vary.
 Graphs = Sequence[tuple[GraphView, Sequence[FoldGroup]]]
 Integers = npt.NDArray[np.int64]
 
+#: Sums of a thousand such products still fit in 64 bits; GPT-3 multiplies 10^15 times for a long sample.
+_LARGEST_PRODUCT = 1 << 53
+
 
 @dataclass(frozen=True, order=True)
 class Length:
-    """``(fixed + sum of positions * width of group) / blocks``; `parts` are pairs (group, positions per channel)."""
+    """``(fixed + sum of positions * width of group) / blocks``; `parts` are pairs (group, positions per channel).
+
+    `whole` is the length before the fold, the largest that there is; 0 where it is not told.
+    """
 
     fixed: int
     parts: tuple[tuple[int, int], ...] = ()
     blocks: int = 1
+    whole: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,20 @@ class Product:
 
     @classmethod
     def of(cls, lengths: Iterable[Length], factor: int = 1) -> "Product":
-        """Multiply lengths; those that do not depend on widths go into the factor."""
+        """Multiply lengths; those that do not depend on widths go into the factor.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the product is larger than any that computers deal with: it could not be counted in 64 bits.
+        """
         found = list(lengths)
+        largest = prod((length.whole or length.fixed // length.blocks for length in found), start=factor)
+        if abs(largest) > _LARGEST_PRODUCT:
+            raise UnsupportedModelError(
+                f"a layer or tensor of the model counts {float(min(largest, 10**300)):.1e} multiply-accumulates or "
+                "bytes per sample: are the sizes of its inputs, pads and repeats meant?"
+            )
         constant = prod(length.fixed // length.blocks for length in found if not length.parts)
         return cls(factor * constant, tuple(sorted(length for length in found if length.parts)))
 
@@ -80,7 +100,7 @@ class FoldedAxes:
             key = (tensor, axis)
             blocks = self._blocks.get(key, 1)
             fixed = size * blocks - self._covered.get(key, 0)
-            found.append(Length(fixed, tuple(self._parts.get(key, ())), blocks))
+            found.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
         return found
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 Positions = npt.NDArray[np.int64]
 
 #: Axes with more positions than this are treated as if their width were unknown; no weight has so many channels.
-MAX_WIDTH = 1 << 26
+MAX_WIDTH = 1 << 23
 
 
 @dataclass(frozen=True, order=True)

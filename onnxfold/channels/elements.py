@@ -8,8 +8,12 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from onnxfold import memory
 from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, Positions
 from onnxfold.graph.view import GraphView
+
+#: What numbering, uniting and grouping a position takes at most.
+_BYTES_PER_POSITION = 100
 
 
 class Elements:
@@ -28,6 +32,7 @@ class Elements:
                 self.axes.append(axis)
                 self.widths.append(size * axis.blocks)
                 total += size * axis.blocks
+        memory.require(total * _BYTES_PER_POSITION, f"an analysis of axes with {total:,} positions")
         links = [d for d in links if d.a in self.offset and d.b in self.offset]
         self.links = links
         self.edge_a = _joined([d.a_positions + self.offset[d.a] for d in links])

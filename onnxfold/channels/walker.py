@@ -91,22 +91,45 @@ class _Blocked:
     reason: str
 
 
-def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> dict[int, _Blocked]:
-    """Map each unit that must stay to the first reason why."""
-    blocked: dict[int, _Blocked] = {}
+class _BlockedUnits:
+    """The units that must stay, each with the first reason why; axes of pictures have millions of them."""
+
+    def __init__(self, unit_count: int) -> None:
+        self._reasons: list[_Blocked] = []
+        self._which = np.full(unit_count, -1, np.int32)
+
+    def add(self, units: npt.NDArray[np.int64], why: _Blocked) -> None:
+        """Block units; those that are blocked already keep their reason."""
+        self._which[units[self._which[units] < 0]] = len(self._reasons)
+        self._reasons.append(why)
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Whether each unit is blocked."""
+        return self._which >= 0
+
+    def first(self, units: npt.NDArray[np.int64]) -> _Blocked | None:
+        """Return the reason of the first of some units that is blocked, None if none is."""
+        found = self._which[units]
+        found = found[found >= 0]
+        return self._reasons[found[0]] if len(found) else None
+
+
+def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _BlockedUnits:
+    """Find the units that must stay."""
+    blocked = _BlockedUnits(elements.unit_count)
     known: dict[tuple[str, int], list[Axis]] = defaultdict(list)
     for axis in elements.axes:  # a packed axis must stay where the plain one must
         known[axis.tensor, axis.axis].append(axis)
     for d in declarations:
         if isinstance(d, Block):
             for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
-                for unit in np.unique(elements.units_on(axis)).tolist():
-                    blocked.setdefault(unit, _Blocked(d.node, d.reason))
+                blocked.add(elements.units_on(axis), _Blocked(d.node, d.reason))
     _block_conflicts(elements, declarations, blocked)
     return blocked
 
 
-def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], blocked: dict[int, _Blocked]) -> None:
+def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], blocked: _BlockedUnits) -> None:
     """Block weight axes that different nodes use in different roles, or cut differently."""
     uses: dict[tuple[str, int], list[Use]] = defaultdict(list)
     for d in declarations:
@@ -115,14 +138,14 @@ def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], bl
     for (tensor, _), found in uses.items():
         if len({u.role for u in found}) > 1 or len({u.axis for u in found}) > 1:
             reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
-            for axis in {u.axis for u in found} & set(elements.offset):
-                for unit in np.unique(elements.units_on(axis)).tolist():
-                    blocked.setdefault(unit, _Blocked(found[-1].node, reason))
+            for axis in dict.fromkeys(u.axis for u in found):
+                if axis in elements.offset:
+                    blocked.add(elements.units_on(axis), _Blocked(found[-1].node, reason))
 
 
 def _build_groups(
     view: GraphView, elements: Elements, declarations: list[Declaration]
-) -> tuple[list[FoldGroup], dict[int, _Blocked]]:
+) -> tuple[list[FoldGroup], _BlockedUnits]:
     blocked = _block_units(elements, declarations)
     uses: dict[Axis, list[Use]] = defaultdict(list)
     for d in declarations:
@@ -133,7 +156,7 @@ def _build_groups(
         if found[0].role is Role.PRODUCER:
             produced[elements.units_on(axis)] = True
     foldable = produced
-    foldable[np.fromiter(blocked, np.int64, len(blocked))] = False
+    foldable[blocked.mask] = False
 
     occurrences = Occurrences(elements, foldable)
     by_signature: dict[bytes, list[int]] = defaultdict(list)
@@ -149,7 +172,7 @@ def _build_groups(
         group = _make_group(view, occurrences, units, uses)
         blocks, problem = _blocks_of(group, elements, equal)
         if problem:
-            blocked.update(dict.fromkeys(units, problem))
+            blocked.add(np.array(units, np.int64), problem)
         elif group.size > 1:
             groups.append(_with_blocks(group, blocks))
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
@@ -219,7 +242,7 @@ def _refusals(
     elements: Elements,
     declarations: list[Declaration],
     groups: list[FoldGroup],
-    blocked: dict[int, _Blocked],
+    blocked: _BlockedUnits,
 ) -> list[Refusal]:
     """Name every weight axis of a linear operator of which some channel is in no group."""
     grouped: dict[Axis, int] = defaultdict(int)
@@ -238,7 +261,7 @@ def _refusals(
         free = len(units) - grouped[d.axis]
         if free and len(units) > 1:
             alone = _Blocked(d.node, "only one channel of its kind")
-            why = next((blocked[u] for u in units.tolist() if u in blocked), alone)
+            why = blocked.first(units) or alone
             found[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:

@@ -25,7 +25,7 @@ from onnxfold.graph.inlining import require_inlinable
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
 from onnxfold.graph.view import GraphView, require_main_graph
 from onnxfold.graph.well_formed import model_problem, payload_fits
-from onnxfold.graph.wiring import WiringError, sort_nodes
+from onnxfold.graph.wiring import WiringError, node_label, sort_nodes
 
 #: The oldest operator set whose operators mean what they mean today (Reshape with a shape input,
 #: BatchNormalization without is_test, numpy broadcasting).
@@ -186,22 +186,26 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
     except WiringError as error:
         raise ModelLoadError(f"{where} is broken: {error}") from None
     require_inlinable(skeleton)  # shape inference follows every call, too
-    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir)
+    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, where)
     view = GraphView(skeleton, dict(weights))
     if unsorted:
         view.notes.append(f"the nodes were sorted: {unsorted} of them stood before something that they read")
     return view
 
 
-def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None) -> None:
+def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, where: str) -> None:
     """Read the external data of tensors that are no initializers of the main graph: the model may move."""
     for node in nodes:
         for attr in node.attribute:
-            tensors = [attr.t, *attr.tensors]
+            tensors = [*([attr.t] if attr.HasField("t") else ()), *attr.tensors]
             for graph in (attr.g, *attr.graphs):
                 tensors += graph.initializer
-                _read_inner_payloads(graph.node, base_dir)
+                _read_inner_payloads(graph.node, base_dir, where)
             for tensor in tensors:
+                if not payload_fits(LazyTensor(tensor, base_dir)):
+                    raise ModelLoadError(
+                        f"{where} is broken: a tensor of {node_label(node)} does not hold what its shape says"
+                    )
                 if tensor.data_location == TensorProto.EXTERNAL:
                     tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
 

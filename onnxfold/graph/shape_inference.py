@@ -1,9 +1,11 @@
 """Shape inference that never looks at big weights, so its cost does not depend on the model's size."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper
 
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
 
@@ -30,6 +32,8 @@ _SHAPED_AS = {
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
+#: Tensors of rank 1 that are longer than this hold no shapes.
+_LONG = 1 << 20
 
 
 def infer_types(
@@ -69,13 +73,7 @@ def infer_types(
     for info in work.graph.input:
         if info.name in input_shapes:
             _set_shape(info, input_shapes[info.name])
-    try:
-        inferred = onnx.shape_inference.infer_shapes(work, data_prop=True)
-    except Exception:  # the C++ code raises many types; without data propagation it is more forgiving
-        try:
-            inferred = onnx.shape_inference.infer_shapes(work)
-        except Exception:
-            inferred = work
+    inferred = _inferred(work)
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
@@ -105,6 +103,45 @@ def _stand_in(node: NodeProto) -> None:
     kept = [a for a in node.attribute if a.name in known]
     del node.attribute[:]
     node.attribute.extend(kept)
+
+
+def _inferred(work: ModelProto) -> ModelProto:
+    """Return the model with what ONNX's shape inference can tell, itself if that fails.
+
+    Values of small integer tensors are propagated, shapes are computed from them. onnx does this for every tensor of
+    rank 1, of any length: of long ones it is left out.
+    """
+    attempts: tuple[dict[str, bool], ...] = ({"data_prop": True}, {})  # the second one is more forgiving
+    if _has_large_numbers(work):
+        try:
+            plain: ModelProto = onnx.shape_inference.infer_shapes(work)
+        except Exception:  # the C++ code raises many types
+            return work
+        infos = (*plain.graph.input, *plain.graph.value_info, *plain.graph.output)
+        if any(_is_long(info.type.tensor_type.shape.dim) for info in infos):
+            return plain
+    for options in attempts:
+        with contextlib.suppress(Exception):
+            return onnx.shape_inference.infer_shapes(work, **options)
+    return work
+
+
+def _has_large_numbers(work: ModelProto) -> bool:
+    """Whether an integer constant, or a dimension of an input, is large enough to be a long tensor's length."""
+    if any(_is_long(info.type.tensor_type.shape.dim) for info in work.graph.input):
+        return True
+    lifted = (a.t for n in work.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value")
+    for tensor in (*work.graph.initializer, *lifted):
+        if tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and tensor.data_location != TensorProto.EXTERNAL:
+            numbers = numpy_helper.to_array(tensor)
+            # The largest ones stand for "to the end" in slices.
+            if ((numbers > _LONG) & (numbers < np.iinfo(numbers.dtype).max >> 1)).any():
+                return True
+    return False
+
+
+def _is_long(dims: Sequence[TensorShapeProto.Dimension]) -> bool:
+    return len(dims) == 1 and dims[0].dim_value > _LONG
 
 
 def values_matter(elem_type: int, size: int) -> bool:

@@ -7,6 +7,7 @@ onnx does not, such as operators of other vendors in the default domain.
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from math import prod
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, defs, helper
@@ -17,6 +18,9 @@ from onnxfold.graph.wiring import node_label
 
 #: Operators that slide a weight over their input: which input it is.
 _SLIDING = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+
+#: More than any array can have, also where one of its dimensions is 0.
+_MOST_ELEMENTS = 1 << 56
 
 Dims = Mapping[str, Sequence[int]]
 
@@ -90,7 +94,8 @@ def _kernel_problem(node: NodeProto, dims: Dims) -> str:
 def payload_fits(weight: LazyTensor) -> bool:
     """Whether a tensor's payload, or the note of where it lies, has the form that its type and shape ask for."""
     proto = weight.proto
-    if any(d < 0 for d in proto.dims):
+    # Of an empty tensor, too, the dimensions must be such that arrays can have them.
+    if any(d < 0 for d in proto.dims) or prod(max(d, 1) for d in proto.dims) > _MOST_ELEMENTS:
         return False
     try:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))

@@ -1,7 +1,10 @@
 """Inputs that need no data: random numbers of the right type and shape."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from onnxfold import memory
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
 
@@ -31,8 +34,20 @@ def noise_inputs(
         shape = list((shapes or {}).get(info.name, ())) or [
             d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)
         ]
+        require_input(info.name, shape)
         if info.dtype.kind == "f":
             feeds[info.name] = random.standard_normal(shape).astype(info.dtype)
         else:
             feeds[info.name] = random.integers(0, 2, shape).astype(info.dtype)
     return feeds
+
+
+def require_input(name: str, shape: Sequence[int]) -> None:
+    """Refuse an input that does not fit into the memory limit; random numbers are drawn in 8 bytes.
+
+    Raises
+    ------
+    MemoryLimitError
+        If it takes more.
+    """
+    memory.require(memory.array_bytes(tuple(shape), 8), f"input '{name}' of the shape {list(shape)}")

@@ -1,5 +1,7 @@
 """Procedural inputs that look enough like data: no data, no gradients."""
 
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 from onnx import helper
@@ -8,6 +10,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.dead_leaves import dead_leaves
+from onnxfold.statistics.noise import require_input
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
@@ -72,6 +75,7 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
 
 
 def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
+    require_input(name, shape)
     dtype = _dtype(view, name)
     random = np.random.default_rng(seed)
     if dtype.kind in "iu":
@@ -112,7 +116,7 @@ def affordable_samples(view: GraphView, most_bytes: int) -> int:
         for output in node.output:
             shape = view.shape(output)
             if shape:
-                largest = max(largest, int(np.prod([d or FREE_DIMENSION for d in shape[1:]], dtype=np.int64)))
+                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
     return most_bytes // (3 * 4 * largest)
 
 
