@@ -33,6 +33,6 @@ def tile(node: NodeContext) -> None:
         width = node.width(node.axis(x, axis))
         if repeats[axis] == 1:
             node.link(node.axis(x, axis), node.axis(y, axis))
-        elif width is not None:
+        elif width is not None and node.width(node.axis(y, axis)) is not None:
             index = np.tile(np.arange(width), repeats[axis])
             node.link(node.axis(x, axis), node.axis(y, axis), index, None)
