@@ -17,7 +17,7 @@ Progress = Callable[[str, int, int], None]
 
 #: What a fold tells about, in order; a text belongs to the stage that has its first word, or all of it.
 FOLD_STAGES = (
-    ("load",),
+    ("load", "check weights"),
     ("find fold groups",),
     ("generate inputs", "deep inversion"),
     ("observe activations", "error curves"),
