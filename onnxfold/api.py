@@ -224,12 +224,12 @@ def _fold_once(
     groups: list[GroupRecord] = []
     # Bodies before the graph that holds them.
     for fold, part in reversed(list(zip(folds, _per_fold(folds, widths), strict=True))):
-        groups = fold.records(part) + groups
         records = fold.scope.records + fold.fold(part, from_curves=config.is_global) + records
+        groups = fold.records(part) + groups
         if fold.scope.body is not None:
             fold.scope.body.close()
     report = _report(config, method, before, model_size(view), groups, all_refusals(scopes), records)
-    report.notes += request.notes(widths, report.sparsity) + notes
+    report.notes += request.notes(widths, report.sparsity) + report.fallbacks + notes
     if request.by_default:
         report.requested += f", sparsity {request.sparsity:g} by default"
     report.diagnostics = joined([f.diagnostics for f in folds])

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,15 +41,46 @@ class PassRecord:
     seconds: float
 
 
+#: The way to choose channels of a group of which only exact duplicates were merged.
+ONLY_DUPLICATES = "duplicates"
+
+
 @dataclass(frozen=True)
 class GroupRecord:
-    """One fold group before and after."""
+    """One fold group before and after.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    width, folded_width : int
+        Channels before and after.
+    nodes : tuple of str
+        Nodes that produce its channels.
+    duplicates : int
+        Channels that are exact duplicates of another one.
+    requested_cluster, requested_repair : str
+        The way to choose channels and the repair that were asked for.
+    cluster, repair : str
+        Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none' where
+        only exact duplicates were merged; empty where the group keeps its width.
+    """
 
     name: str
     width: int
     folded_width: int
     nodes: tuple[str, ...]
     duplicates: int
+    requested_cluster: str = ""
+    requested_repair: str = ""
+    cluster: str = ""
+    repair: str = ""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether something else was used than what was asked for; that duplicates need no repair is nothing else."""
+        used, asked = (self.cluster, self.repair), (self.requested_cluster, self.requested_repair)
+        return used not in (("", ""), (ONLY_DUPLICATES, "none"), asked)
 
 
 @dataclass(frozen=True)
@@ -170,6 +202,17 @@ class FoldReport:
     def to_json(self) -> str:
         """Return the report as JSON text."""
         return json.dumps(_finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """What was used instead of what was asked for, and in how many groups, in words."""
+        counts = Counter((g.cluster, g.repair) for g in self.groups if g.fell_back)
+        folded = sum(g.folded_width < g.width for g in self.groups)
+        return [
+            f"{count} of {folded} folded groups: cluster {cluster} and repair {repair} instead of {self.cluster} and "
+            f"{self.repair}, because what reads their channels was not run by itself"
+            for (cluster, repair), count in counts.items()
+        ]
 
     def __str__(self) -> str:
         lines = [

@@ -29,7 +29,7 @@ from onnxfold.passes.repair_approximate import RepairApproximate
 from onnxfold.passes.repair_least_squares import RepairLeastSquares
 from onnxfold.passes.scale_to_output import ScaleToOutput
 from onnxfold.progress import Progress, silent
-from onnxfold.report import GroupRecord, PassRecord
+from onnxfold.report import ONLY_DUPLICATES, GroupRecord, PassRecord
 from onnxfold.scope import Scope
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 from onnxfold.threads import one_blas_thread
@@ -60,6 +60,8 @@ class ScopeFold:
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     def __post_init__(self) -> None:
+        self._requested = self.method
+        self._clusters: dict[int, str] = {}
         if self.inputs is None:
             self.method = self.method.without_inputs()
 
@@ -135,9 +137,12 @@ class ScopeFold:
 
         def partition(i: int, width: int) -> ChannelPartition:
             if from_curves:
-                return self.curves[i].partition(width)
-            moments = observation.moments[i] if observation is not None and observation.moments else ()
-            return self._candidates(i, original, stored, moments, width).partition(width)
+                candidates = self.curves[i]
+            else:
+                moments = observation.moments[i] if observation is not None and observation.moments else ()
+                candidates = self._candidates(i, original, stored, moments, width)
+            self._clusters[i] = candidates.cluster
+            return candidates.partition(width)
 
         self.plan = plan_folds(self.groups, widths, partition, self.progress, self.duplicates)
         analysis = self.scope.analysis
@@ -152,11 +157,21 @@ class ScopeFold:
         return [*records, *CLEAN_UP(view).records]
 
     def records(self, widths: Sequence[int]) -> list[GroupRecord]:
-        """Return what the report says of every group."""
-        return [
-            GroupRecord(g.name, g.size, w, g.nodes, g.size - int(d.max()) - 1)
-            for g, w, d in zip(self.groups, widths, self.duplicates, strict=True)
-        ]
+        """Return what the report says of every group, after the fold."""
+        lossy = {id(group) for group in self.plan.lossy.groups}
+        found = []
+        for i, (group, width, classes) in enumerate(zip(self.groups, widths, self.duplicates, strict=True)):
+            used = ("", "")
+            if width < group.size:
+                used = (self._clusters[i], self.method.repair) if id(group) in lossy else (ONLY_DUPLICATES, "none")
+            duplicates = group.size - int(classes.max()) - 1
+            found.append(
+                GroupRecord(
+                    group.name, group.size, width, group.nodes, duplicates,
+                    self._requested.cluster, self._requested.repair, *used,
+                )
+            )  # fmt: skip
+        return found
 
     def _losing(self, widths: Sequence[int]) -> list[FoldGroup]:
         """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from onnxfold.cluster.partitioners import Partitioner, find_partitioner
+from onnxfold.cluster.partitioners import STAND_IN, Partitioner, find_partitioner
 from onnxfold.errors import ConfigError
 
 
@@ -82,7 +82,7 @@ class Method:
 
     def without_inputs(self) -> "Method":
         """Return what comes closest where a graph cannot be run by itself."""
-        cluster = "kmeans" if self.partitioner.needs_moments else self.cluster
+        cluster = STAND_IN if self.partitioner.needs_moments else self.cluster
         repair = "approximate" if self.repairs.needs_inputs and self.partitioner.merges else self.repair
         repair = "none" if REPAIRS[repair].needs_inputs else repair
         return replace(self, cluster=cluster, repair=repair)

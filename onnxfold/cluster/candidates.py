@@ -18,6 +18,11 @@ _GRID = 12
 class Candidates(ABC):
     """The partitions of one group, one per width."""
 
+    @property
+    @abstractmethod
+    def cluster(self) -> str:
+        """How they are chosen: a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`."""
+
     @abstractmethod
     def partition(self, k: int) -> ChannelPartition:
         """Return the partition into k clusters, a multiple of the group's blocks."""
@@ -43,6 +48,8 @@ class Computed(Candidates):
         What the consumers see; without any, `scatter` tells the error.
     scatter : callable
         Takes a partition, returns how much of the weights' variance it loses.
+    cluster : str
+        Name of the way that they are computed in.
     """
 
     def __init__(
@@ -52,13 +59,20 @@ class Computed(Candidates):
         distinct: int,
         moments: Sequence[ConsumerMoments],
         scatter: Callable[[ChannelPartition], float],
+        cluster: str,
     ) -> None:
+        self._cluster = cluster
         self._group = group
         self._partition = partition
         self._distinct = distinct
         self._moments = moments
         self._scatter = scatter
         self._known: dict[int, ChannelPartition] = {}
+
+    @property
+    def cluster(self) -> str:
+        """The name that was given."""
+        return self._cluster
 
     def partition(self, k: int) -> ChannelPartition:
         """Compute a partition, once."""

@@ -56,6 +56,11 @@ class Elimination(Candidates):
     costs: Matrix
 
     @property
+    def cluster(self) -> str:
+        """Backward elimination."""
+        return "elimination"
+
+    @property
     def errors(self) -> Matrix:
         """The accumulated costs."""
         return self.costs

@@ -136,6 +136,10 @@ def _ifm(task: Task, k: int) -> ChannelPartition:
     return ifm(task.stored, task.group, k, seed=task.seed, classes=task.classes)
 
 
+#: What stands in for a partitioner that needs moments where there are none.
+STAND_IN = "kmeans"
+
+
 @dataclass(frozen=True)
 class Partitioner:
     """A row of the table.
@@ -166,8 +170,8 @@ class Partitioner:
         """Return the partitions of a group. Elimination needs moments; without any, k-means stands in for it."""
         if self.compute is None and task.moments:
             return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
-        compute = self.compute or partial(_clusters, kmeans)
-        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter)
+        name, compute = (STAND_IN, partial(_clusters, kmeans)) if self.compute is None else (self.name, self.compute)
+        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, name)
 
 
 PARTITIONERS = {

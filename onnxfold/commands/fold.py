@@ -146,7 +146,8 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     say(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
     if verbose:
         for group in report.groups:
-            say(f"  {group.name}: {group.width} -> {group.folded_width}")
+            how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
+            say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
     print_refusals(report.refusals, verbose=verbose)
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:

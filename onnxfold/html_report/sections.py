@@ -9,7 +9,7 @@ from onnxfold.html_report.charts import width_bar
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
 from onnxfold.html_report.numbers import decimal, interval, percent, plural, removed, short, whole
-from onnxfold.report import FoldReport, GroupRecord, PassRecord
+from onnxfold.report import ONLY_DUPLICATES, FoldReport, GroupRecord, PassRecord
 
 _QUANTITIES = {
     "parameters": "Parameters",
@@ -89,13 +89,19 @@ def _widths(report: FoldReport) -> list[Element]:
     folded = sum(group.folded_width < group.width for group in report.groups)
     rows = [(breakable(g.name), width_bar(g.width, g.folded_width, widest), _change(g)) for g in report.groups]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
+    if report.cluster:
+        caption += f"; cluster {report.cluster}, repair {report.repair}, unless something else is said"
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
 
 
 def _change(group: GroupRecord) -> Element:
     text = f"{group.width} \u2192 {group.folded_width}" if group.folded_width < group.width else f"{group.width}"
-    duplicates = plural(group.duplicates, "duplicate") if group.duplicates else None
-    return element("span", text, element("small", duplicates) if duplicates else None)
+    more = [plural(group.duplicates, "duplicate")] if group.duplicates else []
+    if group.cluster == ONLY_DUPLICATES:
+        more.append("nothing else merged")
+    elif group.fell_back:
+        more.append(f"{group.cluster}, {group.repair}")
+    return element("span", text, *(element("small", words) for words in more))
 
 
 def _refusals(report: FoldReport) -> list[Element]:
