@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 
@@ -40,14 +41,17 @@ def _affinity() -> int:
         return os.cpu_count() or 1
 
 
-def _quotas(mounted: Path, own: Path) -> Iterator[int]:
-    """Yield the cores that control groups grant: microseconds of computing per period."""
+@cache
+def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
+    """Return the cores that control groups grant: microseconds of computing per period."""
+    found = []
     quotas = read_settings("cpu", "cpu.max", "cpu.cfs_quota_us", mounted, own)
     periods = read_settings("cpu", "cpu.max", "cpu.cfs_period_us", mounted, own)
     for quota, period in zip(quotas, periods, strict=False):
         granted, per = quota.split()[0], period.split()[-1]
         if granted.isdigit() and per.isdigit() and int(per):  # 'max' and -1: no limit
-            yield max(math.ceil(int(granted) / int(per)), 1)
+            found.append(max(math.ceil(int(granted) / int(per)), 1))
+    return tuple(found)
 
 
 def _asked() -> Iterator[int]:

@@ -12,7 +12,8 @@ import pytest
 
 from onnxfold import threads
 from onnxfold.graph.session import Session, session_options
-from tests.models import chain_conv
+from tests.models import ALL_MODELS, chain_conv
+from tests.quick import quick_fold
 
 
 def _cgroup(tmp_path: Path, lines: str, limits: dict[str, str]) -> tuple[Path, Path]:
@@ -77,15 +78,15 @@ def test_sessions_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_session_has_these_options() -> None:
-    """Only where the deployed latency is measured does onnxruntime wait as it likes."""
+    """Only where the deployed latency is measured does onnxruntime wait as it likes; a trial run has one thread."""
     root = Path(__file__).parents[1]
-    made = [
+    made = {
         path.relative_to(root).as_posix()
         for folder in ("onnxfold", "passes", "export", "edge_bench")
         for path in (root / folder).rglob("*.py")
         if "SessionOptions()" in path.read_text() and not any(p.is_symlink() for p in path.parents)
-    ]
-    assert made == ["onnxfold/graph/session.py", "edge_bench/measure_script.py"]
+    }
+    assert made == {"onnxfold/graph/session.py", "onnxfold/graph/trial_run.py", "edge_bench/measure_script.py"}
 
 
 _WAITING = """
@@ -127,6 +128,15 @@ def test_torch_does_not_spin(torch_is: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2e-4
+
+
+def test_the_number_of_threads_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole fold, without torch; for torch see the tests of deep inversion."""
+    made = []
+    for count in (1, 3):
+        monkeypatch.setattr("onnxfold.graph.session.usable_cores", lambda count=count: count)
+        made.append(quick_fold(ALL_MODELS["residual"](0), 0.4, verify=False).model.SerializeToString())
+    assert made[0] == made[1]
 
 
 def test_what_the_user_says_about_waiting_holds(monkeypatch: pytest.MonkeyPatch) -> None:

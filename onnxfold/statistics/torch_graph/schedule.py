@@ -48,6 +48,7 @@ class Schedule:
     end: int = 0
     cut: bool = False
     _losses: list[float] = field(default_factory=list)
+    _times: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.end = self.planned if self.exact is None else self.exact
@@ -71,6 +72,7 @@ class Schedule:
     def note(self, loss: float) -> None:
         """Take note of a step, whose loss is what shall improve."""
         self._losses.append(loss)
+        self._times.append(self.clock())
         if self.exact is not None:
             return
         end = self._end_if_settled_after(self.done)
@@ -95,6 +97,9 @@ class Schedule:
 
     def _time_is_up(self) -> bool:
         """Whether another step, and those that then must follow, would take too long."""
-        per_step = (self.clock() - self._start) / self.done
-        self.cut = per_step * self._end_if_settled_after(self.done + 1) > self.seconds
+        elapsed = self._times[-1] - self._start
+        # The first step, which prepares much, says little about the others.
+        per_step = float(np.median(np.diff(self._times))) if self.done > 1 else 0.0
+        following = self._end_if_settled_after(self.done + 1) - self.done
+        self.cut = elapsed + per_step * following > self.seconds
         return self.cut

@@ -1,0 +1,197 @@
+"""Time of a fold on quiet cores, and on cores that others use too.
+
+Usage: python -m benchmarks.shared_cores [--networks NAME ...] [--neighbours 0 1 2] [--inputs auto] [--page FILE.md]
+
+A neighbour is one process per core that computes without a pause; half of them multiply matrices, the others loop in
+Python. They are started for each measurement and ended after it, whatever happens. Every fold runs in a process of its
+own, on all cores, with the command's defaults but for the ceiling of the time (an inversion is not cut: what is
+compared would not be the same). The bytes of all folds of a network must agree; the command ends with 1 where they do
+not, or where two neighbours cost more than 3.5 times the quiet time. A machine with other work gives no quiet time:
+the load average before the first fold is printed.
+
+Networks are the bundled LeNet5-2x, and the 56-layer ResNet for CIFAR with random weights: what a fold costs does not
+depend on whether the network was trained.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from onnxfold.threads import usable_cores
+
+#: Most that two neighbours may cost, relative to the quiet time: with them a core has three jobs, and scheduling costs.
+MOST = 3.5
+NETWORKS = ("lenet5_2x", "resnet56")
+_SECONDS = 1e6
+_BUSY = (
+    "import numpy as np, os\nparent = os.getppid()\na = np.random.default_rng(0).standard_normal((400, 400))\n"
+    "while os.getppid() == parent:\n    for _ in range(20):\n        a @ a",
+    "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for i in range(10**6):\n        pass",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fold: seconds, seconds that its process computed, and what it wrote."""
+
+    network: str
+    neighbours: int
+    seconds: float
+    computed: float
+    inputs: str
+    sha256: str
+
+
+def main() -> int:
+    """Measure, print, and say whether the target is met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
+    parser.add_argument("--neighbours", nargs="+", type=int, default=(0, 1, 2))
+    parser.add_argument("--inputs", default="auto", help="as onnxfold fold takes it")
+    parser.add_argument("--page", type=Path, help="write the table here")
+    parser.add_argument("--fold", type=Path, metavar="MODEL", help="fold once and print the figures; used by itself")
+    args = parser.parse_args()
+    if args.fold is not None:
+        print(json.dumps(_fold_here(args.fold, args.inputs)))
+        return 0
+    load = os.getloadavg()[0]
+    print(f"load average before: {load:.1f}", file=sys.stderr)
+    rows = list(_measure(args.networks, args.neighbours, args.inputs))
+    text = page(rows, load)
+    print(text)
+    if args.page is not None:
+        args.page.write_text(text)
+    return 0 if all(ok for _, ok in verdicts(rows)) else 1
+
+
+def _measure(networks: Sequence[str], neighbours: Sequence[int], inputs: str) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        for network in networks:
+            model = _model(network, Path(folder))
+            for count in neighbours:
+                with _neighbours(count):
+                    command = [
+                        sys.executable,
+                        "-m",
+                        "benchmarks.shared_cores",
+                        "--fold",
+                        str(model),
+                        "--inputs",
+                        inputs,
+                    ]
+                    start = time.perf_counter()
+                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                    seconds = time.perf_counter() - start
+                found = json.loads(done.stdout.splitlines()[-1])
+                row = Row(network, count, seconds, found["computed"], found["inputs"], found["sha256"])
+                print(row, file=sys.stderr, flush=True)
+                yield row
+
+
+def _fold_here(model: Path, inputs: str) -> dict[str, float | str]:
+    import onnxfold
+
+    result = onnxfold.fold(model, inputs=inputs, input_seconds=_SECONDS)
+    report = result.report
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "computed": used.ru_utime + used.ru_stime,
+        "inputs": f"{report.inputs.samples} x {report.inputs.kind}" if report.inputs else "",
+        "sha256": hashlib.sha256(result.model.SerializeToString(deterministic=True)).hexdigest(),
+    }
+
+
+@contextmanager
+def _neighbours(count: int) -> Iterator[None]:
+    """Keep every core busy with so many other processes; each ends with us, too, should we be killed."""
+    busy: list[subprocess.Popen[bytes]] = []
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    try:
+        for i in range(count * usable_cores()):
+            busy.append(subprocess.Popen([sys.executable, "-c", _BUSY[i % len(_BUSY)]], env=one_thread))  # noqa: PERF401
+        time.sleep(1.0 if busy else 0.0)
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+        for process in busy:
+            process.wait()
+
+
+def _model(network: str, folder: Path) -> Path:
+    path = folder / f"{network}.onnx"
+    if network == "resnet56":
+        subprocess.run([sys.executable, "-c", _RESNET56, str(path)], check=True)
+    else:
+        with as_file(files("onnxfold.data") / f"{network}.onnx") as bundled:
+            path.write_bytes(bundled.read_bytes())
+    return path
+
+
+#: In a process of its own: here torch would be loaded, and its threads with it.
+_RESNET56 = """
+import sys
+from pathlib import Path
+import torch
+from benchmarks.zoo import resnets
+from benchmarks.zoo.prepare import export, images, randomise
+
+torch.manual_seed(0)
+make = images(3, 32, 32)
+network = resnets.resnet_option_a(width=16, depth=9)
+randomise(network, make)
+export(network, (make(2),), Path(sys.argv[1]), "legacy-bn")
+"""
+
+
+def verdicts(rows: Sequence[Row]) -> list[tuple[str, bool]]:
+    """Return, for every network, what must hold and whether it does."""
+    found = []
+    for network in dict.fromkeys(row.network for row in rows):
+        own = {row.neighbours: row for row in rows if row.network == network}
+        same = len({row.sha256 for row in own.values()}) == 1
+        found.append((f"{network}: the same bytes however busy the machine", same))
+        if 0 in own and 2 in own:
+            ratio = own[2].seconds / own[0].seconds
+            found.append(
+                (f"{network}: {ratio:.1f} times the quiet time with two neighbours, at most {MOST}", ratio <= MOST)
+            )
+    return found
+
+
+def page(rows: Sequence[Row], load: float) -> str:
+    """Return the table as Markdown."""
+    lines = [
+        "# Folds on shared cores",
+        "",
+        "Reproduce with `python -m benchmarks.shared_cores --page benchmarks/shared_cores.md` on a machine that does",
+        f"nothing else. {usable_cores()} cores; load average before: {load:.1f}. A neighbour is one process per core",
+        "that computes without a pause. Seconds include starting Python and importing torch; *computed* is user and",
+        "system time of the process: what waiting by spinning would add to.",
+        "",
+        "| network | neighbours | inputs | seconds | of quiet | computed (s) |",
+        "|---|---:|---|---:|---:|---:|",
+    ]
+    quiet = {row.network: row.seconds for row in rows if row.neighbours == 0}
+    for row in rows:
+        ratio = f"{row.seconds / quiet[row.network]:.2f}" if row.network in quiet else ""
+        lines.append(
+            f"| {row.network} | {row.neighbours} | {row.inputs} | {row.seconds:.1f} | {ratio} | {row.computed:.1f} |"
+        )
+    lines += ["", *(f"- {text}: {'met' if ok else '**missed**'}" for text, ok in verdicts(rows))]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
