@@ -12,7 +12,7 @@ from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.held_out import Network, NotRunError, Recording, held_out_inputs, measure_fidelity
+from onnxfold.held_out import SAMPLES, Network, NotRunError, Recording, held_out_inputs, measure_fidelity
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.fidelity import fidelity
 from onnxfold.statistics.noise import noise_inputs
@@ -115,7 +115,11 @@ class _Check:
             report = measure_fidelity(reference, folded, inputs, called="held-out")
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
-        return VerificationResult(report, tuple(report.notes))
+        few = (
+            f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, and the "
+            "interval wider for it"
+        )
+        return VerificationResult(report, (*report.notes, *([few] if report.samples < SAMPLES else [])))
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
         for name, a, b in zip(names, expected, got, strict=True):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,12 @@ def json_on_stdout(path: Path | None, values: Callable[[], Any]) -> Iterator[Non
 
 def fidelity_line(fidelity: Any) -> str:
     """Return the fidelity of one output as a line."""
-    line = f"{fidelity.output}: relative error {fidelity.relative_error:.3g}"
+    error = fidelity.relative_error
+    line = (
+        f"{fidelity.output}: relative error {error:.3g}"
+        if isfinite(error)
+        else f"{fidelity.output}: nothing to compare"
+    )
     if fidelity.top1_agreement is None:
         return line
     line += f", top-1 agreement {fidelity.top1_agreement:.1%}"

@@ -82,7 +82,9 @@ class FidelityMeter:
         lost = finite & ~np.isfinite(y)
         if lost.any():
             kind = "NaN" if np.isnan(y[lost]).any() else "infinite"
-            raise VerificationError(f"output '{name}' is {kind} in {int(lost.sum())} places where it was finite before")
+            raise VerificationError(
+                f"output '{name}' is {kind} in {int(lost.sum())} places where the original's is finite"
+            )
         sums.seen += x.size
         if not finite.all():
             sums.undefined += int(np.isnan(x).sum())

@@ -51,13 +51,20 @@ def synthetic_inputs(
         samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
     size = fixed or min(BATCH, samples)
     total = samples if exactly and fixed is None else max(1, samples // size) * size
-    whole = {
-        name: _values(view, name, (total, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
-        for i, (name, shape) in enumerate(shapes.items())
-        if shape
-    }
-    scalars = {name: np.zeros((), _dtype(view, name)) for name, shape in shapes.items() if not shape}
-    return [{n: v[b : b + size] for n, v in whole.items()} | scalars for b in range(0, total, size)]
+    starts = range(0, total, size)
+    # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
+    own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
+    batches: Batches = [{} for _ in starts]
+    for i, (name, shape) in enumerate(shapes.items()):
+        if not shape:
+            for batch in batches:
+                batch[name] = np.zeros((), _dtype(view, name))
+            continue
+        length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
+        values = _values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        for b, batch in enumerate(batches):
+            batch[name] = values[b * step : (b + 1) * step]
+    return batches
 
 
 def describe_inputs(view: GraphView) -> str:

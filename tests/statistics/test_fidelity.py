@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold import held_out
 from onnxfold.api import compare
@@ -166,6 +166,8 @@ def test_large_networks_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> No
     assert held_out_inputs(view, view, seed=0).samples == 128  # whole batches of 64
     monkeypatch.setattr(held_out, "_COST", 1.0)
     assert held_out_inputs(view, view, seed=0).samples == 64
+    notes = quick_fold(models.residual(0), 0.4).report.notes
+    assert any("fidelity was measured on 64 samples instead of 256" in note for note in notes)
 
 
 def test_a_fixed_batch_is_kept() -> None:
@@ -175,6 +177,24 @@ def test_a_fixed_batch_is_kept() -> None:
     inputs = held_out_inputs(load(model), seed=0)
     assert (inputs.samples, inputs.batch) == (258, 3)
     assert compare(model, model).samples == 258
+
+
+def test_states_keep_their_own_size() -> None:
+    """A second input whose first dimension is no batch."""
+    model = models.mlp(0)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    model.graph.input.append(helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, 1, 5]))
+    y = model.graph.output[0].name
+    model.graph.node[-1].output[0] = "before"
+    model.graph.node.append(helper.make_node("Split", ["state"], ["first", "second"], axis=0))
+    model.graph.node.append(helper.make_node("Squeeze", ["first", "axis"], ["flat"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0], np.int64), "axis"))
+    model.graph.node.append(helper.make_node("Add", ["before", "flat"], [y]))
+    report = quick_fold(model, 0.3).report
+    assert report.fidelity is not None
+    assert report.fidelity.samples == 256
+    assert report.fidelity.inputs == "held-out Gaussian noise and 1/f noise"
 
 
 def test_models_that_do_not_fit_side_by_side_are_measured_one_after_the_other(
