@@ -108,7 +108,8 @@ def planned_inversion(
     has_statistics : bool
         Whether the model has statistics to come close to: only then is it worth while to invert many samples.
     """
-    settings = InversionSettings(exact_steps=asked.steps)
+    fits = min(InversionSettings.memory_bytes, memory.limit())
+    settings = InversionSettings(exact_steps=asked.steps, memory_bytes=fits)
     affordable = _INVERSION_COST
     if asked.seconds is not None:
         affordable = min(affordable, asked.seconds * _INVERTED_PER_SECOND)
