@@ -9,7 +9,7 @@ from onnxfold import checks
 from onnxfold.checks import known_keywords
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.session import Session
+from onnxfold.graph.session import Session, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.held_out import held_out_inputs, measure_fidelity
 from onnxfold.passes.inline_functions import InlineFunctions
@@ -72,7 +72,7 @@ def _compare(
         )
     feeds = checked_inputs(first.inputs, inputs)
     if labels is not None:
-        labels = checked_labels(labels, max(len(v) for v in feeds.values() if v.ndim))
+        labels = checked_labels(labels, sample_count(feeds))
     reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
     report = fidelity(first.output_names, reference, outputs, inputs="given data")
     if labels is None:

@@ -11,7 +11,7 @@ from onnx import helper
 from onnxfold.arrays import load_arrays
 from onnxfold.budget.run_cost import forward_cost
 from onnxfold.errors import ConfigError
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.session import InputInfo, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.input_plan import Asked, planned_inversion, planned_samples, too_long
@@ -209,7 +209,7 @@ def _fixed_batch(view: GraphView) -> bool:
 
 
 def _count(batches: Batches) -> int:
-    return sum(len(next(iter(batch.values()))) for batch in batches)
+    return sum(map(sample_count, batches))
 
 
 def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
@@ -219,5 +219,4 @@ def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
         infos.append(InputInfo(name, dtype, view.shape(name) or ()))
     feeds = checked_inputs(infos, arrays)
     size = next((i.shape[0] for i in infos if i.shape and i.shape[0] is not None), None) or _BATCH
-    count = len(next(iter(feeds.values())))
-    return [{name: values[i : i + size] for name, values in feeds.items()} for i in range(0, count, size)]
+    return list(in_batches(feeds, size))

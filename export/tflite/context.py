@@ -186,7 +186,10 @@ class Op:
 
     def planned(self, index: int = 0) -> Layout:
         """Return the planned layout of an output."""
-        return self._tensors.layouts[self.node.output[index]]
+        name = self.node.output[index]
+        if name not in self._tensors.layouts:
+            self.refuse(f"the shape of '{name}' is unknown: its attributes and inputs contradict each other")
+        return self._tensors.layouts[name]
 
     def read(self, index: int, layout: Layout | None = None) -> Value:
         """Return an input of full rank in a layout; ONNX's own if none is given."""

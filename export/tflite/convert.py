@@ -100,7 +100,10 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     return Converted(
         tensors.graph,
         tuple(inputs),
-        tuple(Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(0)) for n in outputs),
+        tuple(
+            Port(n, _free(shapes.get(n, ())), layouts[n] if n in layouts else plain(len(view.shape(n) or ())))
+            for n in outputs
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """A TFLite graph while it is being built: values and operators, numbered only when they are written."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,6 +99,7 @@ class Graph:
         **options: Any,
     ) -> Value:
         """Append an operator with one output; its type is that of the first input unless given."""
+        _check_numbers(options)
         first = next(i for i in inputs if i is not None)
         output = Value(tuple(shape), element_type or first.element_type, name or code.lower())
         self.operators.append(Operator(code, list(inputs), [output], options, version))
@@ -113,6 +114,7 @@ class Graph:
         **options: Any,
     ) -> list[Value]:
         """Append an operator with several outputs."""
+        _check_numbers(options)
         outputs = [
             Value(tuple(s), t, f"{code.lower()}_{i}")
             for i, (s, t) in enumerate(zip(shapes, element_types, strict=True))
@@ -176,3 +178,11 @@ def moves_only_ones(shape: Shape, perm: Sequence[int]) -> bool:
     """Whether the axes that are longer than 1 (or dynamic) stay in their order."""
     moved = [p for p in perm if int(shape[p]) != 1 or isinstance(shape[p], Dynamic)]
     return moved == sorted(moved)
+
+
+def _check_numbers(options: Mapping[str, Any]) -> None:
+    """Raise OverflowError for an option beyond 32 bits: writing the file would fail and not say whose option it is."""
+    for name, value in options.items():
+        numbers = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(n, int) and not -(2**31) <= n < 2**31 for n in numbers):
+            raise OverflowError(f"{name} does not fit into 32 bits")

@@ -138,7 +138,7 @@ class Session:
         A model with a fixed batch dimension gets batches of that size; its samples must be a multiple of it.
         """
         fixed = next((i.shape[0] for i in self.inputs if i.shape and i.shape[0] is not None), None)
-        parts = [self.run(part) for part in _batches(feeds, fixed or batch)]
+        parts = [self.run(part) for part in in_batches(feeds, fixed or batch)]
         return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
 
 
@@ -155,10 +155,15 @@ def _twin(model: str | Path | ModelProto) -> ModelProto | None:
     return float32_twin(proto) if has_other_floats(proto) else None
 
 
-def _batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
-    samples = len(next(iter(feeds.values())))
-    for start in range(0, samples, size):
-        yield {name: values[start : start + size] for name, values in feeds.items()}
+def sample_count(feeds: Feeds) -> int:
+    """Return how many samples arrays hold along axis 0; scalars are the same for all, and one sample by themselves."""
+    return max((len(values) for values in feeds.values() if values.ndim), default=1)
+
+
+def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
+    """Cut arrays along axis 0; scalars stand in every batch."""
+    for start in range(0, sample_count(feeds), size):
+        yield {name: values[start : start + size] if values.ndim else values for name, values in feeds.items()}
 
 
 def _one_line(error: Exception) -> str:

@@ -148,7 +148,7 @@ def values_matter(elem_type: int, size: int) -> bool:
     """Whether shape inference sees the values of an initializer, and not only its type and shape."""
     if elem_type in (TensorProto.INT64, TensorProto.INT32):
         return size <= _SMALL
-    return size <= 16  # scales of Resize, scalars
+    return size <= 16 and elem_type != TensorProto.STRING  # scales of Resize, scalars
 
 
 def _light(name: str, value: LazyTensor | Array) -> TensorProto:

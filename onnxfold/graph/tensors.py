@@ -83,6 +83,8 @@ class LazyTensor:
         ModelLoadError
             If the external file is missing, too short, changed since, or outside the model's folder.
         """
+        if self.elem_type == TensorProto.STRING:  # as bytes: a text in a model need not be UTF-8
+            return np.array([bytes(text) for text in self.proto.string_data], object).reshape(self.shape)
         if not self.is_external:
             return numpy_helper.to_array(self.proto)
         path, offset = self._place()
@@ -148,7 +150,7 @@ def stamp_of(path: Path) -> Stamp | None:
     """Return what changes when a file is written or replaced; None where there is none."""
     try:
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -170,10 +172,16 @@ def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
     """
     if base_dir is None:
         raise ModelLoadError(f"tensor '{tensor}' has external data but the model came without a path: pass the path")
-    path = (base_dir / location).resolve()
+    try:
+        path = (base_dir / location).resolve()
+        there = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # a name that is too long, a loop of links
+        raise ModelLoadError(
+            f"tensor '{tensor}': external data location '{location}' cannot be read: {error}"
+        ) from None
     if not location or not path.is_relative_to(base_dir.resolve()):
         raise ModelLoadError(f"tensor '{tensor}': external data location '{location}' is outside the model's folder")
-    if not path.is_file():
+    if not there:
         raise ModelLoadError(f"tensor '{tensor}': external data file '{path}' does not exist; put it beside the model")
     return path
 

@@ -4,6 +4,7 @@ Cheaper than onnx's checker, which needs the weights, and more lenient: it lets 
 onnx does not, such as operators of other vendors in the default domain.
 """
 
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -15,10 +16,15 @@ from onnx import GraphProto, ModelProto, NodeProto, defs, helper
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
 from onnxfold.graph.view import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
 from onnxfold.graph.wiring import node_label
+from onnxfold.printable import shortened
 
 #: Operators that slide a weight over their input: which input it is.
 _SLIDING = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
 
+_TERM = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+#: Of a place in a file.
+_MOST_DIGITS = 19
 #: More than any array can have, also where one of its dimensions is 0.
 _MOST_ELEMENTS = 1 << 56
 
@@ -27,7 +33,8 @@ Dims = Mapping[str, Sequence[int]]
 
 def model_problem(model: ModelProto, opset: int) -> str:
     """Return what is wrong with the nodes of a model, one by one, '' if nothing is."""
-    problem = _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
+    problem = _reference_problem(model.graph.node)
+    problem = problem or _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
     for function in model.functions:
         own = next((o.version for o in function.opset_import if o.domain in DEFAULT_DOMAINS), opset)
         problem = problem or _nodes_problem(function.node, own, ChainMap())
@@ -37,7 +44,7 @@ def model_problem(model: ModelProto, opset: int) -> str:
 def _nodes_problem(nodes: Iterable[NodeProto], opset: int, dims: ChainMap[str, Sequence[int]]) -> str:
     """Look at nodes and at those of the bodies inside them; `dims` holds shapes of constants by name."""
     for node in nodes:
-        problem = _node_problem(node, opset) or _kernel_problem(node, dims)
+        problem = _node_problem(node, opset) or _kernel_problem(node, dims) or _equation_problem(node)
         for body in subgraphs(node):
             problem = problem or _nodes_problem(body.node, opset, dims.new_child(_dims(body)))
         if problem:
@@ -91,6 +98,29 @@ def _kernel_problem(node: NodeProto, dims: Dims) -> str:
     return ""
 
 
+def _equation_problem(node: NodeProto) -> str:
+    """Return what is wrong with the equation of an Einsum: onnx's shape inference never ends for some that are none."""
+    if node.op_type != "Einsum" or node.domain not in DEFAULT_DOMAINS:
+        return ""
+    equation = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), "")
+    if _EQUATION.fullmatch(equation.replace(" ", "")):
+        return ""
+    return f"{node_label(node)} has the equation '{shortened(equation, 100)}', which is none"
+
+
+def _reference_problem(nodes: Iterable[NodeProto]) -> str:
+    """Return which node takes an attribute from the call of a function, though it is in none."""
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.ref_attr_name:
+                return f"{node_label(node)} takes its '{attr.name}' from the call of a function, and is in no function"
+        for body in subgraphs(node):
+            problem = _reference_problem(body.node)
+            if problem:
+                return problem
+    return ""
+
+
 def payload_fits(weight: LazyTensor) -> bool:
     """Whether a tensor's payload, or the note of where it lies, has the form that its type and shape ask for."""
     proto = weight.proto
@@ -107,6 +137,8 @@ def payload_fits(weight: LazyTensor) -> bool:
     if weight.is_external:
         entries = {e.key: e.value for e in proto.external_data}
         offset, length = entries.get("offset", "0"), entries.get("length", str(expected))
+        if "\0" in entries.get("location", ""):
+            return False
         return dtype.kind != "O" and _is_count(offset) and _is_count(length) and int(length) == expected
     if proto.HasField("raw_data"):
         return dtype.kind != "O" and len(proto.raw_data) == expected
@@ -115,4 +147,4 @@ def payload_fits(weight: LazyTensor) -> bool:
 
 
 def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS

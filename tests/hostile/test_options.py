@@ -204,6 +204,10 @@ def test_on_the_command_line(tmp_path: Path, command: Command) -> None:
         ("inspect", model, "--input-shapes", f"x:{10**30}"),
         ("inspect", model, "--input-shapes", f"x:{'9' * 5000}"),
         ("inspect", "n" * 300),
+        ("fold", model, tmp_path / ("n" * 300)),
+        ("fold", model, tmp_path / "o.onnx", "--report", tmp_path / f"{'n' * 300}.json"),
+        ("export", model, tmp_path / ("n" * 300)),
+        ("bench", model, "--json", tmp_path / ("n" * 300)),
         ("compare", model, model, "--data", "n" * 300),
     ):
         done = command(*arguments)
