@@ -8,12 +8,13 @@ the clock decide.
 import math
 import sys
 from dataclasses import dataclass, replace
+from math import prod
 
 from onnxfold import memory
 from onnxfold.graph.view import GraphView
 from onnxfold.quantities import show_bytes, show_seconds
 from onnxfold.statistics.deep_inversion import InversionSettings
-from onnxfold.statistics.synthetic import ACTIVATION_BYTES, BATCH, SAMPLES, affordable_samples
+from onnxfold.statistics.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 
 #: Most seconds for generating inputs where the user does not say.
 DEFAULT_SECONDS = 60.0
@@ -74,7 +75,7 @@ def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tu
     asked : Asked
         What the user says.
     """
-    fit = affordable_samples(view, memory.limit())
+    fit = _fitting(view)
     timely = asked.most(cost, _RUN_PER_SECOND)
     if asked.samples is None:
         usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
@@ -90,6 +91,13 @@ def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tu
     else:
         limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
     return count, (f"{asked.samples} samples were asked for; {limit} allows {count}",)
+
+
+def _fitting(view: GraphView) -> int:
+    """Return how many samples fit into the memory limit: their activations, and themselves in double precision."""
+    shapes = [view.shape(name) or () for name in view.input_names]
+    per_sample = sum(prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes) * 8
+    return min(affordable_samples(view, memory.limit()), memory.limit() // max(per_sample, 1))
 
 
 def planned_inversion(

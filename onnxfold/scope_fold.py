@@ -73,7 +73,8 @@ class ScopeFold:
     @cached_property
     def duplicates(self) -> list[Labels]:
         """Classes of exact duplicates per group."""
-        return find_duplicates(self.scope.view, self.groups, seed=self.seed)
+        with one_blas_thread():
+            return find_duplicates(self.scope.view, self.groups, seed=self.seed)
 
     @cached_property
     def curves(self) -> list[Candidates]:
