@@ -20,14 +20,16 @@ from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
 from onnxfold.comparison import compare
 from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
-from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
+from onnxfold.errors import ConfigError, MemoryLimitError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
 from onnxfold.files import Output, Read, check_outputs
 from onnxfold.graph.finite import require_no_nan
+from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on, lazy_files
 from onnxfold.graph.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.memory import limited_to
@@ -214,7 +216,7 @@ def _fold_once(
     request = _request(scopes, config, method, before)
     notes = list(view.notes)
     if inputs is None:
-        inputs = _inputs(scopes, config, method, tell, notes)
+        inputs = _inputs(model, scopes, config, method, tell, notes)
     config = _as_run(config, inputs)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
     widths = request.choose(lambda: [candidates.errors for fold in folds for candidates in fold.curves])
@@ -283,7 +285,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
     if len(request.fixed) == len(request.groups):
         raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
     notes: list[str] = []
-    inputs = _inputs(scopes, replace(config, allocation="global"), method, tell, notes)
+    inputs = _inputs(model, scopes, replace(config, allocation="global"), method, tell, notes)
     if inputs is None:
         raise VerificationError(notes[0])
     config = _as_run(config, inputs)
@@ -304,7 +306,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
 
 
 def _inputs(
-    scopes: list[Scope], config: FoldConfig, method: Method, tell: Progress, notes: list[str]
+    model: ModelLike, scopes: list[Scope], config: FoldConfig, method: Method, tell: Progress, notes: list[str]
 ) -> ModelInputs | None:
     """Return what the main graph is run on, None where nothing needs a run or it cannot be run."""
     if not method.needs_inputs and not config.is_global:
@@ -322,13 +324,23 @@ def _inputs(
             seed=config.seed,
             progress=tell,
         )
+        _require_memory(model, view, inputs)
         observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
-    except (VerificationError, MemoryError) as error:
+    except (VerificationError, MemoryLimitError, MemoryError) as error:
         if config.calibration is not None:
             raise
         notes.append(f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}")
         return None
     return inputs
+
+
+def _require_memory(model: ModelLike, view: GraphView, inputs: ModelInputs) -> None:
+    """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
+    footprint = Footprint.of(view, feed_shapes(inputs.batches[0]))
+    footprint.require(f"running the network on {inputs.samples} samples", times=2 * len(inputs.batches))
+    if footprint.unknown:
+        # As it was given: bodies of the view are open, and its weights partly theirs.
+        require_trial_run(load(model), inputs.batches, "running the network")
 
 
 def _as_run(config: FoldConfig, inputs: ModelInputs | None) -> FoldConfig:

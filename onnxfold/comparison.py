@@ -57,7 +57,8 @@ def _compare(
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
-    first, second = Session(a), Session(b)
+    counted = views if len(views) == 2 else (None, None)
+    first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
     if len(first.output_names) != len(second.output_names):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
     if inputs is None:

@@ -22,6 +22,9 @@ DEFAULT_PART = 0.75
 #: Where the machine does not say how much it has.
 _UNKNOWN_MACHINE = 4 << 30
 
+#: What to do about sizes that follow from those of the inputs.
+SMALLER = "give smaller --input-shapes or fewer samples, or more with --max-memory"
+
 _chosen: ContextVar[int | None] = ContextVar("memory limit", default=None)
 
 

@@ -6,7 +6,8 @@ from math import prod
 import numpy as np
 from onnx import NodeProto, defs, helper
 
-from onnxfold.graph.constant_folding import evaluate
+from onnxfold import memory
+from onnxfold.graph.constant_folding import evaluate, result_bytes
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, attr_int, node_key, subgraphs
 from onnxfold.passes.base import Pass, PassResult
@@ -15,6 +16,8 @@ _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 _MAX_SWEEPS = 8
+#: What may be computed on the way to smaller constants.
+_COMPUTED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class FoldConstants(Pass):
             known = {
                 n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
             }
-            foldable = self._within_limit(view, _constant_nodes(view, set(known)))
+            foldable = _constant_nodes(view, set(known))
             if not known and not foldable:
                 break
             view.weights.update(known)
@@ -54,30 +57,28 @@ class FoldConstants(Pass):
             modified = True
         return PassResult(modified=modified)
 
-    def _within_limit(self, view: GraphView, nodes: list[NodeProto]) -> list[NodeProto]:
-        """Leave out nodes whose results are known to be too large, and what reads these, before they are computed."""
-        too_large: set[str] = set()
-        kept = []
-        for node in nodes:
-            read = sum(view.weight_size(i) for i in node.input if view.is_weight(i))
-            written = sum(prod(d or 1 for d in view.shape(o) or ()) for o in node.output if o)
-            if 8 * written > max(self.limit_bytes, 8 * read) or not too_large.isdisjoint(node.input):
-                too_large.update(node.output)
-            else:
-                kept.append(node)
-        return kept
-
 
 def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:
     constant = set(known)
     found = []
+    left = memory.limit() // 4
     for node in view.nodes:
         if node.output[0] in known or not _is_pure(node):
             continue
         if all(not i or i in constant or view.is_weight(i) for i in node.input):
+            # What is not known yet may be so in the next sweep, when the inputs are constants.
+            results = result_bytes(view, node)
+            if results is None or results > max(_COMPUTED_BYTES, 8 * _input_elements(view, node)) or results > left:
+                continue
+            left -= results
             found.append(node)
             constant.update(node.output)
     return found
+
+
+def _input_elements(view: GraphView, node: NodeProto) -> int:
+    shapes = [view.shape(name) for name in node.input if name]
+    return max((prod(d or 1 for d in shape) for shape in shapes if shape is not None), default=0)
 
 
 def _is_pure(node: NodeProto) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxfold.errors import VerificationError
+from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Session
@@ -82,19 +82,19 @@ class _Check:
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
-        folded = None if isinstance(model, str) else Session(model)
+        folded = None if isinstance(model, str) else Session(model, counted=self.view)
         result = self._beside_the_original(model, folded)
         return replace(result, notes=notes + result.notes)
 
     def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
         try:
-            session = Session(self.original)
+            session = Session(self.original, counted=self.before)
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
             feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, shapes=self.view.input_shapes)
-        except MemoryError:
-            return _unmeasured("inputs of this size do not fit into memory")
+        except (MemoryError, MemoryLimitError) as error:
+            return _unmeasured(f"inputs of this size do not fit into memory: {error}")
         try:
             expected = session.run(feeds)
         except VerificationError as error:
@@ -108,7 +108,7 @@ class _Check:
                 inputs = recording.inputs
             was_twin = session.is_twin
             del session
-            folded = folded or Session(model)
+            folded = folded or Session(model, counted=self.view)
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))

@@ -4,14 +4,19 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import onnxfold
 from onnxfold import memory
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
 from onnxfold.graph.inlining import inlined, require_inlinable
+from onnxfold.graph.load import load
+from onnxfold.graph.session import InputInfo, Session
+from onnxfold.statistics.noise import noise_inputs
+from onnxfold.statistics.synthetic import synthetic_inputs
 from tests.models import mlp
 
 
@@ -70,3 +75,72 @@ def test_functions_of_a_bearable_size_are_written_out() -> None:
 
 def test_a_long_chain_of_functions_is_no_recursion() -> None:
     require_inlinable(nested_functions(3000, calls=1))
+
+
+def oversized(op_type: str, count: int) -> onnx.ModelProto:
+    """Return an MLP that adds the sum of a computed tensor of `count` elements to its input."""
+    inputs = {
+        "ConstantOfShape": [np.array([count])],
+        "Tile": [np.ones(4, np.float32), np.array([count // 4])],
+        "Expand": [np.ones(1, np.float32), np.array([count])],
+        "Range": [np.float32(0), np.float32(count), np.float32(1)],
+        "Pad": [np.ones(1, np.float32), np.array([0, count])],
+    }[op_type]
+    model = mlp(0)
+    names = [f"big_{i}" for i in range(len(inputs))]
+    for name, values in zip(names, inputs, strict=True):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
+    for node in model.graph.node:
+        node.input[:] = ["x_moved" if name == "x" else name for name in node.input]
+    nodes = [
+        helper.make_node(op_type, names, ["big"]),
+        helper.make_node("ReduceSum", ["big"], ["big_sum"], keepdims=0),
+        helper.make_node("Add", ["x", "big_sum"], ["x_moved"]),
+    ]
+    rest = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *rest])
+    return model
+
+
+@pytest.mark.parametrize("op_type", ["ConstantOfShape", "Tile", "Expand", "Range", "Pad"])
+def test_constants_are_counted_before_they_are_computed(op_type: str) -> None:
+    model = oversized(op_type, 2**40)  # no machine has four terabytes for it
+    assert onnxfold.inspect(model)
+    with pytest.raises(MemoryLimitError, match=r"'big'\) takes \d\.0 TiB, and the limit is"):
+        onnxfold.fold(model, inputs="noise", samples=8)
+    with pytest.raises(MemoryLimitError, match="'big'"):
+        onnxfold.compare(model, model)
+
+
+def test_small_constants_are_still_computed() -> None:
+    result = onnxfold.fold(oversized("Tile", 64), inputs="noise", samples=8, verify=False)
+    assert {n.op_type for n in result.model.graph.node} <= {"Gemm", "Relu", "Add"}
+
+
+def test_what_nobody_knows_before_is_tried_in_a_process_with_a_limit() -> None:
+    model = oversized("ConstantOfShape", 1)
+    for at, (op_type, read, written) in enumerate(
+        [("NonZero", ["x"], "places"), ("Shape", ["places"], "two"), ("Mul", ["two", "scale"], "shape")]
+    ):
+        model.graph.node.insert(at, helper.make_node(op_type, read, [written]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([2**20, 2**4]), "scale"))
+    first = next(n for n in model.graph.node if n.op_type == "ConstantOfShape")
+    first.input[0] = "shape"
+    feeds = {"x": np.ones((8, 7), np.float32)}
+    with memory.limited_to("1G"), pytest.raises(MemoryLimitError, match=r"more memory than the limit of 1\.0 GiB"):
+        Session(model).run(feeds)
+
+
+def test_large_inputs_are_counted_before_they_are_made() -> None:
+    view = load(mlp(0))
+    with memory.limited_to("64K"), pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
+        synthetic_inputs(view, samples=10_000, exactly=True)
+    with pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
+        noise_inputs([InputInfo("x", np.dtype(np.float32), (1, 60_000, 60_000, 64))], samples=1, seed=0)
+
+
+def test_the_limit_wins_over_samples_with_a_note() -> None:
+    result = onnxfold.fold(mlp(0), inputs="noise", samples=100_000, max_memory="64K", verify=False)
+    assert result.report.inputs is None or result.report.inputs.samples < 100_000
+    assert any("memory" in note for note in result.report.notes)

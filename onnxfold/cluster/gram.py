@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from onnxfold import memory
+
 Points = npt.NDArray[np.float64]
 
 
@@ -27,6 +29,7 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     """
     gram: Points | None = None
     for block in blocks:
+        memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
         part = np.asarray(block @ block.T, np.float64)
         gram = part if gram is None else gram + part
     if gram is None:

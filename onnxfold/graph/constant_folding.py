@@ -9,10 +9,24 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import NodeProto, helper
 
+from onnxfold.graph.footprint import GROWING, tensor_bytes
 from onnxfold.graph.tensors import Array, to_proto
 from onnxfold.graph.view import GraphView
 
 _LOGGER = logging.getLogger(__name__)
+
+
+def result_bytes(view: GraphView, node: NodeProto) -> int | None:
+    """Return what the results of a node take, counted from shapes; None where they may be of any size."""
+    read = sum(_bytes(view, name) or 0 for name in node.input if name)
+    sizes = [_bytes(view, name) for name in node.output if name]
+    if None in sizes and node.op_type in GROWING:
+        return None
+    return sum(8 * read if size is None else size for size in sizes)
+
+
+def _bytes(view: GraphView, name: str) -> int | None:
+    return tensor_bytes((view.elem_type(name), view.shape(name) or (), ())) if view.shape(name) is not None else None
 
 
 def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:

@@ -9,10 +9,10 @@ from onnx import GraphProto, NodeProto, helper
 from onnxfold import memory
 from onnxfold.graph.shape_inference import TensorType, infer_types
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import DEFAULT_DOMAINS, GraphView, captured_names, subgraphs
+from onnxfold.graph.view import GraphView, captured_names, subgraphs
 
 #: Operators whose result may be larger than all that they read; of others the inputs say enough where shapes do not.
-_GROWING = frozenset({
+GROWING = frozenset({
     "CenterCropPad", "Compress", "ConstantOfShape", "ConvTranspose", "Einsum", "Expand", "EyeLike", "Gather",
     "GatherElements", "GatherND", "Loop", "MatMul", "MaxUnpool", "OneHot", "Pad", "RandomNormal", "RandomUniform",
     "Range", "Resize", "Scan", "STFT", "Tile", "Upsample",
@@ -28,8 +28,6 @@ class Footprint:
     ----------
     peak : int
         Most bytes that are needed at one time.
-    total : int
-        Bytes of all activations, as where gradients are taken.
     largest : str
         Name of the largest tensor.
     unknown : str
@@ -37,7 +35,6 @@ class Footprint:
     """
 
     peak: int
-    total: int
     largest: str
     unknown: str
 
@@ -47,26 +44,37 @@ class Footprint:
         types = infer_types(view.model, view.weights, {**view.input_shapes, **shapes})
         sizes: dict[str, int] = {}
         for name in view.input_names:
-            sizes[name] = _bytes(types.get(name), open_dimension=1) or 0
+            sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
         nodes = view.nodes
+        outputs = set(view.output_names)
         last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
         unknown, live, peak = "", sum(sizes.values()), sum(sizes.values())
         for i, node in enumerate(nodes):
             read = [name for name in _reads(node) if name in sizes]
             for name in filter(None, node.output):
-                found = _bytes(types.get(name))
+                found = tensor_bytes(types.get(name))
                 if found is None:
-                    grows = any(n.op_type in _GROWING or n.domain not in DEFAULT_DOMAINS for n in _inner(node))
+                    grows = any(n.op_type in GROWING for n in _inner(node))
                     unknown = unknown or (node.op_type if grows else "")
                     found = sum(sizes[n] for n in read)
                 sizes[name] = found
                 live += found
             peak = max(peak, live)
             for name in {*read, *node.output}:
-                if name in sizes and last.get(name, -1) <= i and name not in view.output_names:
+                if name in sizes and last.get(name, -1) <= i and name not in outputs:
                     live -= sizes[name]
         largest = max(sizes, key=lambda name: sizes[name], default="")
-        return cls(peak, sum(sizes.values()), largest, unknown)
+        return cls(peak, largest, unknown)
+
+    def require(self, what: str, times: int = 1) -> None:
+        """Refuse what holds the activations so many times, if that is more than the memory limit.
+
+        Raises
+        ------
+        MemoryLimitError
+            If it is.
+        """
+        memory.require(self.peak * times, f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
 
 
 def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
@@ -74,16 +82,8 @@ def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(values.shape) for name, values in feeds.items()}
 
 
-def require_activations(footprint: Footprint, times: int, what: str) -> None:
-    """Refuse a run whose activations do not fit; raises MemoryLimitError."""
-    memory.require(
-        footprint.peak * times,
-        f"{what} (largest tensor '{footprint.largest}')",
-        "give smaller --input-shapes or fewer samples, or more with --max-memory",
-    )
-
-
-def _bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
+def tensor_bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
+    """Return what a tensor takes, None where a dimension is not known; `open_dimension` stands in for such ones."""
     if found is None:
         return None
     elem_type, shape, _ = found

@@ -9,10 +9,12 @@ import onnx
 import onnxruntime as ort
 from onnx import ModelProto
 
-from onnxfold.errors import VerificationError
-from onnxfold.graph.load import require_regular_file
+from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
+from onnxfold.graph.footprint import Footprint, feed_shapes
+from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
 from onnxfold.threads import usable_cores
@@ -80,20 +82,28 @@ class Session:
         What to load.
     threads : int
         Threads inside an operator; 0 takes all cores that this process may use.
+    counted : GraphView, optional
+        The model as a view, which tells how large its activations are; read from the model where it is not given.
 
     Raises
     ------
     VerificationError
         If onnxruntime does not load it.
+    MemoryLimitError
+        If its constants or, when it is run, its activations take more than may be used.
     """
 
-    def __init__(self, model: str | Path | ModelProto | GraphView, *, threads: int = 0) -> None:
+    def __init__(
+        self, model: str | Path | ModelProto | GraphView, *, threads: int = 0, counted: GraphView | None = None
+    ) -> None:
         # Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast.
         options = session_options(ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, threads)
         if isinstance(model, GraphView):
-            model = to_model(model)
+            counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):
             require_regular_file(Path(model))
+        self._sizes = _Sizes(counted if counted is not None else _view(model))
+        self._sizes.require({})  # onnxruntime computes constants while it loads
         self.is_twin = False
         try:
             self._session = _open(model, options)
@@ -127,6 +137,7 @@ class Session:
         VerificationError
             If the model fails while running.
         """
+        self._sizes.require(feeds)
         try:
             return list(self._session.run(None, dict(feeds)))
         except Exception as error:
@@ -140,6 +151,34 @@ class Session:
         fixed = next((i.shape[0] for i in self.inputs if i.shape and i.shape[0] is not None), None)
         parts = [self.run(part) for part in in_batches(feeds, fixed or batch)]
         return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
+
+
+class _Sizes:
+    """Asks for the memory of a run, once for every set of input shapes."""
+
+    def __init__(self, view: GraphView | None) -> None:
+        self._view = view
+        self._asked: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+
+    def require(self, feeds: Feeds) -> None:
+        shapes = feed_shapes(feeds)
+        key = tuple(sorted(shapes.items()))
+        if self._view is None or key in self._asked:
+            return
+        footprint = Footprint.of(self._view, shapes)
+        footprint.require("running the model" if feeds else "loading the model")
+        if feeds and footprint.unknown:
+            require_trial_run(self._view, [feeds], "running the model")
+        self._asked.add(key)
+
+
+def _view(model: str | Path | ModelProto) -> GraphView | None:
+    try:
+        return load(model)
+    except MemoryLimitError:
+        raise
+    except OnnxFoldError:  # what cannot be folded may still run; if not, onnxruntime says so
+        return None
 
 
 def _open(model: str | Path | ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:

@@ -76,7 +76,4 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
         code = subprocess.run(command, capture_output=True, check=False).returncode
     # onnxruntime ends by a signal where an allocation fails that it does not expect to fail.
     if code == _OUT_OF_MEMORY or code < 0:
-        raise MemoryLimitError(
-            f"{what} takes more memory than the limit of {show_bytes(most)}: give smaller --input-shapes or fewer "
-            "samples, or more with --max-memory"
-        )
+        raise MemoryLimitError(f"{what} takes more memory than the limit of {show_bytes(most)}: {memory.SMALLER}")

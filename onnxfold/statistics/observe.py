@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold import memory
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import batch_norm_epsilon
@@ -157,7 +158,9 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
 def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> Matrix:
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
-    moments = CrossMoments(len(positions), len(positions))
+    n = len(positions)
+    memory.require(4 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
+    moments = CrossMoments(n, n)
     for values in batches:
         samples = unit_samples(values, channels.axis, positions, stride)
         moments.add(samples, samples)
