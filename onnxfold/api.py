@@ -20,7 +20,7 @@ from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
 from onnxfold.comparison import compare
 from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
-from onnxfold.errors import ConfigError, MemoryLimitError, NothingToFoldError, VerificationError
+from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
 from onnxfold.files import Output, Read, check_outputs
 from onnxfold.graph.finite import require_no_nan
@@ -326,7 +326,7 @@ def _inputs(
         )
         _require_memory(model, view, inputs)
         observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
-    except (VerificationError, MemoryLimitError, MemoryError) as error:
+    except (VerificationError, MemoryError) as error:
         if config.calibration is not None:
             raise
         notes.append(f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}")
@@ -337,7 +337,8 @@ def _inputs(
 def _require_memory(model: ModelLike, view: GraphView, inputs: ModelInputs) -> None:
     """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
     footprint = Footprint.of(view, feed_shapes(inputs.batches[0]))
-    footprint.require(f"running the network on {inputs.samples} samples", times=2 * len(inputs.batches))
+    first = max(v.shape[0] if v.ndim else 1 for v in inputs.batches[0].values())
+    footprint.require(f"running the network on {inputs.samples} samples", times=2 * inputs.samples / first)
     if footprint.unknown:
         # As it was given: bodies of the view are open, and its weights partly theirs.
         require_trial_run(load(model), inputs.batches, "running the network")

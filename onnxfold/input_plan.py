@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from onnxfold import memory
+from onnxfold.budget.shapes import common_batch
+from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.quantities import show_bytes, show_seconds
 from onnxfold.statistics.deep_inversion import InversionSettings
@@ -94,10 +96,15 @@ def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tu
 
 
 def _fitting(view: GraphView) -> int:
-    """Return how many samples fit into the memory limit: their activations, and themselves in double precision."""
-    shapes = [view.shape(name) or () for name in view.input_names]
-    per_sample = sum(prod(d or FREE_DIMENSION for d in shape[1:]) for shape in shapes) * 8
-    return min(affordable_samples(view, memory.limit()), memory.limit() // max(per_sample, 1))
+    """Return how many samples fit into the memory limit.
+
+    Counted are their activations in the network and in its fold beside it, and themselves in double precision.
+    """
+    given = {name: view.shape(name) or () for name in view.input_names}
+    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in given.items() if s}
+    batch = common_batch(view)
+    drawn = 8 * sum(prod(shape) for shape in shapes.values())
+    return memory.limit() // max(2 * Footprint.of(view, shapes).peak, drawn, 1) * batch
 
 
 def planned_inversion(

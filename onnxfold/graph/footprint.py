@@ -41,7 +41,9 @@ class Footprint:
     @classmethod
     def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]]) -> "Footprint":
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
-        types = infer_types(view.model, view.weights, {**view.input_shapes, **shapes})
+        known = {name: view.shape(name) for name in view.input_names}
+        closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
+        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes})
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
@@ -66,7 +68,7 @@ class Footprint:
         largest = max(sizes, key=lambda name: sizes[name], default="")
         return cls(peak, largest, unknown)
 
-    def require(self, what: str, times: int = 1) -> None:
+    def require(self, what: str, times: float = 1) -> None:
         """Refuse what holds the activations so many times, if that is more than the memory limit.
 
         Raises
@@ -74,7 +76,7 @@ class Footprint:
         MemoryLimitError
             If it is.
         """
-        memory.require(self.peak * times, f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
+        memory.require(int(self.peak * times), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
 
 
 def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ import onnxfold
 from onnxfold import input_plan, memory
 from onnxfold.budget.run_cost import forward_cost
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.model_inputs import ModelInputs, model_inputs
@@ -156,7 +157,7 @@ def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.M
 
 def test_limits_win_over_the_samples_that_were_asked_for() -> None:
     view = _view()
-    per_sample = 3 * 4 * max(int(np.prod((view.shape(o) or (0, 0))[1:])) for n in view.nodes for o in n.output)
+    per_sample = 2 * Footprint.of(view, {}).peak  # the network, and its fold beside it
     with memory.limited_to(50 * per_sample):
         inputs = model_inputs(view, "noise", samples=64)
         assert model_inputs(view, "noise").notes == ()
