@@ -79,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, OSError) and is_disk_full(error):  # what users asked for is explained where it is written
             say(f"error: cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}", error=True)
             sys.exit(1)
+        if isinstance(error, MemoryError):
+            say(
+                "error: this takes more memory than there is: give a lower --max-memory to be told so earlier",
+                error=True,
+            )
+            sys.exit(1)
         text = " ".join(str(error).split())[:300]
         say(
             f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback",

@@ -61,6 +61,10 @@ def _compare(
     first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
     if len(first.output_names) != len(second.output_names):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
+    for one, other in ((first, second), (second, first)):
+        missing = [info.name for info in one.inputs if info.name not in {i.name for i in other.inputs}]
+        if missing:
+            raise ConfigError(f"only one of the models has the input '{missing[0]}': there is nothing to compare on")
     if inputs is None:
         if labels is not None:
             raise ConfigError("labels say nothing of generated inputs: give the inputs that they belong to, too")

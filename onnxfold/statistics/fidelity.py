@@ -181,11 +181,13 @@ def accuracy(outputs: list[Array], labels: Array) -> float:
     Raises
     ------
     ConfigError
-        If no output has the shape (samples, classes).
+        If no output has the shape (samples, classes), or it has fewer classes than labels tell apart.
     """
     for values in outputs:
         if values.ndim >= 2 and len(values) == len(labels) and int(np.prod(values.shape[2:])) == 1:
             scores = values.reshape(len(values), -1)
+            if labels.max(initial=0) >= scores.shape[1]:
+                raise ConfigError(f"the labels go up to {labels.max()}, and the model has {scores.shape[1]} classes")
             answers = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.ones(len(scores), bool)
             return float(((scores.argmax(axis=1) == labels.reshape(-1)) & answers).mean())
     raise ConfigError("labels were given but no output has the shape (samples, classes)")

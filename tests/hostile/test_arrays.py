@@ -119,6 +119,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "fractional labels": (_save(x=X, y=Y + 0.5), "not whole numbers"),
     "negative labels": (_save(x=X, y=Y - 3), "no class numbers"),
     "flags as labels": (_save(x=X, y=Y > 2), "no class numbers"),
+    "more labels than classes": (_save(x=X, y=Y + 9), "has 5 classes"),
     "labels of another number": (_save(x=X, y=Y[:4]), "there are 6 samples"),
     "scalar label": (_save(x=X, y=np.int64(3)), "there are 6 samples"),
 }  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.errors import ModelLoadError
+from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from tests.hostile.conftest import Command
@@ -154,6 +154,7 @@ def _split() -> onnx.ModelProto:
 EXPORTS = {
     "stride": (network(strides=[2**62] * 2), "does not fit into 32 bits"),
     "pads": (network(pads=[2**31] * 4), "larger than any that TFLite can count"),
+    "no samples": (network(size=(0, 3, 8, 8)), "without elements"),
     "sizes of a split": (_split(), "contradict each other"),
 }
 
@@ -174,6 +175,17 @@ def test_a_weight_that_is_an_output_is_exported(tmp_path: Path, command: Command
     onnx.save(model, str(tmp_path / "m.onnx"))
     done = command("export", tmp_path / "m.onnx", tmp_path / "o.tflite")
     assert done.code == 0, done.err
+
+
+def test_models_with_other_inputs_or_outputs_are_not_compared() -> None:
+    other = network()
+    other.graph.input[0].name = other.graph.node[0].input[0] = "z"
+    with pytest.raises(ConfigError, match="has the input 'x'"):
+        onnxfold.compare(network(), other)
+    other = network()
+    other.graph.output.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [None] * 4))
+    with pytest.raises(ConfigError, match="outputs"):
+        onnxfold.compare(network(), other)
 
 
 def test_inputs_without_samples_and_without_axes() -> None:

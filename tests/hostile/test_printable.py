@@ -24,6 +24,7 @@ from onnxfold.graph.session import Session
 from onnxfold.html_report import render_html
 from onnxfold.html_report.command_line import command_line
 from onnxfold.printable import escaped, printable, shortened
+from onnxfold.progress import ProgressBar
 from onnxfold.report import FidelityReport
 from onnxfold.terminal import PrintableFormatter
 from tests import models
@@ -73,6 +74,17 @@ def test_errors_are_one_printable_line() -> None:
 def test_log_records_are_printable_lines() -> None:
     record = logging.LogRecord("net", logging.INFO, "", 0, "cluster %s", (NASTY,), None)
     assert PrintableFormatter("%(name)s: %(message)s").format(record).isprintable()
+
+
+def test_progress_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = ProgressBar(clock=lambda: 0.0)
+    bar(f"partition {NASTY}", 1, 3)
+    assert str(bar).isprintable()
+    assert "[/red][bold]x" in str(bar)
+    bar._open()
+    bar._show()
+    bar._bar.stop()
+    assert not RAW.search(capsys.readouterr().err.replace("\x1b", ""))
 
 
 def test_only_one_module_prints() -> None:
