@@ -63,6 +63,8 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     batches = synthetic_inputs(view, samples=samples, seed=seed)
     size = max((len(v) for v in batches[0].values() if v.ndim), default=1)
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
+        if not size:
+            raise ExportError("the model is fixed to a batch of no samples: there is nothing to check the export on")
         return batches[: max(1, -(-samples // size))]
     whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
     return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, samples, _BATCH)]

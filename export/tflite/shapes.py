@@ -25,8 +25,6 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
         shape = view.shape(name)
         if shape is None or view.elem_type(name) in (TensorProto.STRING, TensorProto.UNDEFINED):
             raise ExportError(f"input '{name}' is no tensor of numbers of known rank: TFLite has no such inputs")
-        if 0 in shape:
-            raise ExportError(f"input '{name}' of the shape {list(shape)} has an axis without elements")
         if None in shape[1:]:
             text = ",".join("?" if d is None else str(d) for d in shape)
             raise ExportError(

@@ -154,7 +154,7 @@ def _split() -> onnx.ModelProto:
 EXPORTS = {
     "stride": (network(strides=[2**62] * 2), "does not fit into 32 bits"),
     "pads": (network(pads=[2**31] * 4), "larger than any that TFLite can count"),
-    "no samples": (network(size=(0, 3, 8, 8)), "without elements"),
+    "no samples": (network(size=(0, 3, 8, 8)), "a batch of no samples"),
     "sizes of a split": (_split(), "contradict each other"),
 }
 
