@@ -23,6 +23,8 @@ def replace(source, target):
     real(source, target)
 os.replace = replace
 sys.argv[1:] = sys.argv[3:]
+# A shell starts what runs in the background with interrupts ignored, and this test may run there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from onnxfold.cli import main
 main()
 """
