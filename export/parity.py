@@ -60,11 +60,11 @@ def check_samples(view: GraphView) -> int:
 
 def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) -> Batches:
     """Return synthetic inputs in batches that the model accepts, `samples` of them where its batch allows it."""
+    if any((view.shape(name) or ())[:1] == (0,) for name in view.input_names):
+        raise ExportError("the model is fixed to a batch of no samples: there is nothing to check the export on")
     batches = synthetic_inputs(view, samples=samples, seed=seed)
     size = max((len(v) for v in batches[0].values() if v.ndim), default=1)
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
-        if not size:
-            raise ExportError("the model is fixed to a batch of no samples: there is nothing to check the export on")
         return batches[: max(1, -(-samples // size))]
     whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
     return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, samples, _BATCH)]

@@ -70,17 +70,23 @@ def _node_problem(node: NodeProto, opset: int) -> str:
         return f"{label} has no output"
     if node.domain not in DEFAULT_DOMAINS:
         return ""
-    required = _required_inputs(node.op_type, opset)
-    missing = next((i for i in range(required) if i >= len(node.input) or not node.input[i]), None)
+    may_be_empty = _needed_inputs(node.op_type, opset)
+    missing = next(
+        (i for i, empty in enumerate(may_be_empty) if i >= len(node.input) or not (node.input[i] or empty)), None
+    )
     return "" if missing is None else f"{label} has no input {missing}, which it needs"
 
 
 @cache
-def _required_inputs(op_type: str, opset: int) -> int:
+def _needed_inputs(op_type: str, opset: int) -> tuple[bool, ...]:
+    """Return, for every input that must be listed, whether its name may be empty, as that of Loop's trip count."""
     try:
-        return int(defs.get_schema(op_type, opset, "").min_input)
+        schema = defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
-        return 0
+        return ()
+    optional = defs.OpSchema.FormalParameterOption.Optional
+    kinds = [parameter.option for parameter in schema.inputs]
+    return tuple(i < len(kinds) and kinds[i] == optional for i in range(schema.min_input))
 
 
 def _kernel_problem(node: NodeProto, dims: Dims) -> str:

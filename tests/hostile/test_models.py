@@ -53,6 +53,23 @@ def test_an_attribute_of_no_function() -> None:
         onnxfold.inspect(model)
 
 
+def test_a_loop_without_trip_count_is_whole() -> None:
+    out = [helper.make_tensor_value_info(n, TensorProto.BOOL, []) for n in ("more", "no_more")]
+    step = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    state, result = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("v", "v_out"))
+    body = helper.make_graph(
+        [helper.make_node("Not", ["more"], ["no_more"]), helper.make_node("Identity", ["v"], ["v_out"])],
+        "body", [step, out[0], state], [out[1], result],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["", "yes", "x"], ["t"], "loop", body=body)
+    model = network(loop, image="t", constants=(numpy_helper.from_array(np.array(True), "yes"),))
+    onnxfold.inspect(model)
+    del loop.input[1]
+    model = network(helper.make_node("Loop", [""], ["t"], "loop", body=body), image="t")
+    with pytest.raises(ModelLoadError):
+        onnxfold.inspect(model)
+
+
 def test_texts_of_a_model_need_not_be_utf8() -> None:
     model = network(constants=(helper.make_tensor("labels", TensorProto.STRING, [2], [b"\xff\xfe", b"cat"]),))
     model.graph.output.append(helper.make_tensor_value_info("labels", TensorProto.STRING, [2]))
