@@ -147,7 +147,8 @@ class ScopeFold:
 
         self.plan = plan_folds(self.groups, widths, partition, self.progress, self.duplicates)
         analysis = self.scope.analysis
-        merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects))
+        streams = self.method.repair == "none" and self.inputs is None
+        merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects), streams)
         passes = (merge, *self._repair(original, observation))
         records = Pipeline(passes, self.progress)(view).records
         errors = [c.errors for c in self.curves] if from_curves else None

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto
@@ -9,14 +10,17 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.group import Member
 from onnxfold.channels.layers import epsilon
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
 from onnxfold.graph.shape_inference import drop_inferable
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.passes.base import Pass, PassResult
+
+#: Weights from this size on are streamed.
+_STREAMED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,26 @@ class FoldChannels(Pass):
         The numbers in nodes that count channels, from the channel analysis.
     selects : tuple of Select
         The constant inputs that hold channel positions.
+    streams : bool
+        Merge large weights with external data when they are read, and do not keep them: where nothing reads them again
+        but what writes the model.
     """
 
     plan: FoldPlan
     counts: tuple[Count, ...]
     selects: tuple[Select, ...] = ()
+    streams: bool = False
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights, then counts, and forget stale shapes."""
         tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
         for tensor in tensors:
-            view.set_weight(tensor, merge_weight(view, self.plan, tensor, view.weight(tensor)))
+            old = view.weights[tensor]
+            if self.streams and isinstance(old, LazyTensor) and old.is_external and old.stored_bytes >= _STREAMED_BYTES:
+                merge = partial(merge_weight, view, self.plan, tensor)
+                view.weights[tensor] = DerivedTensor.of(old, self._shape(tensor, old.shape), merge)
+            else:
+                view.set_weight(tensor, merge_weight(view, self.plan, tensor, view.weight(tensor)))
         by_output = {node_key(node): node for node in view.graph.node}
         for count in self.counts:
             if self.plan.touches(count.axis):
@@ -56,6 +69,13 @@ class FoldChannels(Pass):
         drop_inferable(view.model)
         view.touch()
         return PassResult(modified=bool(tensors))
+
+    def _shape(self, tensor: str, shape: tuple[int, ...]) -> list[int]:
+        """Return the shape of a weight after the merge."""
+        new = list(shape)
+        for axis in {member.axis for member, _ in self.plan.members_of(tensor)}:
+            new[axis.axis] = self.plan.kept_between(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
+        return new
 
     def _renumber(self, view: GraphView, node: NodeProto, select: Select) -> None:
         old = view.weight(node.input[select.input_index])
@@ -95,8 +115,11 @@ def merge_weight(
 
 def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
     role = found[0][0].role
-    folds = []
+    folds: list[Fold] = []
     for member, partition in found:
+        if isinstance(partition, Selection):
+            folds.append((member.positions, partition.representatives, None))
+            continue
         matrix = partition.decode.T if role is Role.CONSUMER else partition.encode
         folds.append((member.positions, partition.representatives, matrix))
     if role is not Role.VARIANCE:

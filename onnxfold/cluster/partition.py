@@ -72,6 +72,36 @@ class ChannelPartition:
         return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
 
 
+class Selection(ChannelPartition):
+    """Channels that stay as they are, while the others are dropped; the two matrices are only made when asked for.
+
+    Parameters
+    ----------
+    representatives : ndarray of shape (k,)
+        The channels that stay, ascending.
+    n : int
+        Number of channels.
+    """
+
+    def __init__(self, representatives: Labels, n: int) -> None:
+        labels = np.full(n, -1, np.int64)
+        labels[representatives] = np.arange(len(representatives))
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "representatives", representatives)
+
+    @property
+    def encode(self) -> Matrix:
+        """P: rows of the identity, shape (k, n)."""
+        matrix = np.zeros((self.clusters, self.size))
+        matrix[np.arange(self.clusters), self.representatives] = 1.0
+        return matrix
+
+    @property
+    def decode(self) -> Matrix:
+        """Q, the transpose of P."""
+        return np.ascontiguousarray(self.encode.T)
+
+
 def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     """Return the mean/sum fold of a labelling.
 
@@ -129,10 +159,7 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
         raise ValueError(f"kept={representatives.tolist()} should be channels between 0 and {n - 1}, at least one")
     if (np.diff(representatives) == 0).any():
         raise ValueError(f"kept={representatives.tolist()} should hold every channel once")
-    labels = np.full(n, -1, np.int64)
-    labels[representatives] = np.arange(len(representatives))
-    encode = np.eye(n)[representatives]
-    return ChannelPartition(labels, encode, encode.T.copy(), representatives)
+    return Selection(representatives, n)
 
 
 def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:

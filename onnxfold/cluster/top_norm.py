@@ -21,6 +21,8 @@ from onnxfold.cluster.partition import ChannelPartition, check_clusters, select_
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 
+_PART_ELEMENTS = 1 << 22
+
 
 def top_norm(view: GraphView, group: FoldGroup, k: int, *, order: Literal[1, 2]) -> ChannelPartition:
     """Select the k units with the largest norm of their producer rows.
@@ -64,6 +66,9 @@ def row_norms(view: GraphView, group: FoldGroup, *, order: Literal[1, 2]) -> npt
     """Return the norm of each unit's rows, over all producers of the group, shape (n_units,)."""
     total = np.zeros(group.size)
     for member in group.with_role(Role.PRODUCER):
-        rows = member_rows(view, member).astype(np.float64)
-        total += (np.abs(rows) ** order).sum(axis=1)
+        rows = member_rows(view, member)
+        step = max(_PART_ELEMENTS // max(rows.shape[1], 1), 1)
+        for start in range(0, len(rows), step):  # large weights are not copied as a whole
+            part = np.abs(rows[start : start + step].astype(np.float64)) ** order
+            total[start : start + step] += part.sum(axis=1)
     return total if order == 1 else np.sqrt(total)

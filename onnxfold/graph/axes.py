@@ -7,8 +7,9 @@ from onnxfold.graph.tensors import Array
 
 Index = npt.NDArray[np.int64]
 
-#: Positions of units, the units whose places are kept, and the matrix that maps old entries to new ones.
-Fold = tuple[Index, Index, npt.NDArray[np.float64]]
+#: Positions of units, the units whose places are kept, and the matrix that maps old entries to new ones; None where the
+#: units that are kept stay as they are.
+Fold = tuple[Index, Index, npt.NDArray[np.float64] | None]
 
 
 def working_type(values: Array) -> np.dtype[np.floating]:
@@ -84,7 +85,7 @@ def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Arra
         The axis, see :func:`to_front`.
     folds : list of (positions, representatives, matrix)
         Per group: positions of shape (n, r); the k units whose places are kept, ascending; and the (k, n)
-        matrix that maps old entries to new ones.
+        matrix that maps old entries to new ones, None where those k units stay as they are.
 
     Returns
     -------
@@ -99,6 +100,10 @@ def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Arra
     merged = front[keep]
     place = np.cumsum(keep) - 1
     for positions, representatives, matrix in folds:
+        if matrix is None:  # they are in their places; as products with a matrix are, zeros are positive
+            target = place[positions[representatives]].reshape(-1)
+            merged[target] += merged.dtype.type(0)
+            continue
         rows = front[positions.reshape(-1)].reshape(*positions.shape, -1)
         n, r, rest = rows.shape
         new = (matrix.astype(rows.dtype) @ rows.reshape(n, r * rest)).reshape(-1, r, rest)

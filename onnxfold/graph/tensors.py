@@ -5,8 +5,8 @@ copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays 
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,6 +160,49 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
     for tensor in tensors:
         if tensor.data_location == TensorProto.EXTERNAL:
             yield from (entry.value for entry in tensor.external_data if entry.key == "location")
+
+
+@dataclass(frozen=True)
+class DerivedTensor(LazyTensor):
+    """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
+
+    Its proto says where the source lies, and has the shape and the type of the result.
+
+    Parameters
+    ----------
+    compute : callable
+        Takes the source's values.
+    source : LazyTensor
+        A weight with external data.
+    """
+
+    compute: Callable[[Array], Array] = field(kw_only=True)
+    source: LazyTensor = field(kw_only=True)
+
+    @classmethod
+    def of(cls, source: LazyTensor, shape: Sequence[int], compute: Callable[[Array], Array]) -> "DerivedTensor":
+        """Return what `compute`, which keeps the element type, makes of a weight."""
+        proto = TensorProto()
+        proto.CopyFrom(source.proto)
+        proto.dims[:] = shape
+        return cls(
+            **{f.name: getattr(source, f.name) for f in fields(source)} | {"proto": proto},
+            compute=compute,
+            source=source,
+        )
+
+    def load(self) -> Array:
+        """Return the values; raises what reading the source raises."""
+        return self.compute(self.source.load())
+
+    def pieces(self, elements: int) -> Iterator[Array]:
+        """Yield the values in order, flat, so many at a time."""
+        values = self.load().reshape(-1)
+        yield from (values[start : start + elements] for start in range(0, values.size, elements))
+
+    def copy_to(self, target: IO[bytes]) -> None:
+        """Append the values to an open file."""
+        self.load().tofile(target)
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
