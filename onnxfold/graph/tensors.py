@@ -202,7 +202,7 @@ class DerivedTensor(LazyTensor):
 
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the values to an open file."""
-        self.load().tofile(target)
+        target.write(np.ascontiguousarray(self.load()).reshape(-1).view(np.uint8).data)  # says why it fails, if it does
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:

@@ -1,5 +1,6 @@
 """Weights in a file of their own are merged when they are written, one after the other."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,12 @@ from tests.models import chain_conv, grouped_conv, mlp
 
 @pytest.mark.parametrize("build", [mlp, chain_conv, grouped_conv])
 def test_streamed_weights_are_those_of_a_fold_in_memory(
-    build: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[[int], onnx.ModelProto], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build(0)  # type: ignore[operator]
     path = tmp_path / "in.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="in.bin", size_threshold=0)
+    onnx.save(build(0), path, save_as_external_data=True, location="in.bin", size_threshold=0)
     options = {"channel_ratio": 0.4, "method": "prune-l1"}
-    expected = onnxfold.fold(model, **options).model
+    expected = onnxfold.fold(build(0), **options).model
     monkeypatch.setattr(fold_channels, "_STREAMED_BYTES", 1)
     result = onnxfold.fold(path, **options)
     assert any(isinstance(weight, DerivedTensor) for weight in result._view.weights.values())
