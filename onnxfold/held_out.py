@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from onnxfold import memory
 from onnxfold.budget.run_cost import forward_cost
 from onnxfold.errors import VerificationError
 from onnxfold.graph.session import Feeds, InputInfo
@@ -98,7 +99,8 @@ def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Seque
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = next((s[0] for s in map(view.shape, view.input_names) if s and s[0] is not None), None)
-    batch = fixed or min(BATCH, max(affordable_samples(view, ACTIVATION_BYTES), 1))
+    fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
+    batch = fixed or min(BATCH, max(fitting, 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)
 
 

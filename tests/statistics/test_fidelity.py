@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold import held_out
+from onnxfold import held_out, memory
 from onnxfold.api import compare
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
@@ -168,6 +168,13 @@ def test_large_networks_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> No
     assert held_out_inputs(view, view, seed=0).samples == 64
     notes = quick_fold(models.residual(0), 0.4).report.notes
     assert any("fidelity was measured on 64 samples instead of 256" in note for note in notes)
+
+
+def test_batches_fit_into_the_memory_limit() -> None:
+    with memory.limited_to("64K"):
+        inputs = held_out_inputs(load(models.residual(0)), seed=0)
+    assert inputs.batch < 8
+    assert inputs.samples >= 256
 
 
 def test_a_fixed_batch_is_kept() -> None:
