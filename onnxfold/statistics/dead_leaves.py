@@ -41,6 +41,8 @@ def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: i
 def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> Images:
     random = np.random.default_rng(seed)
     images = np.empty((samples, channels, height, width), np.float32)
+    if not images.size:  # what has no pixels has no mean, and numpy would warn of it
+        return images
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     side = min(height, width)
     low, high = (max(r * side, 0.5) for r in _RADII)

@@ -1,3 +1,5 @@
+import warnings
+
 """What a network is run on: kinds, the choice among them, the data of users."""
 
 from __future__ import annotations
@@ -375,3 +377,10 @@ def test_channels_last_are_found() -> None:
     assert x.shape == (16, 16, 16, 3)
     for a, b in ((x[:, 1:], x[:, :-1]), (x[:, :, 1:], x[:, :, :-1])):
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.5
+
+
+def test_no_images_are_no_reason_to_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dead_leaves(0, 3, 8, 8, seed=0).shape == (0, 3, 8, 8)
+        assert dead_leaves(2, 0, 8, 8, seed=0).shape == (2, 0, 8, 8)
