@@ -1,9 +1,8 @@
-import warnings
-
 """What a network is run on: kinds, the choice among them, the data of users."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
