@@ -133,6 +133,10 @@ def log_to_terminal(level: int) -> None:
 
 def say_usage_error(error: click.ClickException) -> None:
     """Print what is wrong with the arguments, which is quoted as it was given, after how to use the command."""
+    # The message of this one, which click has since 8.2, is the help text, which is ours.
+    if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+        error.show()
+        return
     click.UsageError(shortened(error.format_message()), getattr(error, "ctx", None)).show()
 
 

@@ -216,6 +216,12 @@ def test_errors_quote_names_and_arguments_printably(model: Path, tmp_path: Path,
         done.line()
 
 
+def test_help_keeps_its_lines(command: Command) -> None:
+    done = command()
+    assert len((done.out + done.err).splitlines()) > 10
+    assert "inspect" in done.out + done.err
+
+
 def test_the_command_of_a_report_can_be_pasted() -> None:
     report = rich()
     report.model = f"dir/{NASTY.replace('[/red]', '')}'\udcfe.onnx"
