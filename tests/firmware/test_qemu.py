@@ -83,6 +83,7 @@ def test_counts_are_reproducible(row: BenchResult, job: Job) -> None:
     assert max(ticks) - min(ticks) <= 1
 
 
+@pytest.mark.long
 def test_bundled_network_on_fashion_mnist(tmp_path: Path) -> None:
     """The trained LeNet5 computes on the emulated board what it computes in onnxruntime, as fast each time."""
     images, _ = bundled_test_images()
