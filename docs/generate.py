@@ -1,13 +1,12 @@
 """Write the reference pages that are taken from the code: ``python -m docs.generate``.
 
-``docs/operators.md`` comes from the registry of channel rules, ``docs/cli.md`` and the help text in ``README.md`` from
-the command line, ``docs/tflite_ops.md`` from ONNX's node tests run through the TFLite writer (some ten seconds; needs
-the extra ``tflite``).
+``docs/operators.md`` comes from the registry of channel rules, ``docs/cli.md`` from the command line,
+``docs/tflite_ops.md`` from ONNX's node tests run through the TFLite writer (some ten seconds; needs the extra
+``tflite``).
 """
 
 import ast
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ FOLDER = Path(__file__).resolve().parent
 _HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
 _HELP_COLUMNS = 100
 _COMMANDS = ("fold", "inspect", "compare", "export", "bench", "demo")
-_README_HELP = re.compile(r"\n```text\nUsage: onnxfold fold .*?\n```\n", re.DOTALL)
 
 Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]
 
@@ -34,22 +32,6 @@ def main() -> None:
     pages = {"operators.md": render_operators, "cli.md": render_cli, "tflite_ops.md": render_tflite_ops}
     for name, render in pages.items():
         (FOLDER / name).write_text(render(), encoding="utf-8")
-    readme = FOLDER.parent / "README.md"
-    readme.write_text(with_help(readme.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def with_help(readme: str) -> str:
-    """Return a text whose help of ``onnxfold fold`` is the present one.
-
-    Raises
-    ------
-    ValueError
-        If the text does not show that help exactly once.
-    """
-    text, count = _README_HELP.subn(lambda _: _help(cli.commands["fold"], "onnxfold fold"), readme)
-    if count != 1:
-        raise ValueError(f"README.md shows the help of 'onnxfold fold' {count} times instead of once")
-    return text
 
 
 def render_operators() -> str:
