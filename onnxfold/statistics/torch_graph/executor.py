@@ -48,6 +48,7 @@ class TorchGraph:
         self._nodes = view.nodes
         self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n, dtype) for n in self._nodes}
         self._constants: dict[str, Tensor] = {}
+        self._schedules: dict[tuple[str, ...], list[tuple[NodeProto, list[str]]]] = {}
         self._precompute()
 
     def tensor(self, values: Array) -> Tensor:
@@ -81,7 +82,12 @@ class TorchGraph:
         return {name: results[name] if name in results else self._constants[name] for name in wanted}
 
     def _schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
-        """Return the nodes to run, each with the names that no later one reads."""
+        """Return the nodes to run, each with the names that no later one reads; found once for the same names."""
+        if wanted not in self._schedules:
+            self._schedules[wanted] = self._scheduled(wanted)
+        return self._schedules[wanted]
+
+    def _scheduled(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
         needed = set(wanted)
         chosen: list[tuple[NodeProto, list[str]]] = []
         for node in reversed(self._nodes):
