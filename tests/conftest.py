@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 from collections.abc import Iterator
@@ -33,6 +34,18 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of this run, the same one for all workers."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a command of one test sets up (``--verbose``) is not what the next test finds."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in [h for h in root.handlers if h not in handlers and type(h) is logging.StreamHandler]:
+        root.removeHandler(handler)
+    logging.captureWarnings(False)
 
 
 def _cpu_seconds() -> float:
