@@ -1,7 +1,7 @@
 """The way the data takes, from a model to a folded one."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -10,7 +10,6 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from onnxfold import checks
 from onnxfold._version import __version__
 from onnxfold.arrays import load_arrays
 from onnxfold.budget.size import measure, model_size
@@ -22,12 +21,12 @@ from onnxfold.config import NOTHING, FoldConfig
 from onnxfold.diagnostics import joined
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
-from onnxfold.files import Output, Read, check_outputs
+from onnxfold.files import Read
+from onnxfold.fold_result import FoldResult
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.model_files import claims_on, lazy_files
-from onnxfold.graph.save import outputs_of, save, to_model
+from onnxfold.graph.model_files import claims_on
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
@@ -42,77 +41,8 @@ from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, Pas
 from onnxfold.scope import Scope, all_refusals, open_scopes, require_finite_channels, require_groups
 from onnxfold.scope_fold import ScopeFold
 from onnxfold.statistics.observe import observe
-from onnxfold.statistics.png_grid import PNG, write_png_grid
 
 __all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]
-
-
-class FoldResult:
-    """A folded model and what was done to it.
-
-    Attributes
-    ----------
-    report : FoldReport
-        Sizes, groups, refusals, fidelity.
-    """
-
-    def __init__(
-        self,
-        view: GraphView,
-        report: FoldReport,
-        *,
-        external_data: bool = False,
-        inputs: ModelInputs | None = None,
-        reads: Callable[[], Iterable[Read]] = tuple,
-    ) -> None:
-        self._view = view
-        self._reads = reads
-        self._inputs = inputs
-        self._external_data = external_data
-        self.report = report
-
-    @property
-    def model(self) -> ModelProto:
-        """The folded model; raises UnsupportedModelError above 2 GB."""
-        return to_model(self._view)
-
-    def save(self, path: str | Path, *, save_as_external_data: bool | None = None) -> Path:
-        """Write the folded model; `path` appears complete or not at all.
-
-        Weights are written beside it where that is asked for, or where it exceeds 2 GB: to ``<path>.data``, or to
-        ``<path>.<hash>.data`` where there is another file of that name.
-
-        Raises
-        ------
-        ModelSaveError
-            If it cannot be written.
-        ConfigError
-            If `path` is a file that the fold read: these are never overwritten.
-        """
-        external = self._external_data if save_as_external_data is None else save_as_external_data
-        target = checks.path("path", path)
-        reads = [*self._reads(), *(Read(p, "a file that holds weights of this model") for p in lazy_files(self._view))]
-        check_outputs(outputs_of(target, "the output", external_data=external), reads)
-        save(self._view, target, external_data=external, keep=[read.path for read in reads])
-        return target
-
-    def save_inputs(self, path: str | Path) -> Path:
-        """Write the images that the network was run on as one PNG file.
-
-        Raises
-        ------
-        ConfigError
-            If it was not run, or not on images, or if the name does not end in .png, or is that of a file that the fold
-            read.
-        ModelSaveError
-            If the file cannot be written.
-        """
-        images = self._inputs.images if self._inputs is not None else None
-        if images is None:
-            raise ConfigError("there are no images to save: the method did not run the network, or not on images")
-        target = checks.path("path", path)
-        check_outputs([Output(target, "the output", PNG)], self._reads())
-        return write_png_grid(images, target)
 
 
 @known_keywords
@@ -215,7 +145,8 @@ def _fold_once(
     view, before, scopes = _open(model, config, tell)
     request = _request(scopes, config, method, before)
     notes = list(view.notes)
-    if inputs is None:
+    from_curves = request.widths is None
+    if inputs is None and (from_curves or method.needs_inputs):
         inputs = _inputs(model, scopes, config, method, tell, notes)
     config = _as_run(config, inputs)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
@@ -226,7 +157,7 @@ def _fold_once(
     groups: list[GroupRecord] = []
     # Bodies before the graph that holds them.
     for fold, part in reversed(list(zip(folds, _per_fold(folds, widths), strict=True))):
-        records = fold.scope.records + fold.fold(part, from_curves=config.is_global) + records
+        records = fold.scope.records + fold.fold(part, from_curves=from_curves) + records
         groups = fold.records(part) + groups
         if fold.scope.body is not None:
             fold.scope.body.close()
@@ -259,7 +190,7 @@ def _reads(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]
 def _verify(result: FoldResult, model: ModelLike, config: FoldConfig, tell: Progress) -> None:
     """Check a result beside the original, and note in its report how close it is."""
     tell("verify in onnxruntime", 0, 0)
-    found = verify(model, result._view, seed=config.seed)
+    found = verify(model, result.view, seed=config.seed)
     result.report.fidelity = found.fidelity
     result.report.notes += found.notes
 
@@ -285,7 +216,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
     if len(request.fixed) == len(request.groups):
         raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
     notes: list[str] = []
-    inputs = _inputs(model, scopes, replace(config, allocation="global"), method, tell, notes)
+    inputs = _inputs(model, scopes, config, method, tell, notes)
     if inputs is None:
         raise VerificationError(notes[0])
     config = _as_run(config, inputs)
@@ -308,9 +239,7 @@ def _fold_until(model: ModelLike, config: FoldConfig, method: Method, tell: Prog
 def _inputs(
     model: ModelLike, scopes: list[Scope], config: FoldConfig, method: Method, tell: Progress, notes: list[str]
 ) -> ModelInputs | None:
-    """Return what the main graph is run on, None where nothing needs a run or it cannot be run."""
-    if not method.needs_inputs and not config.is_global:
-        return None
+    """Return what the main graph is run on, None where it cannot be run."""
     kind = config.inputs if config.inputs != "auto" else method.inputs
     view = scopes[0].view
     try:

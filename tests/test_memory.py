@@ -7,16 +7,7 @@ import pytest
 from onnxfold import memory
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
-
-
-def _cgroup(tmp_path: Path, lines: str, limits: dict[str, str]) -> tuple[Path, Path]:
-    own = tmp_path / "own"
-    own.write_text(lines)
-    for path, text in limits.items():
-        target = tmp_path / "cgroup" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    return tmp_path / "cgroup", own
+from tests.control_groups import control_groups
 
 
 @pytest.mark.parametrize(
@@ -30,11 +21,11 @@ def _cgroup(tmp_path: Path, lines: str, limits: dict[str, str]) -> tuple[Path, P
     ],
 )
 def test_control_groups_of_both_versions(tmp_path: Path, lines: str, limits: dict[str, str], expected: int) -> None:
-    assert memory.machine_bytes(*_cgroup(tmp_path, lines, limits)) == expected
+    assert memory.machine_bytes(*control_groups(tmp_path, lines, limits)) == expected
 
 
 def test_without_control_groups_the_machine_decides(tmp_path: Path) -> None:
-    machine = memory.machine_bytes(*_cgroup(tmp_path, "0::/\n", {"memory.max": "max\n"}))
+    machine = memory.machine_bytes(*control_groups(tmp_path, "0::/\n", {"memory.max": "max\n"}))
     assert machine == memory.machine_bytes(tmp_path, tmp_path / "missing") > 1 << 28
     assert 0 < memory.default_limit() < memory.machine_bytes()
 

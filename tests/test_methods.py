@@ -147,3 +147,13 @@ def test_what_stands_in_where_a_graph_cannot_be_run(cluster: str, repair: str) -
     assert not without.needs_inputs
     assert (without.cluster, without.repair) in SUPPORTED
     assert method.needs_inputs or without == method
+
+
+def test_widths_that_are_given_need_no_run() -> None:
+    """Ratios of all groups settle the widths: nothing is generated for error curves that nobody reads."""
+    result = quick_fold(_model("batch norm"), ratios={"*": 0.5}, method="prune-l1")
+    assert [(g.width, g.folded_width) for g in result.report.groups] == [(6, 3), (8, 4)]
+    assert result.report.inputs is None
+    repaired = quick_fold(_model("batch norm"), ratios={"*": 0.5})
+    assert [g.folded_width for g in repaired.report.groups] == [3, 4]
+    assert repaired.report.inputs is not None

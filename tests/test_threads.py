@@ -12,18 +12,9 @@ import pytest
 
 from onnxfold import threads
 from onnxfold.graph.session import Session, session_options
+from tests.control_groups import control_groups
 from tests.models import ALL_MODELS, chain_conv
 from tests.quick import quick_fold
-
-
-def _cgroup(tmp_path: Path, lines: str, limits: dict[str, str]) -> tuple[Path, Path]:
-    own = tmp_path / "own"
-    own.write_text(lines)
-    for path, text in limits.items():
-        target = tmp_path / "cgroup" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
-    return tmp_path / "cgroup", own
 
 
 @pytest.mark.parametrize(
@@ -43,7 +34,7 @@ def test_cores_that_control_groups_grant(
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "_affinity", lambda: 16)
-    assert threads.usable_cores(*_cgroup(tmp_path, lines, limits)) == expected
+    assert threads.usable_cores(*control_groups(tmp_path, lines, limits)) == expected
 
 
 @pytest.mark.parametrize(("asked", "expected"), [("2", 2), ("64", 16), ("3,2", 3), ("0", 16), ("many", 16), ("", 16)])

@@ -23,7 +23,7 @@ def test_streamed_weights_are_those_of_a_fold_in_memory(
     expected = onnxfold.fold(build(0), **options).model
     monkeypatch.setattr(fold_channels, "_STREAMED_BYTES", 1)
     result = onnxfold.fold(path, **options)
-    assert any(isinstance(weight, DerivedTensor) for weight in result._view.weights.values())
+    assert any(isinstance(weight, DerivedTensor) for weight in result.view.weights.values())
     result.save(tmp_path / "out.onnx", save_as_external_data=True)
     for found in (result.model, onnx.load(tmp_path / "out.onnx")):
         weights = {t.name: onnx.numpy_helper.to_array(t) for t in found.graph.initializer}
