@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold import memory
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
+from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.inlining import inlined, require_inlinable
 from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo, Session
@@ -144,3 +145,23 @@ def test_the_limit_wins_over_samples_with_a_note() -> None:
     result = onnxfold.fold(mlp(0), inputs="noise", samples=100_000, max_memory="64K", verify=False)
     assert result.report.inputs is None or result.report.inputs.samples < 100_000
     assert any("memory" in note for note in result.report.notes)
+
+
+def test_unknown_sizes_do_not_add_up_along_a_stream() -> None:
+    """Shapes that nothing tells, in a residual stream of sixty blocks: no block doubles what is counted."""
+    nodes = [helper.make_node("NonZero", ["x"], ["found"]), helper.make_node("Cast", ["found"], ["y0"], to=1)]
+    for i in range(60):
+        nodes += [
+            helper.make_node("Relu", [f"y{i}"], [f"r{i}"]),
+            helper.make_node("Add", [f"y{i}", f"r{i}"], [f"y{i + 1}"]),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "stream",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 100])],
+        [helper.make_tensor_value_info("y60", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    footprint = Footprint.of(load(model), {"x": (1, 100)})
+    assert not footprint.unknown
+    assert 400 < footprint.peak < 10_000

@@ -11,9 +11,10 @@ from onnxfold.graph.shape_inference import TensorType, infer_types
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, captured_names, subgraphs
 
-#: Operators whose result may be larger than all that they read; of others the inputs say enough where shapes do not.
+#: Operators whose result may be larger than the largest tensor that they read; of others that one says enough where
+#: shapes do not.
 GROWING = frozenset({
-    "CenterCropPad", "Compress", "ConstantOfShape", "ConvTranspose", "Einsum", "Expand", "EyeLike", "Gather",
+    "CenterCropPad", "Compress", "Concat", "ConstantOfShape", "ConvTranspose", "Einsum", "Expand", "EyeLike", "Gather",
     "GatherElements", "GatherND", "Loop", "MatMul", "MaxUnpool", "OneHot", "Pad", "RandomNormal", "RandomUniform",
     "Range", "Resize", "Scan", "STFT", "Tile", "Upsample",
 })  # fmt: skip
@@ -58,7 +59,8 @@ class Footprint:
                 if found is None:
                     grows = any(n.op_type in GROWING for n in _inner(node))
                     unknown = unknown or (node.op_type if grows else "")
-                    found = sum(sizes[n] for n in read)
+                    # Not their sum: sizes of a stream that blocks add to would double with every block.
+                    found = max((sizes[n] for n in read), default=0)
                 sizes[name] = found
                 live += found
             peak = max(peak, live)
