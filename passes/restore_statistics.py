@@ -65,16 +65,13 @@ class Restoration:
             return
         x = before.input[0]
         mapped = self._walk.map(x, 1)
-        if not self._walk.deviates(before):
+        if mapped is None or not self._walk.deviates(before):
             self._borrow(before, after, mapped)
             return
         own_mean, own_sigma = self._statistics(self._original, before)
         ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before)
         now = ChannelMoments(self._walk.folded.values[x], 1)
         eps = batch_norm_epsilon(after)
-        if mapped is None:
-            self._borrow(before, after, None)
-            return
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
         goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
