@@ -6,8 +6,12 @@ from onnx import NodeProto, helper
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.session import session_options
-from onnxfold.graph.tensors import Array, elem_type_of, to_proto
+from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView, captured_names
+
+#: Weights from this size on are inputs of the one-node model. A weight inside it would be held several times: in its
+#: protobuf message, in the serialized model and in onnxruntime.
+_FED_BYTES = 64 << 20
 
 
 class NodeRunner:
@@ -19,18 +23,18 @@ class NodeRunner:
         The graph that the node belongs to.
     node : NodeProto
         The node.
-    weights : dict of str to ndarray, optional
-        Values to use instead of the graph's.
     """
 
-    def __init__(self, view: GraphView, node: NodeProto, weights: dict[str, Array] | None = None) -> None:
+    def __init__(self, view: GraphView, node: NodeProto) -> None:
         self._view = view
         self._node = node
-        self._given = weights or {}
         self._session: ort.InferenceSession | None = None
         names = dict.fromkeys(n for n in [*node.input, *captured_names(node)] if n)
-        self._constants = [n for n in names if view.is_weight(n) or n in view.lent]
-        self.inputs = [n for n in names if n not in self._constants]
+        constants = [n for n in names if view.is_weight(n) or n in view.lent]
+        self.inputs = [n for n in names if n not in constants]
+        large = [(n, self._mapped(n)) for n in constants]
+        self._fed = {n: values for n, values in large if values is not None}
+        self._constants = [n for n in constants if n not in self._fed]
         self._outputs = [o for o in node.output if o]
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -41,20 +45,28 @@ class NodeRunner:
         VerificationError
             If onnxruntime cannot run the node.
         """
+        given = {n: feeds[n] for n in self.inputs} | self._fed
         try:
             if self._session is None:
-                self._session = self._open(feeds)
-            values = self._session.run(self._outputs, {n: feeds[n] for n in self.inputs})
+                self._session = self._open(given)
+            values = self._session.run(self._outputs, given)
         except Exception as error:
             name = self._node.name or self._node.output[0]
             raise VerificationError(f"onnxruntime cannot run node '{name}' by itself: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
+    def _mapped(self, name: str) -> Array | None:
+        """Return a weight that is too large to be copied, None for others and for types that cannot be fed."""
+        holder = self._view.lent.get(name, self._view)
+        weight = holder.weights[name]
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(holder.weight_type(name)))
+        if dtype.kind not in "biuf" or holder.weight_size(name) * dtype.itemsize < _FED_BYTES:
+            return None
+        return weight.mapped() if isinstance(weight, LazyTensor) else np.ascontiguousarray(weight)
+
     def _open(self, feeds: dict[str, Array]) -> ort.InferenceSession:
-        inputs = [
-            helper.make_tensor_value_info(n, elem_type_of(feeds[n]), [None] * np.ndim(feeds[n])) for n in self.inputs
-        ]
-        constants = [to_proto(n, self._given.get(n, self._view.weight(n))) for n in self._constants]
+        inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
+        constants = [to_proto(n, self._view.weight(n)) for n in self._constants]
         outputs = [helper.make_empty_tensor_value_info(o) for o in self._outputs]
         graph = helper.make_graph([self._node], "node", inputs, outputs, constants)
         model = helper.make_model(

@@ -100,6 +100,26 @@ class LazyTensor:
         # Not mapped: pages of a mapped file stay resident, and a model of many GB would fill the memory.
         return np.fromfile(path, dtype=dtype, count=self.size, offset=offset).reshape(self.shape)
 
+    def mapped(self) -> Array:
+        """Return the values, read-only; of external data only the pages that are touched are read.
+
+        For one who reads a few rows of a large table, and forgets it soon: see :meth:`load`.
+
+        Raises
+        ------
+        ModelLoadError
+            If the external file is missing, too short, changed since, or outside the model's folder.
+        """
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
+        if not self.is_external or not self.size or self.stored_bytes != self.size * dtype.itemsize:
+            return self.load()
+        path, offset = self._place()
+        if offset % dtype.itemsize:  # kernels want aligned values
+            return self.load()
+        if path.stat().st_size < offset + self.stored_bytes:
+            raise ModelLoadError(f"external data file '{path}' is too short for tensor '{self.proto.name}'")
+        return np.memmap(path, dtype, "r", offset, self.shape)
+
     def pieces(self, elements: int) -> Iterator[Array]:
         """Yield the values in order, flat, so many at a time; external data are read piece by piece.
 
@@ -194,6 +214,10 @@ class DerivedTensor(LazyTensor):
     def load(self) -> Array:
         """Return the values; raises what reading the source raises."""
         return self.compute(self.source.load())
+
+    def mapped(self) -> Array:
+        """Return the values, which are computed and thus all in memory."""
+        return self.load()
 
     def pieces(self, elements: int) -> Iterator[Array]:
         """Yield the values in order, flat, so many at a time."""
