@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import onnxfold
-from benchmarks.accuracy_networks import Network, find_networks, input_of, test_images
+from benchmarks.accuracy.networks import Network, find_networks, input_of, test_images
 from benchmarks.kernels import CORETYPES, distinct_kernels, probe
 from onnxfold import api
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.export_conformance import render as render_tflite_ops
+from benchmarks.export.conformance import render as render_tflite_ops
 from onnxfold.channels.registry import ChannelRule, channel_rule, registered
 from onnxfold.cli import cli
 from onnxfold.graph.load import MIN_OPSET

@@ -10,14 +10,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks import accuracy_cells as cells
-from benchmarks.accuracy_cells import Cell
-from benchmarks.accuracy_measure import Stopwatch, accuracy
-from benchmarks.accuracy_networks import Network, parse_name
-from benchmarks.accuracy_page import render
-from benchmarks.accuracy_store import Row, Store
-from benchmarks.accuracy_variance import channel_variances, ratio
-from benchmarks.latency import interleaved
+from benchmarks.accuracy import cells
+from benchmarks.accuracy.cells import Cell
+from benchmarks.accuracy.measure import Stopwatch, accuracy
+from benchmarks.accuracy.networks import Network, parse_name
+from benchmarks.accuracy.page import render
+from benchmarks.accuracy.store import Row, Store, fingerprint, input_fingerprint
+from benchmarks.accuracy.variance import channel_variances, ratio
+from benchmarks.latency.timing import interleaved
 from onnxfold.passes.methods import find_method
 
 
@@ -54,6 +54,13 @@ def linear(weight: np.ndarray) -> onnx.ModelProto:
         [numpy_helper.from_array(weight.astype(np.float32), "w")],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_fingerprints_find_all_of_their_sources() -> None:
+    """A pattern without a file raises."""
+    assert fingerprint() != input_fingerprint()
+    with pytest.raises(ValueError, match="holds no moved/"):
+        fingerprint(["api.py", "moved/*.py"])
 
 
 def test_names_say_what_a_network_is() -> None:

@@ -1,7 +1,7 @@
 """The page of the device benchmark: what stands beside what."""
 
-from benchmarks.edge_page import render
-from benchmarks.edge_table import Emulated, Variant
+from benchmarks.edge.page import render
+from benchmarks.edge.results import Emulated, Variant
 from onnxfold.edge_bench.result import BenchResult
 
 VARIANTS = [

@@ -1,0 +1,1 @@
+"""Accuracy of folded networks: every method, partition, repair, allocation and sparsity."""

@@ -1,0 +1,151 @@
+"""Accuracy of folded networks: every method, partition, repair, allocation and sparsity, on the test images.
+
+Usage: python -m benchmarks.accuracy --data DIR --models DIR [--models DIR] --out DIR [--page FILE.md]
+           [--only SECTION ...] [--networks GLOB ...] [--images N] [--quick] [--resume [same|any]]
+
+DIR with data holds the Fashion-MNIST idx files, cifar10_test.npz and cifar10_train_first5k.npz. DIR with models holds
+networks named <family>_w<width>[_<penalty>]_<cifar10|fashion>_<bn|fused>.onnx, as `benchmarks.training.cifar10` and
+`benchmarks.training.fashion` write them; the bundled LeNets always take part. DIR for output gets accuracy.json and
+accuracy.csv, written row by row, figures/*.png, and the page accuracy.md unless --page names another.
+
+Deep inversion is the same for all folds of a network with one seed, so its images are made once and kept in
+OUT/inputs; tables give the time of generating and of folding, and their sum is what one fold takes.
+
+Sections: bars curves methods clusterings wider regularised last-stages variance latency cost.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from benchmarks.accuracy import cells, cost, figures
+from benchmarks.accuracy.measure import Measurement
+from benchmarks.accuracy.networks import Network, find_networks, test_images
+from benchmarks.accuracy.page import render
+from benchmarks.accuracy.store import Row, Store
+from benchmarks.accuracy.variance import variance_ratios
+from benchmarks.latency import timing
+
+TEST_IMAGES = 10_000
+#: What --quick asks for.
+QUICK_IMAGES = 500
+QUICK_SPARSITY = 0.5
+QUICK_ROUNDS = 10
+#: Images on which variances are compared.
+VARIANCE_IMAGES = 512
+
+OTHER_SECTIONS = ("variance", "latency", "cost")
+
+
+def main() -> int:
+    """Measure what is missing, then write page and figures."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.accuracy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path, action="append", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path, help="the Markdown page; OUT/accuracy.md if not given")
+    sections = (*cells.SECTIONS, *OTHER_SECTIONS)
+    parser.add_argument("--only", nargs="+", choices=sections, default=sections, metavar="SECTION")
+    parser.add_argument("--networks", nargs="+", default=["*"], metavar="GLOB", help="only networks of these names")
+    parser.add_argument("--images", type=int, help=f"test images, {TEST_IMAGES} if not given")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_IMAGES} images, sparsity {QUICK_SPARSITY} only")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const="same",
+        default="",
+        choices=("same", "any"),
+        help="keep rows that the same code measured before, or rows of any code",
+    )
+    args = parser.parse_args()
+    networks = [n for n in find_networks(args.models) if any(fnmatchcase(n.name, g) for g in args.networks)]
+    images = args.images or (QUICK_IMAGES if args.quick else TEST_IMAGES)
+    try:
+        store = Store(args.out, resume=args.resume, images=images)
+    except FileExistsError as error:
+        parser.error(str(error))
+    bench = Measurement(networks, args.data, store, args.out / "inputs")
+    for section in sections:
+        if section in args.only:
+            run(section, bench, networks, args.out, quick=args.quick)
+            store.add("sections", section, {})
+    page = args.page or args.out / "accuracy.md"
+    drawn = figures.draw(store, networks, args.out / "figures")
+    page.write_text(render(store, networks, page.parent, drawn), encoding="utf-8")
+    print(f"wrote {page}")
+    return 0
+
+
+def run(section: str, bench: Measurement, networks: list[Network], out: Path, *, quick: bool) -> None:
+    """Measure one section."""
+    if section in cells.SECTIONS:
+        asked = [c for c in cells.SECTIONS[section](networks) if not quick or c.sparsity == QUICK_SPARSITY]
+        for i, cell in enumerate(asked):
+            tell(section, i, len(asked), bench.cell(cell))
+    elif section == "variance":
+        _variance(bench, [c for c in cells.variance(networks) if not quick or c.sparsity == QUICK_SPARSITY])
+    elif section == "latency":
+        _latency(bench.store, networks, quick=quick)
+    else:
+        _cost(bench.store, networks, out, quick=quick)
+
+
+def tell(section: str, done: int, total: int, row: Row) -> None:
+    """Print one line on a row."""
+    what = " ".join(str(row[n]) for n in ("network", "method", "cluster", "repair", "allocation", "inputs") if row[n])
+    result = row["error"] or f"{row['accuracy']:.2%} of {row['dense']:.2%}, {row['removed']:.1%} removed"
+    seconds = f", {row['generation_s']} + {row['fold_s']} s" if not row["error"] else ""
+    print(f"{section} {done + 1}/{total}: {what} {row['sparsity']:g} seed {row['seed']}: {result}{seconds}", flush=True)
+
+
+def _variance(bench: Measurement, asked: list[cells.Cell]) -> None:
+    for cell in asked:
+        network = bench.networks[cell.network]
+
+        def measure(cell: cells.Cell = cell, network: Network = network) -> Row:
+            images, _ = test_images(bench.data, network)
+            ratios = variance_ratios(network, bench.options(cell)[0], images[: min(VARIANCE_IMAGES, len(images))])
+            return {**asdict(cell), "layers": [list(r) for r in ratios]}
+
+        row = _once(bench.store, "variance", cell.key, measure)
+        print(f"variance: {cell.network} {cell.method} {cell.sparsity:g}: last layer {row['layers'][-1][1]:.3f}")
+
+
+def _latency(store: Store, networks: list[Network], *, quick: bool) -> None:
+    sparsities = (QUICK_SPARSITY,) if quick else timing.SPARSITIES
+    rounds = QUICK_ROUNDS if quick else timing.ROUNDS
+    for network in cells.main_networks(networks):
+        if network.form == "bn" and f"{network.name.removesuffix('bn')}fused" in {n.name for n in networks}:
+            continue  # onnxruntime fuses BatchNormalization: both files run alike
+        _once(
+            store,
+            "latency",
+            network.name,
+            lambda path=network.path: {"choices": timing.measure(path, sparsities, rounds=rounds)},  # type: ignore[misc]
+        )
+        print(f"latency: {network.name}", flush=True)
+
+
+def _cost(store: Store, networks: list[Network], out: Path, *, quick: bool) -> None:
+    for network in cost.networks(networks, out / "inputs"):
+        for inputs, allocation in cost.CHOICES[:1] if quick else cost.CHOICES:
+
+            def measure(network: Network = network, inputs: str = inputs, allocation: str = allocation) -> Row:
+                asked = {"network": network.name, "inputs": inputs, "allocation": allocation}
+                return asked | cost.measure(network.path, inputs, allocation)
+
+            row = _once(store, "cost", f"{network.name}|{inputs}|{allocation}", measure)
+            print(f"cost: {network.name} {inputs} {allocation}: {row['seconds']} s, {row['extra_mib']} MiB", flush=True)
+
+
+def _once(store: Store, kind: str, key: str, measure: Callable[[], Row]) -> Row:
+    return store.get(kind, key) or store.add(kind, key, measure())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""What happens to accuracy when the constants of fold-ls are moved: on training images, never on test images.
+
+Usage: python -m benchmarks.accuracy.constants --data DIR --out DIR [--models DIR ...] [--networks GLOB ...]
+           [--sparsity 0.5 0.7]
+
+Prints one line per network, constant and factor. Constants were chosen on the ResNet18s for CIFAR-10 and Fashion-MNIST;
+other networks, the bundled LeNets and VGG11 by default, tell whether they hold elsewhere.
+"""
+
+import argparse
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import onnxfold
+import onnxfold.cluster.elimination
+import onnxfold.passes.compensate
+from benchmarks.accuracy.cells import Cell
+from benchmarks.accuracy.measure import Measurement, accuracy
+from benchmarks.accuracy.networks import find_networks, labelled_train_images
+from benchmarks.accuracy.store import Store
+
+TRAIN_IMAGES = 5000
+FACTORS = (1 / 3, 1.0, 3.0)
+CONSTANTS = (
+    (onnxfold.passes.compensate, "RIDGE"),
+    (onnxfold.passes.compensate, "TAP_RIDGE"),
+    (onnxfold.cluster.elimination, "MERGE_CHARGE"),
+    (onnxfold.cluster.elimination, "_RIDGE"),
+)
+
+
+def main() -> None:
+    """Measure every constant times every factor, all others as they are."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path, action="append", default=[])
+    parser.add_argument("--out", type=Path, required=True, help="where inverted images are kept")
+    parser.add_argument("--networks", nargs="+", default=["lenet5_2x", "vgg11_bn_w0.5_*_bn"], metavar="GLOB")
+    parser.add_argument("--sparsity", nargs="+", type=float, default=[0.5, 0.7])
+    args = parser.parse_args()
+    networks = [n for n in find_networks(args.models) if any(fnmatchcase(n.name, g) for g in args.networks)]
+    bench = Measurement(networks, args.data, Store(args.out, resume="any", images=TRAIN_IMAGES), args.out / "inputs")
+    for network in networks:
+        images, labels = labelled_train_images(args.data, network, TRAIN_IMAGES)
+        for sparsity in args.sparsity:
+            options, _ = bench.options(Cell(network=network.name, sparsity=sparsity))
+            for module, name in CONSTANTS:
+                chosen = getattr(module, name)
+                found = []
+                for factor in FACTORS:
+                    setattr(module, name, chosen * factor)
+                    result = onnxfold.fold(network.path, **options)
+                    found.append(accuracy(result.model, images, labels))
+                setattr(module, name, chosen)
+                values = ", ".join(f"{chosen * f:.2g}: {a:.2%}" for f, a in zip(FACTORS, found, strict=True))
+                print(f"{network.name} {sparsity:g} {name.removeprefix('_')}: {values}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""How much of published architectures can be folded, in every form that torch exports.
+
+Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--markdown coverage.md]
+
+For every architecture of benchmarks.zoo and every form: share of the conv/linear weights in fold groups, fold at
+sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
+been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
+a process of its own with a time limit per form; an exception is a row of the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.coverage.environment import describe_environment
+from benchmarks.coverage.page import markdown, summary
+from benchmarks.coverage.processes import run
+from benchmarks.coverage.row import Row
+from benchmarks.coverage.text import progress_line
+from benchmarks.zoo import ZOO
+from tests.torch_zoo import FORMS
+
+
+def main() -> None:
+    """Run, print progress, write."""
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.coverage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=list(ZOO), metavar="NAME")
+    parser.add_argument("--form", nargs="+", choices=FORMS)
+    parser.add_argument("--jobs", type=int, default=1, help="architectures at a time")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path, help="default: benchmarks/coverage.md when everything is run")
+    args = parser.parse_args()
+    names, forms = args.only or list(ZOO), args.form or list(FORMS)
+    environment = describe_environment()  # now: the library that runs is the one imported above
+    rows: list[Row] = []
+    start = time.perf_counter()
+    total = len(names) * len(forms)
+    for row in run(names, forms, args.jobs):
+        rows.append(row)
+        print(f"[{len(rows)}/{total}] {progress_line(row)}", flush=True)
+    rows.sort(key=lambda r: (names.index(r.name), forms.index(r.form)))
+    if args.json:
+        args.json.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
+    target = args.markdown
+    if target is None and len(names) == len(ZOO) and len(forms) == len(FORMS):
+        target = Path(__file__).parents[1] / "coverage.md"
+    if target:
+        target.write_text(markdown(rows, time.perf_counter() - start, environment))
+    print("\n" + "\n".join(summary(rows)))
+    sys.exit(any(r.errors for r in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Steps of one architecture in one form: export, inspection, fold, widening and back."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+
+import onnxfold
+from benchmarks.coverage.held_back import RECURRENT, general, held_back
+from benchmarks.coverage.row import SPARSITY, Row
+from benchmarks.zoo import Entry
+from benchmarks.zoo.prepare import export
+from benchmarks.zoo.widening import normalised, widen
+from onnxfold import api
+from onnxfold.budget.weights import count_parameters
+from onnxfold.channels.declarations import Role
+from onnxfold.graph.load import load
+from onnxfold.passes.normalize import NORMALIZE
+from tests.torch_zoo import Form
+from tests.widen import Array, relative_difference
+
+#: A fold at SPARSITY that moves the outputs of a random network less than this shows that they hardly depend on it.
+BLIND: Final = 1e-3
+
+
+def measure(name: str, form: Form, built: Entry, folder: Path) -> Row:
+    """Do every step for one form; without a file, or without its groups, nothing follows."""
+    row = Row(name, form)
+    start = time.perf_counter()
+    path = folder / f"{name}.{form}.onnx"
+    steps = {
+        "export": lambda: _export(row, built, path),
+        "original": lambda: _check_original(row, built, path),
+        "inspect": lambda: _inspect(row, path),
+        "fold": lambda: _fold(row, path),
+        "lossless": lambda: _widen(row, path),
+    }
+    for step, action in steps.items():
+        try:
+            action()
+        except Exception as error:
+            row.errors[step] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            row.traces[step] = "".join(traceback.format_exception(error)[-4:])[-1500:]
+            if step in ("export", "inspect"):
+                break
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+def _export(row: Row, built: Entry, path: Path) -> None:
+    module, inputs = built
+    try:
+        export(module, inputs, path, row.form)
+    except Exception as error:
+        row.notes.append(f"no export with a free batch ({type(error).__name__}): exported with batch {len(inputs[0])}")
+        row.static_batch = True
+        export(module, inputs, path, row.form, dynamic_batch=False)
+
+
+def _check_original(row: Row, built: Entry, path: Path) -> None:
+    """Run the export beside torch: what does not run or differs here is not the fold's doing."""
+    module, inputs = built
+    feeds = {f"x{i}": x.numpy() for i, x in enumerate(inputs)}
+    with torch.no_grad():
+        result = module(*inputs)
+    expected = [r.numpy() for r in ((result,) if isinstance(result, torch.Tensor) else result)]
+    difference = relative_difference(expected, run_model(path, feeds))
+    if difference > 1e-3:
+        row.notes.append(f"the export itself differs from torch by {difference:.1e}")
+
+
+def _inspect(row: Row, path: Path) -> None:
+    found = api.inspect_model(path)
+    row.weights, row.groups = found.share.weights, len(found.groups)
+    row.outputs, row.inputs, row.either = found.share.outputs, found.share.inputs, found.share.either
+    view = load(path)
+    NORMALIZE(view)
+    covered: dict[tuple[str, Role], float] = defaultdict(float)
+    for group in found.groups:
+        for m in group.members:
+            size = view.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks
+            covered[m.axis.tensor, m.role] += m.positions.size / size
+    row.held = held_back(view, found, covered)
+    unshared = count_parameters(view)
+    if unshared > 1.02 * found.parameters:
+        row.notes.append(f"normalising makes {unshared:,} weights of {found.parameters:,}: shared ones became several")
+    recurrent = [i for n in view.nodes if n.op_type in RECURRENT for i in n.input[1:3]]
+    stay = {i for i in recurrent if covered[i, Role.PRODUCER] < 1.0}
+    if stay:
+        why = dict.fromkeys(general(r.reason) for r in found.refusals if any(f"'{i}'" in r.axis for i in stay))
+        row.notes.append(f"{len(stay)} of {len(recurrent)} recurrent weights stay: {'; '.join(why)}")
+
+
+def _fold(row: Row, path: Path) -> None:
+    result = onnxfold.fold(path, SPARSITY)
+    row.reached = result.report.sparsity
+    row.notes += [note for note in result.report.notes if not note.startswith("reached sparsity")]
+    if result.report.fidelity is not None:
+        row.noise_error = max(o.relative_error for o in result.report.fidelity.outputs)
+        if row.noise_error < BLIND:
+            row.notes.append(f"the outputs hardly depend on the weights (relative error {row.noise_error:.0e})")
+    saved = result.save(path.with_suffix(".folded.onnx"))
+    if "original" in row.errors:  # nothing to compare with
+        return
+    row.valid = False
+    feeds = _feeds(path, seed=11)
+    before, after = run_model(path, feeds), run_model(saved, feeds)
+    for a, b in zip(before, after, strict=True):
+        if a.shape != b.shape:
+            raise AssertionError(f"output shape {a.shape} became {b.shape}")
+        if not np.isfinite(b).all():
+            raise AssertionError("an output is not finite")
+    row.valid = True
+
+
+def _widen(row: Row, path: Path) -> None:
+    """Double every channel, fold by half, compare with the original; the same with one to three copies of each."""
+    if row.groups == 0 or "original" in row.errors:
+        return
+    feeds = _feeds(path, seed=12)
+    expected = run_model(path, feeds)
+    model = normalised(str(path))
+    row.normalised = relative_difference(expected, run_model(model, feeds))
+    wide, _ = widen(model, 2)
+    row.widened = relative_difference(expected, run_model(wide, feeds))
+    folded = onnxfold.fold(wide, channel_ratio=0.5, verify=False).model
+    row.lossless = relative_difference(expected, run_model(folded, feeds))
+    uneven, ratios = widen(model, None)
+    if ratios is None:
+        return
+    row.widened = max(row.widened, relative_difference(expected, run_model(uneven, feeds)))
+    folded = onnxfold.fold(uneven, channel_ratio=0.0, ratios=ratios, verify=False).model
+    row.uneven = relative_difference(expected, run_model(folded, feeds))
+
+
+def _session(model: Path | onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def run_model(model: Path | onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    return cast(list[Array], _session(model).run(None, feeds))
+
+
+def _feeds(path: Path, seed: int, batch: int = 3) -> dict[str, Array]:
+    """Return normal noise, or small integers, of the shapes that a file declares."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for info in _session(path).get_inputs():
+        shape = [d if isinstance(d, int) else batch for d in info.shape]
+        floats = info.type == "tensor(float)"
+        feeds[info.name] = rng.standard_normal(shape).astype(np.float32) if floats else rng.integers(0, 20, shape)
+    return feeds

@@ -1,0 +1,1 @@
+"""The published device table beside ours."""

@@ -1,0 +1,1 @@
+"""Exports to TFLite, held against onnxruntime in several runtimes."""

@@ -1,0 +1,1 @@
+"""Latency of dense and folded networks in onnxruntime."""

@@ -1,0 +1,100 @@
+"""Times of folded files of one network, taken in turn."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import onnxfold
+from onnxfold.graph.session import Session
+from onnxfold.statistics.noise import noise_inputs
+
+SPARSITIES = (0.25, 0.5, 0.7, 0.85)
+ROUND_TO = (1, 4, 8, 16)
+#: Channel ratios that take a group of 64 channels to 63, 62, 61, 60, 56, 52, 48, 47, 40, 33, 32.
+SCAN = (1 / 64, 2 / 64, 3 / 64, 4 / 64, 8 / 64, 12 / 64, 16 / 64, 17 / 64, 24 / 64, 31 / 64, 0.5)
+ROUNDS = 60
+_WARM_UP = 5
+
+Row = dict[str, Any]
+
+
+def measure(path: Path, sparsities: Sequence[float], *, rounds: int, scan: Iterable[float] = SCAN) -> list[Row]:
+    """Return a row per choice of widths, the dense network first.
+
+    Parameters
+    ----------
+    path : Path
+        A trained network.
+    sparsities : sequence of float
+        Fractions of the weights to remove, once per step in :data:`ROUND_TO`.
+    rounds : int
+        How often every file is run.
+    scan : iterable of float
+        Channel ratios that every group is folded by.
+    """
+    dense = onnx.load(path)
+    choices: list[tuple[str, dict[str, Any]]] = [
+        (f"{s:.0%} of the weights, round_to={step}", {"sparsity": s, "allocation": "uniform", "round_to": step})
+        for s in sparsities
+        for step in ROUND_TO
+    ]
+    choices += [(f"{ratio:.1%} of the channels", {"channel_ratio": ratio}) for ratio in scan]
+    size = onnxfold.fold(path, channel_ratio=0.0, method="fold-naive", verify=False).report.before
+    first = {"choice": "dense", "removed": 0.0, "macs": size.macs, "macs_ratio": 1.0, "widths": [], "round_to": None}
+    rows, models = [first], [dense]
+    for name, options in choices:
+        result = onnxfold.fold(path, method="fold-naive", **options)
+        report = result.report
+        macs = report.after.macs
+        rows.append(
+            {
+                "choice": name,
+                "removed": report.sparsity,
+                "macs": macs,
+                "macs_ratio": macs / size.macs if macs and size.macs else None,
+                "widths": [g.folded_width for g in report.groups],
+                "round_to": options.get("round_to"),
+            }
+        )
+        models.append(result.model)
+    times = interleaved(models, rounds)
+    for row, own in zip(rows, times.T, strict=True):
+        row["median_ms"] = float(np.median(own) * 1e3)
+        row["time_ratio"] = float(np.median(own / times[:, 0]))
+    return rows
+
+
+def interleaved(models: Sequence[onnx.ModelProto], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return seconds, shape (rounds, models): in every round, every model is run once, with one thread."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    feeds = noise_inputs(Session(models[0]).inputs, samples=1, seed=0)
+    sessions = [
+        ort.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"]) for m in models
+    ]
+    for session in sessions * _WARM_UP:
+        session.run(None, feeds)
+    seconds = np.zeros((rounds, len(sessions)))
+    for i in range(rounds):
+        for j, session in enumerate(sessions):
+            start = time.perf_counter()
+            session.run(None, feeds)
+            seconds[i, j] = time.perf_counter() - start
+    return seconds
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Return a Markdown table."""
+    head = "| widths | weights removed | widths of the groups | MACs / dense | time / dense | ms, median |"
+    lines = [head, "|---" * 6 + "|"]
+    for r in rows:
+        macs = f"{r['macs_ratio']:.2f}" if r["macs_ratio"] is not None else "?"
+        widths = " ".join(map(str, r["widths"]))
+        times = f"{r['time_ratio']:.2f} | {r['median_ms']:.2f}"
+        lines.append(f"| {r['choice']} | {r['removed']:.1%} | {widths} | {macs} | {times} |")
+    return lines

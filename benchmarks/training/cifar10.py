@@ -1,0 +1,79 @@
+"""Train a reference network on CIFAR-10 and export it to ONNX, with batch normalisation and fused.
+
+Usage: python -m benchmarks.training.cifar10 --data DIR --out DIR --net resnet18|vgg11_bn --width W [--epochs E] ...
+
+DIR with data is what ``python -m benchmarks.datasets.fetch_cifar10`` writes. The width is the number of channels of
+the stem of ResNet18, or a factor on the channels of VGG11.
+Written are <net>_w<W>[_l1-X|_l2-X]_cifar10_{bn,fused}.onnx and a .json log.
+The number of epochs is fixed; the test split is evaluated once, at the end.
+
+ResNet18 of width 64 wants a GPU: --net resnet18 --width 64 --epochs 60 --device cuda.
+"""
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from benchmarks.datasets import cifar10
+from benchmarks.training.export import write_network
+from benchmarks.training.loop import add_arguments, fit, parse_recipe, penalty_suffix
+from benchmarks.training.networks import resnet18, vgg11_bn
+
+CROP_PADDING = 4
+MAX_LR = 0.1
+
+
+def load_train(data: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Read the raw training split: images uint8 (50000, 32, 32, 3), labels uint8 (50000,)."""
+    path = data / "cifar10_train.npz"
+    if not path.is_file():
+        fetch = f"python -m benchmarks.datasets.fetch_cifar10 --out {data}"
+        raise FileNotFoundError(f"{path} does not exist; {fetch} fetches it")
+    with np.load(path) as archive:
+        return archive["x"], archive["y"]
+
+
+def build(net: str, width: float) -> nn.Module:
+    """Return an untrained network.
+
+    Raises
+    ------
+    ValueError
+        If the width leaves a fraction of a channel.
+    """
+    if net == "vgg11_bn":
+        return vgg11_bn(width)
+    if width < 1 or width != round(width):
+        raise ValueError(f"--width {width:g}: the width of resnet18 is its number of channels, a whole number")
+    return resnet18(round(width))
+
+
+def main() -> int:
+    """Train, export, evaluate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--net", choices=("resnet18", "vgg11_bn"), required=True)
+    parser.add_argument("--width", type=float, required=True, help="channels of the stem, or factor for vgg11_bn")
+    add_arguments(parser, epochs=10)
+    args = parser.parse_args()
+    recipe = parse_recipe(parser, args, crop_padding=CROP_PADDING, max_lr=MAX_LR)
+    try:
+        model = build(args.net, args.width)
+        images, labels = load_train(args.data)
+        test_split = cifar10.load_test(args.data)
+    except (ValueError, FileNotFoundError) as error:
+        parser.error(str(error))
+    history = fit(model, images, labels, (cifar10.MEAN, cifar10.STD), recipe)
+    seconds = round(sum(epoch["seconds"] for epoch in history), 1)
+    record = {"net": args.net, "width": args.width, "seconds": seconds, "recipe": asdict(recipe), "history": history}
+    stem = f"{args.net}_w{args.width:g}{penalty_suffix(args)}_cifar10"
+    write_network(model, args.out, stem, test_split, record)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
