@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from itertools import accumulate
+from os import PathLike
 from pathlib import Path
 
 from onnx import ModelProto
 
 from onnxfold._version import __version__
-from onnxfold.arrays import load_arrays
+from onnxfold.arrays import load_arrays, require_file
 from onnxfold.budget.size import measure, model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.checks import known_keywords
@@ -126,6 +127,8 @@ def fold(
     start = time.perf_counter()
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are told before any work
+    if isinstance(config.calibration, str | PathLike):
+        require_file(config.calibration)  # whether it will be used or not
     tell = progress or silent
     with limited_to(config.max_memory):
         if config.min_fidelity is not None:
@@ -148,6 +151,10 @@ def _fold_once(
     from_curves = request.widths is None
     if inputs is None and (from_curves or method.needs_inputs):
         inputs = _inputs(model, scopes, config, method, tell, notes)
+    elif inputs is None and config.about_inputs:
+        notes.append(
+            f"this request does not run the network, so these options change nothing: {', '.join(config.about_inputs)}"
+        )
     config = _as_run(config, inputs)
     folds = [ScopeFold(s, method, None if s.body is not None else inputs, config.seed, tell) for s in scopes]
     widths = request.choose(lambda: [candidates.errors for fold in folds for candidates in fold.curves])

@@ -69,7 +69,7 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
     MemoryLimitError
         If the arrays take more than the limit; nothing was allocated then.
     """
-    path = _regular_file(path)
+    path = require_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = _entries(archive, path)
@@ -89,7 +89,14 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
         raise ConfigError(f"'{path}' is not an .npz file{_instead(path)}: {error}") from None
 
 
-def _regular_file(path: object) -> Path:
+def require_file(path: object) -> Path:
+    """Return the path of a file that can be read from more than once.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is there, or what is there is no file.
+    """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"arrays are read from the path of an .npz file, not from {type(path).__name__}")
     found = Path(path)

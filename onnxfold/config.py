@@ -221,6 +221,18 @@ class FoldConfig:
         """Whether anything but the number of weights removed is limited."""
         return self.device is not None or any(getattr(self, f"max_{name}") is not None for name in LIMITS)
 
+    @property
+    def about_inputs(self) -> list[str]:
+        """Names of the options that are given and say what the network is run on."""
+        given = {
+            "inputs": self.inputs != "auto",
+            "calibration": self.calibration is not None,
+            "samples": self.samples is not None,
+            "input_seconds": self.input_seconds is not None,
+            "input_steps": bool(self.input_steps),
+        }
+        return [name for name, is_given in given.items() if is_given]
+
     def _check_goals(self) -> None:
         fidelity = self.min_fidelity
         if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):

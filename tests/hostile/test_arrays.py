@@ -147,6 +147,21 @@ def test_bad_data_is_one_plain_line(case: str, tmp_path: Path, command: Command)
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.parametrize("option", ["--calibration", "--inputs"])
+def test_missing_data_of_a_method_that_does_not_run_the_network(option: str, tmp_path: Path, command: Command) -> None:
+    model, out, data = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "data.npz"
+    onnx.save(models.chain_conv(0), str(model))
+    fold = ("fold", model, out, "--method", "prune-l1", "--channel-ratio", 0.5, "--no-verify", option, data)
+    done = command(*fold)
+    assert done.code == 2, done.err
+    assert f"'{data}' does not exist" in done.line()
+    assert not out.exists()
+    np.savez(data, x=X)
+    done = command(*fold)
+    assert done.code == 0, done.err
+    assert "does not run the network, so these options change nothing: calibration" in " ".join(done.out.split())
+
+
 def test_good_data_of_every_type(tmp_path: Path) -> None:
     arrays = {
         "f": X, "d": X.astype(">f8"), "h": X.astype(np.float16), "b": X > 0, "i": Y, "s": np.float32(3),
