@@ -30,7 +30,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.threads import usable_cores
+from onnxfold.machine.threads import usable_cores
 
 WIDTH, HIDDEN, BLOCKS = 512, 1024, 4
 _TOKENS = 512

@@ -30,8 +30,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from onnxfold import api
-from onnxfold.demo import bundled_test_images
-from onnxfold.threads import usable_cores
+from onnxfold.commands.run_demo import bundled_test_images
+from onnxfold.machine.threads import usable_cores
 
 #: Most that two neighbours may cost, relative to the quiet time: with them a core has three jobs, and scheduling costs.
 MOST = 3.5

@@ -7,14 +7,14 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from onnxfold import checks
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
-from onnxfold.checks import known_keywords
+from onnxfold.config import checks
+from onnxfold.config.checks import known_keywords
 from onnxfold.edge_bench.fit import Need, misfit, needs
-from onnxfold.edge_bench.host_runner import HOST, HostRunner
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runner import Job, Runner
+from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner
+from onnxfold.edge_bench.runners.runner import Job, Runner
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
@@ -149,11 +149,11 @@ def plan(
     if device is None:
         return Plan(None, HostRunner())
     # Tool chains and serial ports are only looked at where they are needed.
-    from onnxfold.edge_bench.cloud_runner import CloudRunner
-    from onnxfold.edge_bench.estimate_runner import EstimateRunner
-    from onnxfold.edge_bench.qemu_runner import CORE, QemuRunner
-    from onnxfold.edge_bench.serial_runner import SerialRunner
-    from onnxfold.edge_bench.ssh_runner import SshRunner
+    from onnxfold.edge_bench.runners.cloud_runner import CloudRunner
+    from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
+    from onnxfold.edge_bench.runners.qemu_runner import CORE, QemuRunner
+    from onnxfold.edge_bench.runners.serial_runner import SerialRunner
+    from onnxfold.edge_bench.runners.ssh_runner import SshRunner
 
     if device.kind == "linux" and host:
         return Plan(device, SshRunner(host))

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxfold.edge_bench.dut import DeviceError, Dut, DutTensor, Inference, Signature
 from onnxfold.edge_bench.job import relative_error
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import Array
 

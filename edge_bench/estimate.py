@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.qemu_runner import CORE
+from onnxfold.edge_bench.runners.qemu_runner import CORE
 
 #: Operators that are named in the basis of an estimate.
 _SHOWN = 4

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.costs.ram import count_ram
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.budget.flash import count_flash
-from onnxfold.budget.ram import count_ram
 from onnxfold.edge_bench.arena import Arena, measure_arena
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.graph.load import load

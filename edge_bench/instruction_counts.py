@@ -10,7 +10,7 @@ import numpy as np
 from onnxfold.edge_bench.dut_job import load_input
 from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, emulated
 from onnxfold.edge_bench.qemu_build import build, project_of
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.toolchain import missing_tools
 from onnxfold.export.firmware.project import memory_ld
 from onnxfold.graph.load import load

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.export.api import open_model
 from onnxfold.export.parity import reference_inputs, run_reference
 from onnxfold.export.tflite.shapes import fix_to_one_sample
@@ -47,7 +47,7 @@ def prepare_job(
     samples : int
         Number of synthetic inputs.
     warm_up, repeats, threads, seed : int
-        As in :class:`~onnxfold.edge_bench.runner.Job`.
+        As in :class:`~onnxfold.edge_bench.runners.runner.Job`.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from onnxfold.edge_bench.job import relative_error
 from onnxfold.edge_bench.measure_script import INTERPRETERS
 from onnxfold.edge_bench.older_opset import older_twin
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE

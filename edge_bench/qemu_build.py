@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from onnxfold.edge_bench.dut import DeviceError
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.toolchain import version_of
 from onnxfold.export.firmware.project import FirmwareReport, write_project
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import from_layout, to_layout
 from onnxfold.export.tflite.convert import Port, convert

@@ -8,8 +8,8 @@ from typing import Any
 
 from onnx import TensorProto
 
-from onnxfold import checks
-from onnxfold.checks import known_keywords
+from onnxfold.config import checks
+from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ExportError
 from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from onnxfold.budget.macs import count_macs
+from onnxfold.budget.costs.macs import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.tflite.convert import Port
@@ -16,8 +16,8 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.synthetic import synthetic_inputs
 
 #: Samples that both sides see.
 SAMPLES = 16

@@ -12,35 +12,34 @@ from pathlib import Path
 from onnx import ModelProto
 
 from onnxfold._version import __version__
-from onnxfold.arrays import load_arrays, require_file
-from onnxfold.budget.size import measure, model_size
+from onnxfold.budget.costs.size import measure, model_size
+from onnxfold.budget.width_request import WidthRequest, requested_limits, width_request
 from onnxfold.channels import FoldGroup
-from onnxfold.checks import known_keywords
-from onnxfold.choose_widths import WidthRequest, requested_limits, width_request
-from onnxfold.comparison import compare
 from onnxfold.config import NOTHING, FoldConfig
-from onnxfold.diagnostics import joined
+from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ConfigError, NothingToFoldError, VerificationError
-from onnxfold.fidelity_search import LEAST, confidence, fold_while_faithful, worst
+from onnxfold.fidelity.comparison import compare
+from onnxfold.fidelity.verify import verify
 from onnxfold.files import Read
-from onnxfold.fold_result import FoldResult
+from onnxfold.folding.fidelity_search import LEAST, confidence, fold_while_faithful, worst
+from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.one_graph import ScopeFold
+from onnxfold.folding.scopes import Scope, all_refusals, open_scopes, require_finite_channels, require_groups
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on
+from onnxfold.graph.provenance import add_run
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.arrays import load_arrays, require_file
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inspection import Inspection, inspect_model
-from onnxfold.memory import limited_to
-from onnxfold.model_inputs import ModelInputs, model_inputs
-from onnxfold.passes.methods import Method, find_method
-from onnxfold.passes.verify import verify
+from onnxfold.machine.memory import limited_to
 from onnxfold.progress import Progress, silent
-from onnxfold.provenance import add_run
-from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal
-from onnxfold.scope import Scope, all_refusals, open_scopes, require_finite_channels, require_groups
-from onnxfold.scope_fold import ScopeFold
+from onnxfold.report import FoldReport, GroupRecord, InputRecord, ModelSize, PassRecord, Refusal, joined
 from onnxfold.statistics.observe import observe
 
 __all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from onnxfold.budget.weights import count_parameters
+from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
-from onnxfold.checks import known_keywords
+from onnxfold.config.checks import known_keywords
+from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
-from onnxfold.scope import all_groups, all_refusals, open_scopes
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Any, Self
 
+from onnxfold.config.quantities import show_seconds
 from onnxfold.printable import shortened
-from onnxfold.quantities import show_seconds
 from onnxfold.terminal import say
 
 #: Called with what is being done, how many of its steps are done, and how many there are (0: not counted).

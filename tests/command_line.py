@@ -58,7 +58,8 @@ def _server() -> subprocess.Popen[str]:
 
 def serve() -> None:
     """Answer every request, a line of JSON, with the exit code of its command and the processor seconds it took."""
-    from onnxfold import api, cli, comparison, inspection  # noqa: F401  # what commands import first when they run
+    from onnxfold import cli
+    from onnxfold.fidelity import comparison  # noqa: F401  # what commands import first when they run
 
     for line in sys.stdin:
         child = os.fork()

@@ -112,7 +112,7 @@ def test_verbose_lists_every_group(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["--method", "--cluster", "--repair"])
 def test_help_names_what_an_option_takes(option: str) -> None:
     from onnxfold.cluster.partitioners import PARTITIONERS
-    from onnxfold.passes.methods import METHODS, REPAIRS
+    from onnxfold.folding.methods import METHODS, REPAIRS
 
     told = " ".join(onnxfold("fold", "--help").stdout.split()).replace("- ", "-")  # wrapped at hyphens
     text = told[told.index(f"{option} NAME") :].split(" --")[0]

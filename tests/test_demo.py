@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfold.demo import SPARSITIES, run_demo
+from onnxfold.commands.run_demo import SPARSITIES, run_demo
 
 
 @pytest.mark.long

@@ -10,14 +10,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold import memory
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
 from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.inlining import inlined, require_inlinable
 from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo, Session
-from onnxfold.statistics.noise import noise_inputs
-from onnxfold.statistics.synthetic import synthetic_inputs
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.synthetic import synthetic_inputs
+from onnxfold.machine import memory
 from tests.models import mlp
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import onnxfold
-from onnxfold.demo import bundled_test_images
+from onnxfold.commands.run_demo import bundled_test_images
 
 _IMAGES = "fashion_mnist_test"
 _seen: list[str] | None = None

@@ -21,7 +21,7 @@ from onnxfold.graph import finite
 from onnxfold.graph.finite import flaw
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import LazyTensor, to_proto
-from onnxfold.passes.fold_channels import FoldChannels
+from onnxfold.passes.merge.fold_channels import FoldChannels
 from tests import models
 from tests.quick import quick_fold
 

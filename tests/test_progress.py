@@ -10,7 +10,7 @@ import pytest
 
 import onnxfold
 from onnxfold import progress as module
-from onnxfold.demo import run_demo
+from onnxfold.commands.run_demo import run_demo
 from onnxfold.progress import FOLD_STAGES, ProgressBar
 from tests.models import chain_conv, random_input
 
@@ -106,6 +106,6 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_the_demo_tells_which_fold_it_is_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onnxfold.demo.SPARSITIES", (0.5,))
+    monkeypatch.setattr("onnxfold.commands.run_demo.SPARSITIES", (0.5,))
     run_demo(tmp_path, "lenet5")
     assert "fold 1 of 1, stage " in capsys.readouterr().err

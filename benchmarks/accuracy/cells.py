@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.accuracy.networks import Network
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.errors import ConfigError
-from onnxfold.passes.methods import METHODS, REPAIRS, find_method
+from onnxfold.folding.methods import METHODS, REPAIRS, find_method
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
 COMPARED = (0.5, 0.7)

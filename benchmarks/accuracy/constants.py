@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnxfold
 import onnxfold.cluster.elimination
-import onnxfold.passes.compensate
+import onnxfold.passes.repair.compensate
 from benchmarks.accuracy.cells import Cell
 from benchmarks.accuracy.measure import Measurement, accuracy
 from benchmarks.accuracy.networks import find_networks, labelled_train_images
@@ -22,8 +22,8 @@ from benchmarks.accuracy.store import Store
 TRAIN_IMAGES = 5000
 FACTORS = (1 / 3, 1.0, 3.0)
 CONSTANTS = (
-    (onnxfold.passes.compensate, "RIDGE"),
-    (onnxfold.passes.compensate, "TAP_RIDGE"),
+    (onnxfold.passes.repair.compensate, "RIDGE"),
+    (onnxfold.passes.repair.compensate, "TAP_RIDGE"),
     (onnxfold.cluster.elimination, "MERGE_CHARGE"),
     (onnxfold.cluster.elimination, "_RIDGE"),
 )

@@ -24,7 +24,7 @@ CHOICES = (("dead-leaves", "uniform"), ("auto", "uniform"), ("dead-leaves", "glo
 #: The width that the goals are set for.
 _WIDTH = 64
 #: What a fold imports while it runs.
-_LAZY = ("torch", "onnxruntime", "sklearn.cluster", "onnxfold.api", "onnxfold.statistics.torch_graph.inversion")
+_LAZY = ("torch", "onnxruntime", "sklearn.cluster", "onnxfold.api", "onnxfold.inputs.inversion.invert")
 
 
 def main() -> None:

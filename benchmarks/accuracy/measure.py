@@ -16,10 +16,10 @@ from benchmarks.accuracy.networks import Images, Labels, Network, input_of, test
 from benchmarks.accuracy.store import Row, Store, input_fingerprint
 from onnxfold import api
 from onnxfold.errors import OnnxFoldError
+from onnxfold.folding.methods import find_method
+from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.load import load
-from onnxfold.model_inputs import model_inputs
-from onnxfold.passes.methods import find_method
-from onnxfold.scope import open_scopes
+from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.statistics.observe import has_own_statistics
 
 #: Training images for the methods that use data.

@@ -17,16 +17,16 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from benchmarks.accuracy.networks import Images, Network
-from onnxfold.budget.size import model_size
+from onnxfold.budget.costs.size import model_size
+from onnxfold.budget.width_request import width_request
 from onnxfold.channels.layers import layers
-from onnxfold.choose_widths import width_request
 from onnxfold.config import FoldConfig
+from onnxfold.folding.methods import find_method
+from onnxfold.folding.one_graph import ScopeFold
+from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
-from onnxfold.model_inputs import ModelInputs, model_inputs
-from onnxfold.passes.methods import find_method
-from onnxfold.scope import open_scopes
-from onnxfold.scope_fold import ScopeFold
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 
 #: A variance this much smaller than the layer's mean variance is a dead channel's.
 _DEAD = 1e-6

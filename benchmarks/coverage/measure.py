@@ -20,10 +20,10 @@ from benchmarks.zoo import Entry
 from benchmarks.zoo.prepare import export
 from benchmarks.zoo.widening import normalised, widen
 from onnxfold import api
-from onnxfold.budget.weights import count_parameters
+from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.declarations import Role
 from onnxfold.graph.load import load
-from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from tests.torch_zoo import Form
 from tests.widen import Array, relative_difference
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import onnxfold
 from benchmarks.edge.results import Emulated, Variant
-from onnxfold.budget.size import measure as model_size
+from onnxfold.budget.costs.size import measure as model_size
 from onnxfold.edge_bench.dut_job import answers
 from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, emulated
 from onnxfold.edge_bench.job import prepare_job, relative_error

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 import onnxfold
 from onnxfold.graph.session import Session
-from onnxfold.statistics.noise import noise_inputs
+from onnxfold.inputs.noise import noise_inputs
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
 ROUND_TO = (1, 4, 8, 16)

@@ -19,7 +19,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from tests.widen import Array, WideAxis, WideGroup, _draw_units, _lay_out, _stretch
 
 

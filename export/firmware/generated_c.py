@@ -29,12 +29,12 @@ from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.graph.save import save
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.eliminate_identity import EliminateIdentity
-from onnxfold.passes.fold_constants import FoldConstants
-from onnxfold.passes.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.inline_functions import InlineFunctions
-from onnxfold.passes.lift_constants import LiftConstants
-from onnxfold.passes.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 PACKAGE = "emx-onnx-cgen"
 INSTALL = "pip install 'onnxfold[firmware]'"

@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from onnxfold import checks
-from onnxfold.checks import known_keywords
+from onnxfold.config import checks
+from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ConfigError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array

@@ -8,15 +8,15 @@ from onnxfold.export.fusion.fuse_gelu import FuseGelu
 from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
 from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.eliminate_identity import EliminateIdentity
-from onnxfold.passes.fold_constants import FoldConstants
-from onnxfold.passes.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.inline_functions import InlineFunctions
-from onnxfold.passes.lift_constants import LiftConstants
-from onnxfold.passes.remove_unused import RemoveUnused
-from onnxfold.passes.sequences_to_split import SequencesToSplit
-from onnxfold.passes.shuffles_to_gather import ShufflesToGather
-from onnxfold.passes.write_split_sizes import WriteSplitSizes
+from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
+from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
 
 __all__ = ["PREPARE"]
 

@@ -8,7 +8,7 @@ from onnx import NodeProto
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, attribute
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.fold_constants import FoldConstants
+from onnxfold.passes.normalize.fold_constants import FoldConstants
 
 #: Two batches that no other size is likely to be a multiple of.
 _SIZES = (7, 11)

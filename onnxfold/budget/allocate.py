@@ -5,7 +5,7 @@ from math import lcm
 
 import numpy as np
 
-from onnxfold.budget.lengths import Cost
+from onnxfold.budget.costs.lengths import Cost
 from onnxfold.budget.moves import single_moves
 from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup

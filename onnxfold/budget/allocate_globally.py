@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from onnxfold.budget.allocate import width_step
-from onnxfold.budget.lengths import Integers
+from onnxfold.budget.costs.lengths import Integers
 from onnxfold.budget.moves import single_moves
 from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from onnxfold import checks
+from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 
 _FPUS = ("none", "single", "double")

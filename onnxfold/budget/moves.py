@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.budget.lengths import Cost, Integers, ProductTable, SumCost
+from onnxfold.budget.costs.lengths import Cost, Integers, ProductTable, SumCost
 
 #: Most numbers of a table of widths that are tried at once.
 _TABLE = 1 << 22

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.budget.flash import FlashCost
-from onnxfold.budget.lengths import Cost, Graphs, Integers
-from onnxfold.budget.macs import MacsCost
-from onnxfold.budget.ram import RamCost
-from onnxfold.budget.weights import WeightCost
+from onnxfold.budget.costs.flash import FlashCost
+from onnxfold.budget.costs.lengths import Cost, Graphs, Integers
+from onnxfold.budget.costs.macs import MacsCost
+from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.errors import BudgetError, ConfigError
 
 #: Name of a budget, as in `--max-NAME`: its cost model and its unit.

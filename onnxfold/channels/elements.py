@@ -8,9 +8,9 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from onnxfold import memory
 from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, Positions
 from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
 
 #: What numbering, uniting and grouping a position takes at most.
 _BYTES_PER_POSITION = 100

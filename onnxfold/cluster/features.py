@@ -3,7 +3,7 @@
 A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T],
 over all producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on
 an axis of its own, so what they say is: channels with a large gamma or a small variance are better not merged. On a
-graph whose BatchNormalizations have been normalised (see :mod:`onnxfold.passes.normalize_batch_norm`), W_l is
+graph whose BatchNormalizations have been normalised (see :mod:`onnxfold.passes.merge.normalize_batch_norm`), W_l is
 already Sigma_n W_l, and Fold-AR leaves Sigma_n out.
 
 References

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold import memory
+from onnxfold.machine import memory
 
 Points = npt.NDArray[np.float64]
 

@@ -67,7 +67,7 @@ def bench(
     from onnxfold.edge_bench.chart import check_png
     from onnxfold.edge_bench.table import notes, tables
     from onnxfold.graph.model_files import claims_on
-    from onnxfold.statistics.png_grid import PNG
+    from onnxfold.inputs.png_grid import PNG
 
     set_flags(context, options)
     check_outputs(

@@ -15,7 +15,7 @@ from onnxfold.commands.shared import PATH, common, set_flags
 @click.pass_context
 def demo(context: click.Context, /, out: Path, model: str, **options: Any) -> None:
     """Fold a bundled trained model to several sizes and show its accuracy."""
-    from onnxfold.demo import run_demo
+    from onnxfold.commands.run_demo import run_demo
 
     set_flags(context, options)
     run_demo(out, model)

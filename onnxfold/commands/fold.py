@@ -96,7 +96,7 @@ def fold(
     from onnxfold import api
     from onnxfold.graph.model_files import claims_on
     from onnxfold.graph.save import outputs_of
-    from onnxfold.statistics.png_grid import PNG
+    from onnxfold.inputs.png_grid import PNG
 
     set_flags(context, options)
     check_outputs(

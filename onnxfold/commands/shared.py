@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from onnxfold.files import STDOUT
-from onnxfold.memory import limited_to
+from onnxfold.machine.memory import limited_to
 from onnxfold.terminal import say, say_json
 
 _SHOWN_REFUSALS = 8

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 import onnx.inliner
 from onnx import ModelProto, NodeProto
 
-from onnxfold import memory
 from onnxfold.errors import MemoryLimitError, ModelLoadError
 from onnxfold.graph.view import subgraphs
+from onnxfold.machine import memory
 
 #: Functions that call functions double with every level: a file of some KB can stand for any number of nodes.
 MOST_NODES = 1_000_000

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, NodeProto, TensorProto
 
-from onnxfold import checks
+from onnxfold.config import checks
 from onnxfold.errors import (
     ConfigError,
     ModelLoadError,

@@ -17,7 +17,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
-from onnxfold.threads import usable_cores
+from onnxfold.machine.threads import usable_cores
 
 # Warnings of the default logger reach the terminal past the session's own setting.
 ort.set_default_logger_severity(4)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold import memory
+from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError
 from onnxfold.graph.save import save
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.quantities import show_bytes
+from onnxfold.machine import memory
 
 _OUT_OF_MEMORY = 77
 _CHILD = """

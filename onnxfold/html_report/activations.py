@@ -1,6 +1,5 @@
 """The sections on diagnostics."""
 
-from onnxfold.diagnostics import Diagnostics, VarianceRatio
 from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
@@ -10,6 +9,7 @@ from onnxfold.html_report.charts import (
 )
 from onnxfold.html_report.elements import Element, breakable, element, grid, table
 from onnxfold.html_report.numbers import decimal, plural
+from onnxfold.report import Diagnostics, VarianceRatio
 
 
 def error_curves(diagnostics: Diagnostics) -> list[Element]:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from onnxfold.diagnostics import CorrelationHistogram, ErrorCurve, VarianceRatio
 from onnxfold.html_report.elements import Content, Element, element
 from onnxfold.html_report.numbers import decimal
+from onnxfold.report import CorrelationHistogram, ErrorCurve, VarianceRatio
 
 # Small charts are drawn on this canvas and scaled to their place; the frame is where the data lies.
 _WIDTH, _HEIGHT = 160.0, 112.0

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from onnxfold.diagnostics import Diagnostics
 from onnxfold.html_report.activations import correlations, error_curves, variance_ratios
 from onnxfold.html_report.charts import width_bar
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
 from onnxfold.html_report.numbers import decimal, interval, percent, plural, removed, short, whole
-from onnxfold.report import ONLY_DUPLICATES, FoldReport, GroupRecord, PassRecord
+from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord
 
 _QUANTITIES = {
     "parameters": "Parameters",

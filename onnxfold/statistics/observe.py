@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold import memory
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import batch_norm_epsilon
 from onnxfold.graph.axes import take_rows
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView, node_key
+from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples

@@ -18,7 +18,7 @@ from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store, fingerprint, input_fingerprint
 from benchmarks.accuracy.variance import channel_variances, ratio
 from benchmarks.latency.timing import interleaved
-from onnxfold.passes.methods import find_method
+from onnxfold.folding.methods import find_method
 
 
 def network(name: str) -> Network:

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import onnx
 
 import onnxfold
-from onnxfold.budget.lengths import Graphs
+from onnxfold.budget.costs.lengths import Graphs
+from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from onnxfold.scope import open_scopes
 from tests import torch_zoo
 from tests.contract.rule_models import RULE_MODELS
 from tests.models import ALL_MODELS

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import onnxfold
 from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths, width_for
-from onnxfold.budget.weights import WeightCost, count_parameters
+from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load

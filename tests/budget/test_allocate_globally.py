@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 import onnxfold
 from onnxfold.budget.allocate import width_step
 from onnxfold.budget.allocate_globally import _convex, allocate_globally
+from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.costs.macs import count_macs
+from onnxfold.budget.costs.ram import count_ram
+from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
-from onnxfold.budget.flash import count_flash
-from onnxfold.budget.macs import count_macs
-from onnxfold.budget.ram import count_ram
 from onnxfold.budget.requests import Budgets
-from onnxfold.budget.weights import count_parameters
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load

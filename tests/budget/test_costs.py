@@ -4,14 +4,14 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.budget.flash import FlashCost, count_flash
-from onnxfold.budget.lengths import Length, Product, ProductTable, SumCost
-from onnxfold.budget.macs import MacsCost, count_macs
-from onnxfold.budget.ram import RamCost, count_ram
-from onnxfold.budget.weights import WeightCost, count_parameters
+from onnxfold.budget.costs.flash import FlashCost, count_flash
+from onnxfold.budget.costs.lengths import Length, Product, ProductTable, SumCost
+from onnxfold.budget.costs.macs import MacsCost, count_macs
+from onnxfold.budget.costs.ram import RamCost, count_ram
+from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from tests.budget.folded import NAMES, folds, graphs_of, model
+from tests.folding.test_bodies import _model as branches
 from tests.models import ALL_MODELS
-from tests.test_bodies import _model as branches
 
 COSTS = {
     "params": (WeightCost, count_parameters),

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.budget.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
+from onnxfold.budget.costs.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
 from onnxfold.graph.load import load
 from tests.budget.folded import folds, graphs_of, model
 from tests.export_forms import FORMS

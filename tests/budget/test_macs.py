@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.budget.macs import MacsCost, count_macs
-from onnxfold.budget.ram import RamCost
-from onnxfold.budget.size import measure
+from onnxfold.budget.costs.macs import MacsCost, count_macs
+from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.size import measure
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.load import load
 from tests.budget.folded import folds, graphs_of

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.graph_size import conv
 from onnxfold.budget.allocate_globally import allocate_globally
-from onnxfold.budget.lengths import ProductTable
+from onnxfold.budget.costs.lengths import ProductTable
 from onnxfold.budget.moves import _DenseMoves, single_moves
 from onnxfold.budget.requests import Budgets
 from onnxfold.graph.view import GraphView

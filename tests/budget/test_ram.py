@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxfold.budget.ram import RamCost, count_ram
+from onnxfold.budget.costs.ram import RamCost, count_ram
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from tests.budget.folded import NAMES, folds, graphs_of, model

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from onnxfold.budget.requests import COSTS, Budgets, tightest
+from onnxfold.config.quantities import parse_bytes, parse_count
 from onnxfold.errors import BudgetError, ConfigError
-from onnxfold.quantities import parse_bytes, parse_count
 from tests.budget.folded import graphs_of
 from tests.models import mlp
 

@@ -11,10 +11,10 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
-from onnxfold.passes.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize import CLEAN_UP, NORMALIZE
-from onnxfold.passes.share_initializers import ShareInitializers
-from onnxfold.passes.unshare_initializers import UnshareInitializers
+from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.pipelines import CLEAN_UP, NORMALIZE
+from onnxfold.passes.normalize.share_initializers import ShareInitializers
+from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from tests.contract.rule_models import RULE_MODELS
 from tests.export_forms import FORMS
 from tests.models import ALL_MODELS, random_input, run

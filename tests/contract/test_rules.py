@@ -16,8 +16,8 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.inspection import inspect_model
-from onnxfold.passes.fold_channels import FoldChannels
-from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.passes.merge.fold_channels import FoldChannels
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from tests.contract.rule_models import BLOCKING, NEEDS_NORMAL_FORM, RULE_MODELS, UNKNOWN_TO_ONNX
 from tests.models import ALL_MODELS, random_input, run
 from tests.quick import quick_fold

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.cloud_runner import CloudRunner
+from onnxfold.edge_bench.runners.cloud_runner import CloudRunner
 from tests.edge_bench.jobs import small_job
 
 NANO = load_device("arduino-nano-33-ble")

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import known_devices, load_device
-from onnxfold.edge_bench import estimate_runner, instruction_counts
+from onnxfold.edge_bench import instruction_counts
 from onnxfold.edge_bench.estimate import estimate_latency
-from onnxfold.edge_bench.estimate_runner import EstimateRunner
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners import estimate_runner
+from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
+from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.errors import ExportError
 from tests.edge_bench.jobs import small_job
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.costs.ram import count_ram
 from onnxfold.budget.devices import load_device
-from onnxfold.budget.flash import count_flash
-from onnxfold.budget.ram import count_ram
 from onnxfold.edge_bench import arena as arena_module
 from onnxfold.edge_bench.arena import Arena, measure_arena
 from onnxfold.edge_bench.fit import Need, misfit, needs

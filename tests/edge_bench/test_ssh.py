@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.ssh_runner import SshRunner
+from onnxfold.edge_bench.runners.ssh_runner import SshRunner
 from onnxfold.errors import ConfigError
 from tests.edge_bench.jobs import small_job
 

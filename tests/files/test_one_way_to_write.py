@@ -11,7 +11,7 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
 INTO_DRAFTS = {
     "onnxfold/graph/trial_run.py",
     "export/api.py", "export/c_array.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
-    "edge_bench/instruction_counts.py", "edge_bench/host_runner.py", "edge_bench/qemu_build.py",
+    "edge_bench/instruction_counts.py", "edge_bench/runners/host_runner.py", "edge_bench/qemu_build.py",
     "edge_bench/tflite_file.py", "edge_bench/linux.py", "edge_bench/chart.py",
 }  # fmt: skip
 #: Tells the kernel to forget what a process used, by writing a number to /proc.

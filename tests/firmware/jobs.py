@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 
 from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.runner import Job
+from onnxfold.edge_bench.runners.runner import Job
 from tests.graph_builder import GraphBuilder
 
 

@@ -16,8 +16,8 @@ from onnxfold.edge_bench.dut import Dut
 from onnxfold.edge_bench.dut_job import answers
 from onnxfold.edge_bench.emulator import command
 from onnxfold.edge_bench.qemu_build import build, project_of
-from onnxfold.edge_bench.runner import Job
-from onnxfold.edge_bench.serial_runner import SerialRunner
+from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.edge_bench.terminal_stream import FileStream
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, memory_ld
 from tests.firmware.fake_board import Answers, board

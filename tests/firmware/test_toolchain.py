@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from onnxfold.edge_bench import toolchain
-from onnxfold.edge_bench.qemu_runner import QemuRunner
-from onnxfold.edge_bench.serial_runner import SerialRunner
+from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
+from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 
 
 def test_nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,5 +38,5 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_serial_needs_pyserial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxfold.edge_bench.serial_runner.find_spec", lambda _: None)
+    monkeypatch.setattr("onnxfold.edge_bench.runners.serial_runner.find_spec", lambda _: None)
     assert SerialRunner("/dev/none").missing() == "pyserial missing: pip install 'onnxfold[boards]'"

@@ -20,7 +20,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.shape_inference import drop_inferable
 from onnxfold.graph.view import GraphView, node_key
-from onnxfold.passes.normalize import NORMALIZE
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]

@@ -13,9 +13,9 @@ import onnxfold
 from onnxfold.errors import ModelLoadError, ModelNotFoundError, ModelSaveError, UnsupportedModelError
 from onnxfold.graph import save as save_module
 from onnxfold.graph.load import load
+from onnxfold.graph.provenance import add_run
 from onnxfold.graph.save import save, to_model, weight_bytes
 from onnxfold.graph.view import GraphView
-from onnxfold.provenance import add_run
 from tests.export_forms import FORMS
 from tests.models import ALL_MODELS, mlp, random_input, run
 from tests.widen import relative_difference

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold.arrays import load_arrays
 from onnxfold.errors import ConfigError, MemoryLimitError, OnnxFoldError
+from onnxfold.inputs.arrays import load_arrays
 from tests import models
 from tests.hostile.conftest import Command
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import onnxfold
 from onnxfold.errors import ModelLoadError
-from onnxfold.memory import limited_to
+from onnxfold.machine.memory import limited_to
 from tests.hostile.conftest import Command
 from tests.hostile.sizes import HUGE, network, numbers, weight
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
-from onnxfold.diagnostics import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 from onnxfold.report import (
+    CorrelationHistogram,
+    Diagnostics,
+    ErrorCurve,
     Fidelity,
     FidelityReport,
     FoldReport,
@@ -14,6 +16,7 @@ from onnxfold.report import (
     ModelSize,
     PassRecord,
     Refusal,
+    VarianceRatio,
 )
 
 NASTY = "<script>alert('x')</script>&\"'><img src=x onerror=alert(1)>"

@@ -7,7 +7,6 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from onnxfold.diagnostics import CorrelationHistogram, ErrorCurve, VarianceRatio
 from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
@@ -16,6 +15,7 @@ from onnxfold.html_report.charts import (
     variance_span,
     width_bar,
 )
+from onnxfold.report import CorrelationHistogram, ErrorCurve, VarianceRatio
 
 
 def _of(svg: Element, class_: str) -> list[Element]:

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.cluster.partition import mean_partition, partial_partition, select_partition
-from onnxfold.passes.methods import REPAIRS
+from onnxfold.folding.methods import REPAIRS
 from tests.models import ALL_MODELS, chain_conv, mlp, random_input
 from tests.quick import quick_fold
 from tests.widen import widen

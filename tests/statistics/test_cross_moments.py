@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxfold.passes.least_squares import correction
+from onnxfold.passes.repair.least_squares import correction
 from onnxfold.statistics.cross_moments import CrossMoments
 
 

@@ -1,0 +1,1 @@
+"""Means to measure a model on a device, one runner per file."""

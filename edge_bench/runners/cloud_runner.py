@@ -1,0 +1,87 @@
+"""Estimates by Edge Impulse, for users who have a key of theirs."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from onnxfold.budget.devices import DeviceProfile
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.tflite_file import write_tflite
+from onnxfold.errors import ExportError
+
+KEY = "EI_API_KEY"
+PACKAGE = "edgeimpulse"
+_RUNTIME = "TensorFlow Lite Micro by Edge Impulse"
+
+
+@dataclass(frozen=True)
+class CloudRunner:
+    """Has Edge Impulse profile the exported float32 model; the model is sent to them.
+
+    Parameters
+    ----------
+    timeout_s : float
+        Time to wait for the answer.
+    """
+
+    timeout_s: float = 600.0
+    name: str = "cloud"
+
+    def missing(self) -> str:
+        """Return what is missing: the key, or the package."""
+        if not os.environ.get(KEY):
+            return f"no key of Edge Impulse: set {KEY}"
+        return (
+            "" if find_spec(PACKAGE) is not None else f"Edge Impulse's package is not installed: pip install {PACKAGE}"
+        )
+
+    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+        """Ask for one device."""
+        name = device.edge_impulse_device if device is not None else ""
+        row = _rows(job, device)
+        if not name:
+            return [row(status="unavailable", reason="Edge Impulse does not know this device")]
+        try:
+            file = write_tflite(job)
+        except ExportError as error:
+            return [row(status="failed", reason=f"Edge Impulse takes TFLite files: {error}")]
+        try:
+            service: Any = import_module(PACKAGE).model
+            if name not in service.list_profile_devices():
+                return [row(status="unavailable", reason=f"'{name}' is not in Edge Impulse's list of devices")]
+            found = service.profile(
+                model=str(file.path), device=name, api_key=os.environ[KEY], timeout_sec=self.timeout_s
+            ).model.profile_info.float32
+        except Exception as error:  # the package raises its own, its HTTP client's and pydantic's
+            text = " ".join(str(error).replace(os.environ[KEY], "***").split())[:200] or type(error).__name__
+            return [row(status="failed", reason=f"Edge Impulse: {text}")]
+        return [_row(row, name, found)]
+
+
+def _row(row: Callable[..., BenchResult], name: str, found: Any) -> BenchResult:
+    reason = getattr(found, "mcu_support_error", None) or getattr(found, "profiling_error", None)
+    if found is None or found.time_per_inference_ms is None:
+        return row(status="failed", reason=f"Edge Impulse has no estimate: {reason or 'it does not say why'}")
+    memory = found.memory.tflite if found.memory is not None else None
+    return row(
+        latency_s=found.time_per_inference_ms / 1e3,
+        ram_bytes=memory and memory.ram,
+        flash_bytes=memory and memory.rom,
+        memory="Edge Impulse's estimate" if memory else "",
+        basis=f"Edge Impulse's estimate for '{name}', in whole milliseconds",
+        details={"edge_impulse_device": name, "arena_bytes": memory and memory.arena_size},
+    )
+
+
+def _rows(job: Job, device: DeviceProfile | None) -> Callable[..., BenchResult]:
+    def row(**fields: Any) -> BenchResult:
+        return BenchResult(
+            model=job.name, device=device.name if device is not None else "unknown", method="cloud-estimate",
+            runtime=_RUNTIME, **fields,
+        )  # fmt: skip
+
+    return row

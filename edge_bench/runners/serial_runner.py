@@ -1,0 +1,151 @@
+"""A board on a serial port that speaks MLPerf Tiny's protocol: latency measured on the device by its own clock."""
+
+import statistics
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from onnxfold.budget.devices import DeviceProfile
+from onnxfold.edge_bench.dut import DeviceError, Dut
+from onnxfold.edge_bench.dut_job import answers, deviation
+from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.errors import OnnxFoldError
+
+#: Seconds of inferences per model, however many repeats were asked for.
+_BUDGET_S = 60.0
+_FEWEST = 5
+
+
+class SerialStream:
+    """A serial port as a stream of bytes, through pyserial.
+
+    Parameters
+    ----------
+    port : str
+        Its name, for example '/dev/ttyACM0'.
+    baud : int
+        Bits per second; boards with USB of their own ignore it.
+
+    Raises
+    ------
+    DeviceError
+        If the port cannot be opened.
+    """
+
+    def __init__(self, port: str, baud: int) -> None:
+        serial: Any = import_module("serial")
+        list_ports: Any = import_module("serial.tools.list_ports")
+        try:
+            self._serial: Any = serial.Serial(port, baud, exclusive=True)
+        except (OSError, ValueError) as error:  # SerialException is an OSError
+            there = ", ".join(sorted(p.device for p in list_ports.comports())) or "none"
+            reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:120]
+            raise DeviceError(f"port '{port}' cannot be opened ({reason}); serial ports here: {there}") from None
+
+    def read(self, timeout_s: float) -> bytes:
+        """Return what has come, waiting at most that long for a first byte; b'' if nothing came."""
+        self._serial.timeout = max(timeout_s, 0)
+        first: bytes = self._serial.read(1)
+        return first + (self._serial.read(self._serial.in_waiting) if first else b"")
+
+    def write(self, data: bytes, timeout_s: float) -> None:
+        """Send all of it, or raise OSError when the time is over."""
+        self._serial.write_timeout = timeout_s
+        self._serial.write(data)
+
+    def close(self) -> None:
+        """Close the port."""
+        self._serial.close()
+
+
+@dataclass(frozen=True)
+class SerialRunner:
+    """Measures on a board that is plugged in and runs the firmware of the job's model.
+
+    Parameters
+    ----------
+    port : str
+        The serial port.
+    baud : int
+        Bits per second.
+    timeout_s : float
+        Seconds that one inference may take.
+    connect_s : float
+        Seconds that the board may take to answer at first: opening the port restarts many boards.
+    name : str
+        Short name.
+    """
+
+    port: str
+    baud: int = 115200
+    timeout_s: float = 60.0
+    connect_s: float = 10.0
+    name: str = "serial"
+
+    def missing(self) -> str:
+        """Return what is missing and what to install, in one line; '' if nothing is."""
+        return "" if find_spec("serial") is not None else "pyserial missing: pip install 'onnxfold[boards]'"
+
+    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+        """Return one row."""
+        row: dict[str, Any] = {
+            "model": job.name,
+            "device": device.name if device is not None else self.port,
+            "method": "measured-device",
+        }
+        if self.missing():
+            return [BenchResult(**row, status="unavailable", reason=self.missing())]
+        try:
+            dut = Dut(SerialStream(self.port, self.baud), f"the board on {self.port}")
+        except DeviceError as error:
+            return [BenchResult(**row, status="unavailable", reason=str(error))]
+        try:
+            return [self._measured(dut, job, row, device)]
+        except OnnxFoldError as error:
+            return [BenchResult(**row, status="failed", reason=str(error))]
+        finally:
+            dut.close()
+
+    def _measured(self, dut: Dut, job: Job, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
+        board = dut.connect(self.connect_s)
+        said = dut.profile()
+        signature = dut.signature()
+        found = answers(dut, job, signature, self.timeout_s)
+        slowest_s = max(i.microseconds for i in found.inferences) * 1e-6
+        repeats = max(_FEWEST, min(job.repeats, int(_BUDGET_S / max(slowest_s, 1e-6))))
+        warm_up = min(job.warm_up, repeats)
+        limit_s = max(5.0, 10 * slowest_s)
+        if warm_up:
+            dut.infer(warm_up, 0, limit_s * warm_up)
+        times = [dut.infer(1, 0, limit_s).microseconds * 1e-6 for _ in range(repeats)]
+        low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+        error = found.error(job)
+        row |= {
+            "runtime": signature.runtime or "as in the board's firmware",
+            "clock_hz": device.clock_hz if device is not None else None,
+            "warm_up": warm_up,
+            "repeats": repeats,
+            "max_relative_error": error,
+            "compared_inputs": len(found.outputs),
+            "basis": "measured by the board's clock",
+            "details": {"board": board, **said},
+            **_memory(dut.memory()),
+        }
+        reason = deviation(error)
+        if reason:
+            return BenchResult(**row, status="failed", reason=reason)
+        return BenchResult(**row, latency_s=median, latency_low_s=low, latency_high_s=high)
+
+
+def _memory(found: dict[str, int]) -> dict[str, Any]:
+    """Return the fields of a row for what the firmware says of its memory."""
+    if "static" not in found and "flash" not in found:
+        return {}
+    ram = found["static"] + found.get("stack", 0) if "static" in found else None
+    return {
+        "ram_bytes": ram,
+        "flash_bytes": found.get("flash"),
+        "memory": "stated by the firmware: variables with activations, stack's high-water mark, whole application",
+    }

@@ -1,0 +1,1 @@
+"""Parameters, MACs, RAM and flash as functions of the widths."""

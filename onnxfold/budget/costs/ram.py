@@ -1,0 +1,147 @@
+"""Peak memory of activations.
+
+Counted, for a batch of one (or the batch that the model fixes), is the largest sum over the execution order of the
+sizes of all activations that are live while a node runs: its inputs, its outputs, and what later nodes still read. The
+model's inputs are live until their last reader, its outputs until the end. Element types count with their real size.
+
+- Views (Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout) share the memory of what they view.
+- Elementwise operators with a single activation input, and BatchNormalization, run in place where nobody else reads
+  their input later: Conv, BatchNormalization, Relu and Clip in a row, which runtimes fuse, count once. Sums of
+  two activations do not run in place.
+- Not counted: weights, scratch buffers of kernels (im2col), alignment, fragmentation, a runtime's own tables.
+
+So it is a lower bound of the arena of TensorFlow Lite Micro and of other runtimes that plan memory ahead. Bodies of If,
+Loop and Scan add their own peaks, as if all were live at once.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.budget.costs.lengths import (
+    Cost,
+    FoldedAxes,
+    Graphs,
+    Integers,
+    Product,
+    ProductTable,
+    group_count,
+    numbered,
+)
+from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
+from onnxfold.budget.costs.weights import used_nodes
+from onnxfold.channels.rules.elementwise import UNARY
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.view import GraphView, captured_names
+
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+_IN_PLACE = frozenset({*UNARY, "BatchNormalization", "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "PRelu"})
+
+
+class RamCost(Cost):
+    """Peak bytes of activations as a function of the groups' widths; the module says what is counted.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, sequence of FoldGroup)
+        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the size of an activation is not known.
+    """
+
+    def __init__(self, graphs: Graphs) -> None:
+        count = group_count(graphs)
+        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in numbered(graphs)]
+
+    def many(self, widths: Integers) -> Integers:
+        """Return the peak bytes, shape (m,), for m choices of widths, shape (m, n_groups)."""
+        total: Integers = np.sum([timeline.peak(widths.T) for timeline in self._graphs], axis=0, dtype=np.int64)
+        return total
+
+
+def count_ram(view: GraphView) -> int | None:
+    """Return the peak bytes of activations, see :class:`RamCost`; None where a size is not known."""
+    try:
+        return RamCost([(graph, []) for graph in graphs_of(view)])([])
+    except UnsupportedModelError:
+        return None
+
+
+class _Buffers:
+    """The buffers of one graph: size in bytes, first and last node that needs each."""
+
+    def __init__(self, view: GraphView, axes: FoldedAxes) -> None:
+        self._axes, self._sizes = axes, BatchOfOne(view)
+        nodes = used_nodes(view)
+        self._last_reader = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
+        self._last_reader.update(dict.fromkeys(view.output_names, len(nodes)))
+        self.bytes: list[Product] = []
+        self.first: list[int] = []
+        self.last: list[int] = []
+        self._of: dict[str, int] = {}
+        for name in view.input_names:
+            self._allocate(name, 0)
+        self._caller_owns = len(self.bytes)
+        for i, node in enumerate(nodes):
+            if node.op_type != "Constant":
+                self._run(node, i)
+
+    def _run(self, node: NodeProto, i: int) -> None:
+        shared = self._shared(node, i)
+        for number, name in enumerate(node.output):
+            if number == 0 and shared is not None:
+                self._of[name] = shared
+                self.last[shared] = max(self.last[shared], self._last_reader.get(name, i))
+            elif name and (number == 0 or name in self._last_reader):
+                self._allocate(name, i)
+
+    def _allocate(self, name: str, i: int) -> None:
+        self._of[name] = len(self.bytes)
+        self.bytes.append(self._size(name))
+        self.first.append(i)
+        self.last.append(self._last_reader.get(name, i))
+
+    def _shared(self, node: NodeProto, i: int) -> int | None:
+        """Return the buffer that a node's result shares with its input, None if it needs one of its own."""
+        read = {self._of[name] for name in _reads(node) if name in self._of}
+        if node.op_type in _VIEWS:
+            return self._of.get(node.input[0])
+        if node.op_type not in _IN_PLACE or len(read) != 1:
+            return None
+        (buffer,) = read
+        overwritable = buffer >= self._caller_owns and self.last[buffer] <= i
+        return buffer if overwritable and self.bytes[buffer] == self._size(node.output[0]) else None
+
+    def _size(self, name: str) -> Product:
+        lengths = self._axes.lengths(name, self._sizes.shape(name))
+        return Product.of(lengths, self._sizes.element_bytes(name))
+
+
+class _Timeline:
+    """The sum of live buffers over time."""
+
+    def __init__(self, buffers: _Buffers, count: int) -> None:
+        self._table = ProductTable(buffers.bytes, count)
+        events = sorted(_events(buffers))  # at equal times buffers end (-1) before others begin (+1)
+        self._sign = np.array([sign for _, sign, _ in events], np.int64)[:, None]
+        self._buffer = np.array([buffer for _, _, buffer in events], np.int64)
+
+    def peak(self, widths: Integers) -> Integers:
+        """Return the largest sum, shape (m,), for widths of shape (n_groups, m)."""
+        changes = self._sign * self._table(widths)[self._buffer]
+        peak: Integers = changes.cumsum(axis=0).max(axis=0, initial=0)
+        return peak
+
+
+def _events(buffers: _Buffers) -> Iterator[tuple[int, int, int]]:
+    for buffer, (first, last) in enumerate(zip(buffers.first, buffers.last, strict=True)):
+        yield first, 1, buffer
+        yield last + 1, -1, buffer
+
+
+def _reads(node: NodeProto) -> list[str]:
+    return [name for name in (*node.input, *captured_names(node)) if name]

@@ -1,0 +1,72 @@
+"""The cost model of weights: how many parameters a choice of widths leaves, without folding anything."""
+
+import numpy as np
+from onnx import GraphProto, NodeProto
+
+from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, numbered
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView, captured_names, subgraphs
+
+
+class WeightCost(SumCost):
+    """Parameters as a function of the groups' widths.
+
+    Copies that normalisation made of shared vectors count, although equal ones are shared again after the fold.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, sequence of FoldGroup)
+        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
+    """
+
+    def __init__(self, graphs: Graphs) -> None:
+        products = [
+            Product.of(axes.lengths(name, view.weights[name].shape))
+            for view, axes in numbered(graphs)
+            for name in view.float_weight_names()
+        ]
+        super().__init__(products, group_count(graphs))
+
+
+def used_nodes(view: GraphView) -> list[NodeProto]:
+    """Return the nodes that an output depends on, in the order of the graph."""
+    needed, used = set(view.output_names), []
+    for node in reversed(view.nodes):
+        if any(o in needed for o in node.output):
+            needed.update(filter(None, [*node.input, *captured_names(node)]))
+            used.append(node)
+    return used[::-1]
+
+
+def count_parameters(view: GraphView) -> int:
+    """Return the number of float weights a model really uses.
+
+    Float initializers and Constant nodes that an output depends on, those of subgraphs included, each
+    counted once.
+    """
+    needed, total = set(view.output_names), 0
+    for node in used_nodes(view):
+        needed.update(filter(None, [*node.input, *captured_names(node)]))
+        total += _constant_size(node)
+        total += sum(_graph_parameters(body) for body in subgraphs(node))
+    for function in view.model.functions:
+        total += sum(_constant_size(node) for node in function.node)
+    return total + sum(view.weight_size(n) for n in view.float_weight_names() if n in needed)
+
+
+def _graph_parameters(graph: GraphProto) -> int:
+    total = sum(int(np.prod(t.dims, dtype=np.int64)) for t in graph.initializer if is_float(t.data_type))
+    for node in graph.node:
+        total += _constant_size(node) + sum(_graph_parameters(body) for body in subgraphs(node))
+    return total
+
+
+def _constant_size(node: NodeProto) -> int:
+    if node.op_type != "Constant":
+        return 0
+    for attr in node.attribute:
+        if attr.name == "value" and is_float(attr.t.data_type):
+            return int(np.prod(attr.t.dims, dtype=np.int64))
+        if attr.name in ("value_float", "value_floats"):
+            return max(1, len(attr.floats))
+    return 0

@@ -1,0 +1,183 @@
+"""From a request to the width of every group."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from onnxfold.budget.allocate import (
+    TOLERANCE,
+    check_reachable,
+    fixed_widths,
+    solve_uniform,
+    uniform_widths,
+    uniform_within,
+    width_step,
+)
+from onnxfold.budget.allocate_globally import allocate_globally
+from onnxfold.budget.costs.weights import WeightCost
+from onnxfold.budget.devices import device_budgets, load_device
+from onnxfold.budget.requests import Budgets, tightest
+from onnxfold.channels import FoldGroup
+from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.config import DEFAULT_SPARSITY, LIMITS, FoldConfig
+from onnxfold.config.quantities import parse_bytes, parse_count
+from onnxfold.errors import ConfigError
+from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView
+
+_PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
+_BYTES_PER_WEIGHT = 4
+
+
+def requested_limits(config: FoldConfig) -> dict[str, int]:
+    """Return the limits that the user and the device set, by name; of two the lower one.
+
+    Raises
+    ------
+    ConfigError
+        If a number or a device cannot be read.
+    """
+    asked = {n: getattr(config, f"max_{n}") for n in LIMITS}
+    limits = {name: _PARSERS[name](value) for name, value in asked.items() if value is not None}
+    if config.device is None:
+        return limits
+    return tightest(limits, device_budgets(load_device(config.device)))
+
+
+@dataclass(frozen=True, eq=False)
+class WidthRequest:
+    """What widths have to satisfy. It is made before anything is run, so that what cannot be had is told at once.
+
+    Parameters
+    ----------
+    groups : list of FoldGroup
+        The groups of all graphs, in order.
+    fixed : dict of int to int
+        Widths that are given, by group index.
+    budgets : Budgets
+        Limits, the sparsity among them.
+    round_to : int
+        Widths are multiples of this.
+    widths : list of int, optional
+        The widths, where they follow from the request alone.
+    sparsity : float, optional
+        The sparsity that the widths are to come to.
+    by_default : bool
+        Whether nobody asked for that sparsity.
+    """
+
+    groups: list[FoldGroup]
+    fixed: dict[int, int]
+    budgets: Budgets
+    round_to: int
+    widths: list[int] | None = None
+    sparsity: float | None = None
+    by_default: bool = False
+
+    def notes(self, widths: Sequence[int], reached: float) -> list[str]:
+        """Return why the widths that were chosen are not what was asked for, as far as they are not."""
+        notes = []
+        odd = sum(width_step(group, self.round_to) % self.round_to > 0 for group in self.groups)
+        if odd:
+            notes.append(
+                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {self.round_to}: theirs are "
+                "not rounded"
+            )
+        if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
+            return notes
+        free = [i for i in range(len(self.groups)) if i not in self.fixed]
+        if reached > self.sparsity and all(widths[i] == self.groups[i].size for i in free):
+            goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
+            given = "that are given, which are all," if not free else "that are given"
+            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the widths {given} come to that alone"]
+        whole = "whole numbers" if self.round_to == 1 else f"whole numbers, multiples of {self.round_to} where possible"
+        return [
+            *notes,
+            f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
+            "none were found that come closer",
+        ]
+
+    def choose(self, errors: Callable[[], Sequence[Matrix]]) -> list[int]:
+        """Return one width per group; error curves, shape (n + 1,) per group, are only asked for where needed."""
+        if self.widths is not None:
+            return self.widths
+        return allocate_globally(self.groups, errors(), self.budgets, self.fixed, self.round_to)
+
+
+def width_request(
+    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
+) -> WidthRequest:
+    """Return what a configuration asks of the widths of some graphs.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, list of FoldGroup)
+        The graphs, normalised.
+    config : FoldConfig
+        The request.
+    before : int
+        Weights of the input model.
+    adds_biases : bool
+        Whether the repair gives a bias to layers that have none.
+
+    Raises
+    ------
+    ConfigError
+        If a group that is named does not exist, a number or device cannot be read, or no group is as wide as what
+        widths are to be multiples of.
+    BudgetError
+        If what is asked for cannot be reached; with the closest values that can be.
+    """
+    groups = [group for _, found in graphs for group in found]
+    _require_rounding(groups, config.round_to)
+    fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
+    settled = partial(WidthRequest, groups, fixed, round_to=config.round_to)
+    if config.channel_ratio is not None:
+        widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
+        return settled(budgets=Budgets(()), widths=widths)
+    narrowest = uniform_widths(groups, 1.0, fixed, config.round_to)
+    limits = requested_limits(config)
+    for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
+        if name in limits and adds_biases:
+            limits[name] = max(limits[name] - size * sum(_biases_to_add(view) for view, _ in graphs), 1)
+    sparsity = DEFAULT_SPARSITY if config.lacks_goal else config.sparsity
+    if config.lacks_goal and len(fixed) == len(groups):
+        return settled(budgets=Budgets(()), widths=narrowest)
+    if not config.has_limits:
+        settled = partial(settled, sparsity=sparsity, by_default=config.lacks_goal)
+    if sparsity is not None:
+        cost = WeightCost(graphs)
+        check_reachable(groups, cost, before, sparsity, fixed, config.round_to)
+        if config.allocation == "uniform" and not limits:
+            widths = solve_uniform(groups, cost, before, sparsity, fixed, config.round_to)
+            return settled(budgets=Budgets(()), widths=widths)
+        # What is asked for, or what the narrowest widths leave within tolerance.
+        limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(narrowest))})
+    budgets = Budgets.of(graphs, limits)
+    if config.allocation == "uniform":
+        return settled(budgets=budgets, widths=uniform_within(groups, budgets, fixed, config.round_to))
+    if budgets.exceeded(narrowest):
+        raise budgets.unreachable(narrowest)
+    return settled(budgets=budgets)
+
+
+def _require_rounding(groups: Sequence[FoldGroup], round_to: int) -> None:
+    if groups and all(width_step(group, round_to) % round_to for group in groups):
+        widest = max(groups, key=lambda group: group.size)
+        raise ConfigError(
+            f"round_to={round_to}: no fold group has a width that is a multiple of it; the widest, '{widest.name}', "
+            f"has {widest.size} channels"
+        )
+
+
+def _biases_to_add(view: GraphView) -> int:
+    """Return how many biases a repair may add: it gives one to layers that have none and no BatchNormalization."""
+    total = 0
+    for node in view.nodes:
+        if node.op_type not in LINEAR_OPS or node.op_type == "MatMul" or (len(node.input) > 2 and node.input[2]):
+            continue
+        shape = view.shape(node.output[0])
+        readers = view.consumers(node.output[0])
+        if shape is not None and len(shape) > 1 and not any(r.op_type == "BatchNormalization" for r in readers):
+            total += shape[1] or 0
+    return total

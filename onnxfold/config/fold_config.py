@@ -1,0 +1,273 @@
+"""What the user asks for, validated once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from types import MappingProxyType
+from typing import Any
+
+from onnxfold.config import checks
+from onnxfold.config.quantities import parse_bytes
+from onnxfold.errors import ConfigError, OptionTypeError
+
+#: Where no goal is given.
+DEFAULT_SPARSITY = 0.5
+
+ALLOCATIONS = ("global", "uniform")
+INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
+
+#: Limits by the name of their option, `max_<name>`.
+LIMITS = ("params", "macs", "ram", "flash")
+_LARGEST_LIMIT = 10**30
+
+_FRACTIONS = {
+    "sparsity": "the fraction of the weights to remove",
+    "channel_ratio": "the fraction of channels to remove",
+    "min_fidelity": "the agreement that must be kept",
+}
+_MAY_BE_ZERO = ("channel_ratio",)
+#: The range of every whole number.
+_WHOLE = {"round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED)}
+_MOST_SAMPLES = _MOST_STEPS = 1_000_000
+_MOST_SECONDS = 1e7
+#: What nothing by name is; the default of arguments.
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldConfig:
+    """One folding request.
+
+    Parameters
+    ----------
+    sparsity : float, optional
+        Fraction of the model's weights to remove, strictly between 0 and 1. Solved for to within one
+        percentage point. Exclusive with `channel_ratio`; 0.5 where neither this nor any other goal is given, and
+        `ratios` do not match all groups.
+    channel_ratio : float, optional
+        Fraction of the channels removed from every fold group, in [0, 1).
+    ratios : mapping of str to float
+        Channel ratio of the groups that have a node matching the glob, in [0, 1); 0 keeps a group whole.
+        These groups take no part in the allocation; where all groups match, there is no default `sparsity`.
+    method : str
+        A row of :data:`onnxfold.folding.methods.METHODS`.
+    cluster : str, optional
+        A row of :data:`onnxfold.cluster.partitioners.PARTITIONERS` instead of the method's.
+    repair : str, optional
+        A row of :data:`onnxfold.folding.methods.REPAIRS` instead of the method's.
+    allocation : {'global', 'uniform'}
+        How widths are chosen: 'global' takes channels where they cost least, 'uniform' gives every group the
+        same channel ratio. `channel_ratio` is uniform by its nature.
+    max_params, max_macs : int or str, optional
+        Most parameters, and multiply-accumulates per sample, that may be left; "1.5M" is 1,500,000.
+    max_ram, max_flash : int or str, optional
+        Most bytes of activations, and of weights and structure; "256K" is 262,144.
+    device : str, optional
+        Name or TOML file of a device, whose RAM and flash are further limits.
+    min_fidelity : float, optional
+        Fold as far as this top-1 agreement (of models without class scores: one minus the relative error) holds on
+        inputs that were held out. In (0, 1); takes the place of `sparsity`.
+    inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
+        What the network is run on where the method needs that; a path is a `calibration`.
+    samples : int, optional
+        Samples to generate; by default as many as the counted cost of running them allows, at most 512. Fewer only
+        where `input_seconds` or `max_memory` do not allow them; a note says so.
+    input_seconds : float, optional
+        Most seconds for generating inputs, a minute by default. Samples and steps are planned to take no longer at the
+        counted cost. An inversion that really does is ended: its result then depends on the machine's speed, a note
+        says so, and the report holds the steps that were done.
+    input_steps : sequence of int
+        Steps of an inversion, for each of its batches or one number for all, whatever the clock says: with those of a
+        report, the same inputs are made again.
+    calibration : path or mapping of str to ndarray, optional
+        Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
+    round_to : int
+        Widths are multiples of this where the group is wide enough.
+    keep : sequence of str
+        Globs; groups that have a matching node are kept whole.
+    input_shapes : mapping of str to sequence of int
+        Fixes symbolic dimensions of the model's inputs for the analysis.
+    seed : int
+        Seed of everything random.
+    verify : bool
+        Run original and folded model in onnxruntime before anything is written.
+    save_as_external_data : bool
+        Write the weights beside the model, in ``<name>.data``.
+    max_memory : int or str, optional
+        Most bytes that a step of the work may take, such as "2G"; by default a part of what the machine has
+        (:func:`onnxfold.machine.memory.default_limit`). Generated inputs are made fewer to keep it; what cannot be made
+        smaller is refused.
+
+    Raises
+    ------
+    OptionTypeError
+        If a value has a type that makes no sense.
+    ConfigError
+        If a value makes no sense.
+    """
+
+    sparsity: float | None = None
+    channel_ratio: float | None = None
+    ratios: Mapping[str, float] = field(default_factory=lambda: NOTHING)
+    method: str = "fold-ls"
+    cluster: str | None = None
+    repair: str | None = None
+    allocation: str = "global"
+    max_params: int | str | None = None
+    max_macs: int | str | None = None
+    max_ram: int | str | None = None
+    max_flash: int | str | None = None
+    device: str | None = None
+    min_fidelity: float | None = None
+    inputs: str = "auto"
+    samples: int | None = None
+    input_seconds: float | None = None
+    input_steps: Sequence[int] = ()
+    calibration: Any = None
+    round_to: int = 1
+    keep: Sequence[str] = ()
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
+    seed: int = 0
+    verify: bool = True
+    save_as_external_data: bool = False
+    max_memory: int | str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        if self.sparsity is not None and self.channel_ratio is not None:
+            raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
+        if self.channel_ratio is not None:
+            object.__setattr__(self, "allocation", "uniform")
+        self._check_goals()
+        if self.lacks_goal and not self.ratios:
+            object.__setattr__(self, "sparsity", DEFAULT_SPARSITY)
+        if self.allocation not in ALLOCATIONS:
+            raise ConfigError(f"allocation='{self.allocation}' is not one of: {', '.join(ALLOCATIONS)}")
+        if self.inputs not in INPUTS:
+            if not self.inputs.endswith(".npz"):
+                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(INPUTS)}, nor an .npz file")
+            object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
+            object.__setattr__(self, "inputs", "auto")
+        if self.max_memory is not None:
+            parse_bytes(self.max_memory)
+
+    def _check_types(self) -> None:
+        """Check every field by itself; numbers of numpy become Python's, sequences and mappings become our own."""
+        for name, meaning in _FRACTIONS.items():
+            if getattr(self, name) is not None:
+                self._set(name, checks.fraction(name, getattr(self, name), zero=name in _MAY_BE_ZERO, meaning=meaning))
+        for name, (least, most) in _WHOLE.items():
+            self._set(name, checks.whole(name, getattr(self, name), least=least, most=most))
+        if self.samples is not None:
+            self._set("samples", checks.whole("samples", self.samples, least=1, most=_MOST_SAMPLES))
+        if self.input_seconds is not None:
+            self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
+        steps = checks.entries("input_steps", self.input_steps)
+        self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
+        for name in ("verify", "save_as_external_data"):
+            self._set(name, checks.flag(name, getattr(self, name)))
+        for name in ("method", "allocation"):
+            checks.text(name, getattr(self, name))
+        for name in ("cluster", "repair"):
+            if getattr(self, name) is not None:
+                checks.text(name, getattr(self, name))
+        self._set("inputs", checks.path_text("inputs", self.inputs))
+        if self.device is not None:
+            self._set("device", checks.path_text("device", self.device))
+        for name in (*(f"max_{limit}" for limit in LIMITS), "max_memory"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                self._set(name, checks.whole(name, value, least=1, most=_LARGEST_LIMIT))
+        ratios = checks.by_name("ratios", self.ratios)
+        self._set("ratios", {glob: checks.fraction(f"ratio {glob}", r, zero=True) for glob, r in ratios.items()})
+        self._set("keep", checks.texts("keep", self.keep))
+        self._set("input_shapes", checks.shapes(self.input_shapes))
+        if not isinstance(self.calibration, str | PathLike | Mapping | None):
+            raise OptionTypeError(
+                f"calibration is the path of an .npz file or arrays by name, not {type(self.calibration).__name__}"
+            )
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether widths are chosen by error curves."""
+        return self.allocation == "global"
+
+    @property
+    def lacks_goal(self) -> bool:
+        """Whether nothing says how far to fold, except the ratios of single groups."""
+        goals = (self.sparsity, self.channel_ratio, self.min_fidelity)
+        return all(goal is None for goal in goals) and not self.has_limits
+
+    @property
+    def request(self) -> str:
+        """What is asked for, in words."""
+        asked = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
+        if self.channel_ratio is not None:
+            asked.append(f"channel ratio {self.channel_ratio:g}")
+        if self.min_fidelity is not None:
+            asked.append(f"fidelity of at least {self.min_fidelity:g}")
+        given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
+        asked += [f"at most {value} {name}" for name, value in given if value is not None]
+        if self.device is not None:
+            asked.append(f"fits {self.device}")
+        asked += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in self.ratios.items()]
+        return ", ".join(asked)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether anything but the number of weights removed is limited."""
+        return self.device is not None or any(getattr(self, f"max_{name}") is not None for name in LIMITS)
+
+    @property
+    def about_inputs(self) -> list[str]:
+        """Names of the options that are given and say what the network is run on."""
+        given = {
+            "inputs": self.inputs != "auto",
+            "calibration": self.calibration is not None,
+            "samples": self.samples is not None,
+            "input_seconds": self.input_seconds is not None,
+            "input_steps": bool(self.input_steps),
+        }
+        return [name for name, is_given in given.items() if is_given]
+
+    def _check_goals(self) -> None:
+        fidelity = self.min_fidelity
+        if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):
+            raise ConfigError(
+                "min_fidelity decides how far to fold: give it without sparsity, channel_ratio and limits"
+            )
+        if self.channel_ratio is not None and self.has_limits:
+            raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as plain values, for reports and provenance."""
+        return {
+            "sparsity": self.sparsity,
+            "channel_ratio": self.channel_ratio,
+            "ratios": dict(self.ratios),
+            "method": self.method,
+            "cluster": self.cluster,
+            "repair": self.repair,
+            "allocation": self.allocation,
+            "limits": {n: getattr(self, f"max_{n}") for n in LIMITS if getattr(self, f"max_{n}") is not None},
+            "device": self.device,
+            "min_fidelity": self.min_fidelity,
+            "inputs": self.inputs,
+            "samples": self.samples,
+            **({} if self.input_seconds is None else {"input_seconds": self.input_seconds}),
+            **({"input_steps": list(self.input_steps)} if self.input_steps else {}),
+            "calibration": None
+            if self.calibration is None
+            else fspath(self.calibration)
+            if isinstance(self.calibration, str | PathLike)
+            else "arrays",
+            "round_to": self.round_to,
+            "keep": list(self.keep),
+            "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
+            "seed": self.seed,
+            # It changes the result only where it is too low for what is asked, so the default is not recorded.
+            **({} if self.max_memory is None else {"max_memory": self.max_memory}),
+        }

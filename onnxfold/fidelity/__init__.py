@@ -1,0 +1,1 @@
+"""How close two models are: on held-out inputs, on given ones, beside labels."""

@@ -1,0 +1,155 @@
+"""Prove that a folded model is a model: it loads, runs, and kept its interface."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+from onnxfold.errors import VerificationError
+from onnxfold.fidelity.held_out import SAMPLES, Network, NotRunError, Recording, held_out_inputs, measure_fidelity
+from onnxfold.fidelity.measures import fidelity
+from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.report import FidelityReport
+
+_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """Outcome of a verification; `notes` says what could not be checked."""
+
+    fidelity: FidelityReport | None
+    notes: tuple[str, ...] = ()
+
+
+def verify(original: ModelLike, view: GraphView, *, seed: int = 0) -> VerificationResult:
+    """Check a folded model, and measure its fidelity on generated inputs that the fold has not seen.
+
+    The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
+    on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
+    was finite stays finite. How far the values moved is reported, not judged.
+
+    Parameters
+    ----------
+    original : path or ModelProto
+        The model before the fold.
+    view : GraphView
+        The folded model.
+    seed : int
+        Seed of the inputs.
+
+    Raises
+    ------
+    VerificationError
+        If a check fails.
+    """
+    before = load(original)
+    was, is_now = interface(before), interface(view)
+    if was != is_now:
+        raise VerificationError(f"the interface changed: {was} became {is_now}")
+    before.input_shapes = dict(view.input_shapes)
+    before.touch()
+    check = _Check(original, before, view, seed)
+    if weight_bytes(view) <= PROTOBUF_LIMIT:
+        return check.run(to_model(view))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "folded.onnx"
+        save(view, path, external_data=True)
+        return check.run(str(path))
+
+
+def interface(view: GraphView) -> list[tuple[str, int, int]]:
+    """Return name, element type and rank of every input and output."""
+    infos = [i for i in view.graph.input if i.name not in view.weights] + list(view.graph.output)
+    return [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
+
+
+@dataclass(frozen=True)
+class _Check:
+    """One verification: the original, both as views, and the seed."""
+
+    original: ModelLike
+    before: GraphView
+    view: GraphView
+    seed: int
+
+    def run(self, model: onnx.ModelProto | str) -> VerificationResult:
+        notes = _checker_notes(self.original, model)
+        # Of models over 2 GB only one is in memory at a time.
+        folded = None if isinstance(model, str) else Session(model, counted=self.view)
+        result = self._beside_the_original(model, folded)
+        return replace(result, notes=notes + result.notes)
+
+    def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
+        try:
+            session = Session(self.original, counted=self.before)
+        except VerificationError as error:
+            return _unmeasured(f"the original does not load: {error}")
+        try:
+            feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, shapes=self.view.input_shapes)
+        except MemoryError:
+            return _unmeasured("inputs of this size do not fit into memory")
+        try:
+            expected = session.run(feeds)
+        except VerificationError as error:
+            return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
+        # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
+        inputs = held_out_inputs(self.view, self.before, seed=self.seed, infos=session.inputs)
+        try:
+            reference: Network = session
+            if folded is None:
+                reference = recording = Recording(session, inputs)
+                inputs = recording.inputs
+            was_twin = session.is_twin
+            del session
+            folded = folded or Session(model, counted=self.view)
+            if was_twin != folded.is_twin:
+                return _unmeasured("only one of the models runs in its own type")
+            self._require_same_kind(folded.output_names, expected, folded.run(feeds))
+            report = measure_fidelity(reference, folded, inputs, called="held-out")
+        except NotRunError as error:
+            return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
+        few = (
+            f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, and the "
+            "interval wider for it"
+        )
+        return VerificationResult(report, (*report.notes, *([few] if report.samples < SAMPLES else [])))
+
+    def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
+        for name, a, b in zip(names, expected, got, strict=True):
+            if a.ndim != b.ndim:
+                raise VerificationError(f"output '{name}' had the shape {a.shape} and now has {b.shape}")
+        fidelity(names, expected, got, inputs="noise")  # raises where something is no longer finite
+
+
+def _unmeasured(why: str) -> VerificationResult:
+    return VerificationResult(None, (f"fidelity was not measured: {why}",))
+
+
+def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:  # checker and shape inference raise different types
+        text = " ".join(str(error).split())[:400]
+        if _rejected(original):
+            return (f"onnx.checker rejects the folded model as it does the original: {text}",)
+        raise VerificationError(f"onnx.checker rejects the folded model: {text}") from None
+    return ()
+
+
+def _rejected(model: ModelLike) -> bool:
+    try:
+        onnx.checker.check_model(model if isinstance(model, onnx.ModelProto) else str(model), full_check=True)
+    except Exception:
+        return True
+    return False
+
+
+def _shapes(feeds: dict[str, Array]) -> str:
+    return ", ".join(f"{name}:{'x'.join(map(str, v.shape))}" for name, v in feeds.items())

@@ -1,0 +1,1 @@
+"""From scopes and a request to a folded model: methods, one graph, the search around folds, checks."""

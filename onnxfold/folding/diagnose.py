@@ -1,0 +1,206 @@
+"""Measure what a fold did to the activations: both networks side by side on a few inputs.
+
+The variance ratio of a layer is the mean over the *original* channels i of Var(x'_c(i)) / Var(x_i), where c(i) is the
+channel that i was merged into; averaging channels that are not equal makes it fall, layer after layer.
+
+References
+----------
+REPAIR: arXiv 2211.08403; model folding: arXiv 2502.10216, section 3.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis, Positions, Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.errors import VerificationError
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.progress import Progress, silent
+from onnxfold.report import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
+from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
+from onnxfold.statistics.observe import DEAD
+
+#: Samples that both networks are run on, and points of an error curve.
+_SAMPLES = 64
+_POINTS = 16
+#: A histogram is taken over so many channels, and over so many samples of each, spread evenly.
+_CHANNELS = 1024
+_CHANNEL_SAMPLES = 4096
+
+
+def diagnose(
+    original: GraphView,
+    folded: GraphView,
+    plan: FoldPlan,
+    groups: Sequence[FoldGroup],
+    widths: Sequence[int],
+    errors: Sequence[Matrix] | None,
+    inputs: Batches | None,
+    *,
+    progress: Progress = silent,
+) -> Diagnostics:
+    """Compare a network with its fold.
+
+    Parameters
+    ----------
+    original, folded : GraphView
+        The network before the merge, and after merge and repair but before the clean-up.
+    plan : FoldPlan
+        The fold.
+    groups : sequence of FoldGroup
+        All groups, those that keep their width included.
+    widths : sequence of int
+        The width that each was given.
+    errors : sequence of ndarray of shape (n + 1,), optional
+        The error curve of each, where curves were computed.
+    inputs : list of dict, optional
+        Batches of inputs, of which the first few are used; None where the fold ran no network.
+    progress : callable, optional
+        Called for every node.
+
+    Returns
+    -------
+    Diagnostics
+        A network that onnxruntime cannot run node by node has error curves only, and `not_run` says why.
+    """
+    curves: tuple[ErrorCurve, ...] = ()
+    if errors is not None:
+        curves = tuple(error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
+    if inputs is None:
+        return Diagnostics(curves, not_run="this fold ran no network")
+    try:
+        return _measured(SideBySide(original, folded, plan, _first(inputs)), groups, curves, progress)
+    except VerificationError as error:
+        return Diagnostics(curves, not_run=str(error))
+
+
+def error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
+    """Return some points of an error curve, closer together where few channels are left.
+
+    Parameters
+    ----------
+    group : str
+        Name of the group.
+    errors : ndarray of shape (n + 1,)
+        Relative error by width; infinite where the group cannot have a width.
+    width : int
+        The width that was chosen; always one of the points.
+    """
+    possible = np.flatnonzero(np.isfinite(errors))
+    spread = np.geomspace(1, len(possible), min(_POINTS, len(possible))).round().astype(np.int64) - 1
+    shown = sorted({*possible[spread].tolist(), width} & set(possible.tolist()))
+    return ErrorCurve(group, tuple(shown), tuple(float(errors[k]) for k in shown), width, float(errors[width]))
+
+
+def _measured(
+    walk: SideBySide, groups: Sequence[FoldGroup], curves: tuple[ErrorCurve, ...], progress: Progress
+) -> Diagnostics:
+    view = walk.reference.view
+    samples = max(sum(len(part) for part in parts if part.ndim) for parts in walk.reference.values.values())
+    layers = {found[0]: found for node in view.nodes if (found := _layer(view, node)) is not None}
+    seen: dict[str, list[tuple[int, Axis]]] = {}
+    for i, group in enumerate(groups):
+        for member in group.with_role(Role.CONSUMER)[:1]:
+            seen.setdefault(member.uses[0].channels.tensor, []).append((i, member.uses[0].channels))
+    ratios: list[VarianceRatio] = []
+    histograms: dict[int, CorrelationHistogram] = {}
+    for before, after in walk.steps("compare activations", progress):
+        walk.run(before, after)
+        for name in before.output:
+            if name in layers:
+                ratios += _ratio(walk, *layers[name])
+            for i, axis in seen.get(name, ()):
+                histograms[i] = _correlations(walk, groups[i], axis)
+    return Diagnostics(curves, tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
+
+
+def _first(inputs: Batches) -> Batches:
+    """Return whole batches, at least one, with about `_SAMPLES` samples."""
+    size = max((len(values) for values in inputs[0].values() if values.ndim), default=1)
+    return inputs[: max(1, _SAMPLES // max(size, 1))]
+
+
+# -- variance ratios ---------------------------------------------------------------------------
+
+
+def _layer(view: GraphView, node: NodeProto) -> tuple[str, int, str] | None:
+    """Return where to look at a layer: a tensor, its channel axis, and the layer's name; None for other nodes."""
+    if node.op_type not in LINEAR_OPS:
+        return None
+    weights = [i for i, name in enumerate(node.input[:2]) if view.is_weight(name)]
+    if len(weights) != 1:
+        return None
+    output, axis = node.output[0], 1
+    if node.op_type in ("MatMul", "FusedMatMul"):
+        axis = -1 if weights == [1] else -2
+    readers = view.consumers(output)
+    if len(readers) == 1 and readers[0].op_type == "BatchNormalization" and output not in view.output_names:
+        output = readers[0].output[0]
+    return output, axis, node.name or node.output[0]
+
+
+def _ratio(walk: SideBySide, tensor: str, channel_axis: int, layer: str) -> list[VarianceRatio]:
+    """Compare the variances of a layer's channels; nothing for a layer without channels."""
+    before, after = _floats(walk.reference.values[tensor]), _floats(walk.folded.values[tensor])
+    rank = before[0].ndim
+    if not -rank <= channel_axis < rank:
+        return []
+    axis = Axis(tensor, channel_axis % rank)
+    old, new = ChannelMoments(before, axis.axis).variance, ChannelMoments(after, axis.axis).variance
+    places = _places(walk.plan, axis, len(old))
+    compared = (places >= 0) & (old > DEAD**2 * old.max())
+    count = int(compared.sum())
+    if not count:
+        return [VarianceRatio(layer, np.nan, np.nan, np.nan, 0, len(old))]
+    ratios = new[places[compared]] / old[compared]
+    lower, upper = np.quantile(ratios, (0.25, 0.75)).tolist()
+    return [VarianceRatio(layer, float(ratios.mean()), lower, upper, count, len(old) - count)]
+
+
+def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:
+    """Return, for every position of an axis before the fold, the position of its channel's cluster; -1: dropped."""
+    kept = plan.kept_positions(axis, width)
+    places = np.searchsorted(kept, np.arange(width))
+    for group, partition in plan.on_axis(axis):
+        positions = group.tensors[axis]
+        clusters = np.searchsorted(kept, positions[partition.representatives])
+        places[positions] = np.where(partition.labels[:, None] >= 0, clusters[partition.labels], -1)
+    return places
+
+
+# -- correlations ------------------------------------------------------------------------------
+
+
+def _correlations(walk: SideBySide, group: FoldGroup, axis: Axis) -> CorrelationHistogram:
+    before, after = walk.reference.values[axis.tensor], walk.folded.values[axis.tensor]
+    old = group.tensors[axis]
+    partition = walk.plan.partition_of(group)
+    kept = old if partition is None else old[partition.representatives]
+    new = np.searchsorted(walk.plan.kept_positions(axis, before[0].shape[axis.axis]), kept)
+    return CorrelationHistogram(group.name, _histogram(before, axis.axis, old), _histogram(after, axis.axis, new))
+
+
+def _histogram(batches: list[Array], axis: int, positions: Positions) -> tuple[int, ...]:
+    """Return the number of pairs of channels by correlation; channels that are constant have none."""
+    positions = positions[:: -(-len(positions) // _CHANNELS)]
+    stride = stride_for(batches, batches[0].shape[axis], max(_CHANNEL_SAMPLES // positions.shape[1], 1))
+    samples = np.concatenate([unit_samples(part, axis, positions, stride) for part in batches])
+    samples -= samples.mean(axis=0)
+    deviation = np.sqrt(np.square(samples).mean(axis=0, dtype=np.float64))
+    alive = deviation > DEAD * deviation.max()
+    scaled = (samples[:, alive] / deviation[alive]).astype(np.float32)
+    correlations = (scaled.T @ scaled / len(scaled))[np.triu_indices(scaled.shape[1], 1)]
+    counts, _ = np.histogram(correlations.clip(-1.0, 1.0), CORRELATION_BINS, (-1.0, 1.0))
+    return tuple(counts.tolist())
+
+
+def _floats(batches: list[Array]) -> list[Array]:
+    """Half precision overflows in squares."""
+    return [part.astype(np.float32) for part in batches]

@@ -1,0 +1,100 @@
+"""The graphs of a model that are folded: the main graph, and the bodies of its If, Loop and Scan nodes."""
+
+from dataclasses import dataclass
+
+from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.errors import NonFiniteError, NothingToFoldError
+from onnxfold.graph.finite import flaw
+from onnxfold.graph.scopes import Body, open_bodies
+from onnxfold.graph.tensors import LazyTensor, is_float
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.report import PassRecord, Refusal
+
+
+@dataclass(eq=False)
+class Scope:
+    """One graph, normalised and analysed.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    analysis : ChannelAnalysis
+        Its groups and refusals.
+    records : list of PassRecord
+        What normalisation did.
+    body : Body, optional
+        Where the graph goes back to; None for the main graph.
+    """
+
+    view: GraphView
+    analysis: ChannelAnalysis
+    records: list[PassRecord]
+    body: Body | None = None
+
+
+def open_scopes(view: GraphView, body: Body | None = None) -> list[Scope]:
+    """Normalise and analyse a graph and every body inside it; outer graphs come first."""
+    records = list(NORMALIZE(view).records)
+    # Bodies take the weights that only they read before the graph around them is analysed.
+    inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
+    return [Scope(view, find_groups(view), records, body), *inner]
+
+
+def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
+    """Return the groups of all scopes, outer graphs first."""
+    return [group for scope in scopes for group in scope.analysis.groups]
+
+
+def all_refusals(scopes: list[Scope]) -> list[Refusal]:
+    """Return the refusals of all scopes, those that hold back most weights first."""
+    return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def require_groups(scopes: list[Scope]) -> None:
+    """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
+    if all_groups(scopes):
+        return
+    refusals = all_refusals(scopes)
+    if not refusals:
+        raise NothingToFoldError("nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels")
+    # That the model's own inputs and outputs stay is true of every model.
+    worst = next((r for r in refusals if "it is the model's" not in r.reason), refusals[0])
+    raise NothingToFoldError(
+        f"nothing to fold: no channel of this model can be merged; a large weight that stays is '{worst.node}' "
+        f"({worst.axis}): {worst.reason}"
+    )
+
+
+def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
+    """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite.
+
+    Parameters
+    ----------
+    scope : Scope
+        The graph.
+    everywhere : bool
+        Look at all weights of groups; otherwise only at those that normalisation computed from stored ones.
+
+    Raises
+    ------
+    NonFiniteError
+        If one is infinite or NaN somewhere.
+    """
+    view = scope.view
+    for group in scope.analysis.groups:
+        for tensor in dict.fromkeys(
+            member.axis.tensor for member in group.members if view.is_weight(member.axis.tensor)
+        ):
+            stored = isinstance(view.weights[tensor], LazyTensor)
+            if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
+                continue
+            found = flaw(view.weights[tensor])
+            if found:
+                name = view.copies.get(tensor, tensor)
+                raise NonFiniteError(
+                    f"weight '{name}' is {found} in places and holds channels of fold group '{group.name}', which "
+                    "cannot be compared or merged then: check the training",
+                    name,
+                )

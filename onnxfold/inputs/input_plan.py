@@ -1,0 +1,161 @@
+"""How many inputs are generated, and for how many steps they are inverted.
+
+Both follow from what a run costs, counted in multiply-accumulates, and from what the user asks for: the same request
+comes to the same inputs, whatever else the machine does. Only where an inversion really takes longer than it may does
+the clock decide.
+"""
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from math import prod
+
+from onnxfold.budget.costs.shapes import common_batch
+from onnxfold.config.quantities import show_bytes, show_seconds
+from onnxfold.graph.footprint import Footprint
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion.deep_inversion import InversionSettings
+from onnxfold.inputs.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
+from onnxfold.machine import memory
+
+#: Most seconds for generating inputs where the user does not say.
+DEFAULT_SECONDS = 60.0
+#: Cost of the forward passes of an inversion, whose backward passes take as long again, per second on two cores.
+_INVERTED_PER_SECOND = 7.5e10
+#: Cost of runs of single nodes per second on two cores.
+_RUN_PER_SECOND = 5e10
+#: What the forward passes of all steps may cost: about a minute.
+_INVERSION_COST = 60.0 * _INVERTED_PER_SECOND
+#: What one run over all generated samples may cost: some seconds.
+_RUN_COST = 3.5e11
+_FEWEST_SAMPLES = 32
+#: Inverted samples; more if all of their steps are affordable, and half as many where the fewest steps are not.
+INVERTED = 128
+_FEWEST_INVERTED = 64
+_FEWEST_STEPS = 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says about generated inputs.
+
+    Parameters
+    ----------
+    samples : int, optional
+        Samples to generate: exactly so many, unless a limit that is given stands against it. By default their number
+        follows from the cost.
+    seconds : float, optional
+        Most seconds to generate them in; by default a minute.
+    steps : tuple of int
+        Steps of an inversion, for every batch or for all, whatever they cost; empty where the cost decides.
+    """
+
+    samples: int | None = None
+    seconds: float | None = None
+    steps: tuple[int, ...] = ()
+
+    @property
+    def ceiling(self) -> float:
+        """Most seconds to generate inputs in."""
+        return DEFAULT_SECONDS if self.seconds is None else self.seconds
+
+    def most(self, cost: float, per_second: float) -> int:
+        """Return how many samples of a cost fit into the seconds that are given."""
+        seconds = math.inf if self.seconds is None else self.seconds
+        return int(seconds * per_second / cost) if cost and math.isfinite(seconds) else sys.maxsize
+
+
+def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tuple[str, ...]]:
+    """Return how many samples to generate, and notes on limits that stand against what was asked for.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    cost : float
+        What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
+    asked : Asked
+        What the user says.
+    """
+    fit = _fitting(view)
+    timely = asked.most(cost, _RUN_PER_SECOND)
+    if asked.samples is None:
+        usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
+        if cost:
+            usual = min(usual, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
+        count = max(min(SAMPLES, usual, fit, timely), 1)
+        return (count - count % BATCH if count > BATCH else count), ()
+    count = max(min(asked.samples, fit, timely), 1)
+    if count == asked.samples:
+        return count, ()
+    if fit <= timely:
+        limit = f"the memory limit ({show_bytes(memory.limit())})"
+    else:
+        limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
+    return count, (f"{asked.samples} samples were asked for; {limit} allows {count}",)
+
+
+def _fitting(view: GraphView) -> int:
+    """Return how many samples fit into the memory limit.
+
+    Counted are their activations in the network and in its fold beside it, and themselves in double precision.
+    """
+    given = {name: view.shape(name) or () for name in view.input_names}
+    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in given.items() if s}
+    batch = common_batch(view)
+    drawn = 8 * sum(prod(shape) for shape in shapes.values())
+    return memory.limit() // max(2 * Footprint.of(view, shapes).peak, drawn, 1) * batch
+
+
+def planned_inversion(
+    samples: int, cost: float, asked: Asked, *, has_statistics: bool
+) -> tuple[int, InversionSettings, tuple[str, ...]]:
+    """Return how many of the samples to invert, how, and notes on limits that stand against what was asked for.
+
+    Parameters
+    ----------
+    samples : int
+        Samples to generate.
+    cost : float
+        What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
+    asked : Asked
+        What the user says.
+    has_statistics : bool
+        Whether the model has statistics to come close to: only then is it worth while to invert many samples.
+    """
+    fits = min(InversionSettings.memory_bytes, memory.limit())
+    settings = InversionSettings(exact_steps=asked.steps, memory_bytes=fits)
+    affordable = _INVERSION_COST
+    if asked.seconds is not None:
+        affordable = min(affordable, asked.seconds * _INVERTED_PER_SECOND)
+    fewest = cost * _FEWEST_STEPS  # of one sample
+    notes: tuple[str, ...] = ()
+    if asked.samples is not None and has_statistics:
+        count = max(min(samples, asked.most(fewest, _INVERTED_PER_SECOND)), 1)
+        if count < samples:
+            limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
+            notes = (f"{samples} samples were asked for; {limit} allows to invert {count} for {_FEWEST_STEPS} steps",)
+    else:
+        count = min(samples, INVERTED)
+        if cost and has_statistics:
+            count = min(samples, max(int(affordable / (cost * settings.steps)), INVERTED))
+        if cost and count * fewest > affordable:
+            count = min(count, max(int(affordable / fewest), _FEWEST_INVERTED))
+    if cost:
+        steps = max(int(affordable / (cost * count)), _FEWEST_STEPS)
+        settings = replace(
+            settings,
+            steps=min(settings.steps, steps),
+            steps_without_statistics=min(settings.steps_without_statistics, steps),
+        )
+    return count, settings, notes
+
+
+def too_long(samples: int, cost: float, asked: Asked, *, has_statistics: bool) -> str:
+    """Return why an inversion is not begun unless it is asked for, '' if its counted cost fits into the time."""
+    count, _, _ = planned_inversion(samples, cost, asked, has_statistics=has_statistics)
+    seconds = cost * count * _FEWEST_STEPS / _INVERTED_PER_SECOND
+    if seconds <= asked.ceiling or asked.steps:
+        return ""
+    told = f"deep inversion would take about {show_seconds(seconds)} on two cores"
+    return f"{told}: allow it with --input-seconds {math.ceil(seconds)}"

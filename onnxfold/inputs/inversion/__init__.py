@@ -1,0 +1,1 @@
+"""Deep inversion: images that give the statistics that the BatchNormalizations store."""

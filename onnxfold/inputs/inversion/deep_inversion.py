@@ -1,0 +1,106 @@
+r"""Deep inversion: inputs that the network itself takes for data, from its weights alone.
+
+Inputs are optimised by gradient descent until the statistics that they have at every BatchNormalization are the running
+ones, which training left there, and until their class scores are spread evenly over the classes:
+
+    sum over l of mean over c of [ ((m - mu) / sigma)^2 + (s / sigma - 1)^2 ]
+        + alpha cross-entropy + tau total variation + lambda mean square ,
+
+with m, s the mean and deviation of a batch at channel c of normalisation l and mu, sigma the running ones. The
+published generator takes thousands of steps from noise; images with natural edges are so much closer to data that a
+short descent from them is enough to fold by. Without a BatchNormalization, only the class scores are left to go by.
+
+References: DeepInversion, arXiv 1912.08795; used for folding in arXiv 2502.10216.
+
+torch is optional: this module can be imported, and can say what stands in the way, without it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
+from onnxfold.inputs.inversion.targets import class_scores, normalizations, optimised_inputs
+from onnxfold.progress import Progress, silent
+from onnxfold.torch_graph.availability import load_torch, require_torch, torch_is_available
+
+__all__ = ["Inversion", "InversionSettings", "LossTerms", "deep_inversion", "obstacle"]
+
+
+def obstacle(view: GraphView) -> str:
+    """Return why a model cannot be inverted, '' if it can; nothing is computed."""
+    if not torch_is_available():
+        return "torch is not installed (pip install onnxfold[torch])"
+    if not optimised_inputs(view):
+        return "the model has no float input"
+    if not normalizations(view) and not class_scores(view):
+        return "the model has neither BatchNormalization nor class scores"
+    load_torch()
+    from onnxfold.torch_graph.executor import unsupported_ops
+
+    reasons = unsupported_ops(view)
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return reasons[0] + more if reasons else ""
+
+
+def deep_inversion(
+    view: GraphView,
+    start: Mapping[str, Array] | Sequence[Mapping[str, Array]],
+    *,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    settings: InversionSettings | None = None,
+    progress: Progress = silent,
+) -> Inversion:
+    """Optimise inputs until the network takes them for data.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network, normalised; not changed.
+    start : mapping of str to ndarray, or sequence of such
+        Inputs to start from, in one batch or several: procedural images rather than noise. Float inputs with a batch
+        axis are optimised, others stay as they are.
+    steps : int, optional
+        Steps per batch; the settings' number if not given.
+    learning_rate : float, optional
+        Of Adam; the settings' if not given.
+    seed : int
+        Seed of the labels, shifts and flips. Equal seeds give equal inputs on the same machine with as many threads.
+    threads : int, optional
+        Threads of torch meanwhile; those that torch is set to if not given, as far as there are cores.
+    settings : InversionSettings, optional
+        Everything else.
+    progress : callable
+        Called with what is being done, the number of steps done, and their total.
+
+    Returns
+    -------
+    Inversion
+        The inputs and the loss before and after.
+
+    Raises
+    ------
+    ConfigError
+        If torch is not installed.
+    UnsupportedModelError
+        If the model cannot be inverted; :func:`obstacle` says so beforehand.
+    """
+    require_torch("deep inversion")
+    hindrance = obstacle(view)
+    if hindrance:
+        raise UnsupportedModelError(f"deep inversion is not possible: {hindrance}; use other inputs")
+    from onnxfold.inputs.inversion.invert import invert, torch_threads
+
+    settings = settings or InversionSettings()
+    if steps is not None:
+        settings = replace(settings, steps=steps, steps_without_statistics=steps)
+    if learning_rate is not None:
+        settings = replace(settings, learning_rate=learning_rate)
+    batches = [dict(start)] if isinstance(start, Mapping) else [dict(batch) for batch in start]
+    with torch_threads(threads):
+        return invert(view, batches, settings, seed, progress)

@@ -1,0 +1,132 @@
+"""Gradient descent on inputs."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.inputs.inversion.objective import Objective, Terms, total_variation
+from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms
+from onnxfold.inputs.inversion.targets import spatial_axes
+
+
+class Descent:
+    """Optimises batches of inputs one after the other.
+
+    Parameters
+    ----------
+    objective : Objective
+        What the network has to say about a batch.
+    settings : InversionSettings
+        Weights of the terms, learning rate, length.
+    seed : int
+        Seed of shifts and flips.
+    """
+
+    def __init__(self, objective: Objective, settings: InversionSettings, seed: int) -> None:
+        self._objective, self._settings = objective, settings
+        self._random = np.random.default_rng(seed)
+        alone = not objective.has_statistics
+        self.planned = settings.steps_without_statistics if alone else settings.steps
+        self._class_weight = settings.class_weight_without_statistics if alone else settings.class_weight
+        self._variation_weight = settings.variation_weight_without_statistics if alone else settings.variation_weight
+
+    def run(
+        self,
+        feeds: Mapping[str, Tensor],
+        names: list[str],
+        labels: Tensor,
+        schedule: Schedule,
+        tell: Callable[[Schedule], None],
+    ) -> dict[str, Tensor]:
+        """Return one batch, optimised.
+
+        Parameters
+        ----------
+        feeds : mapping of str to Tensor
+            All inputs.
+        names : list of str
+            Those that are optimised.
+        labels : Tensor of shape (N,)
+            The class that each sample shall have.
+        schedule : Schedule
+            How many steps it takes.
+        tell : callable
+            Called with the schedule before every step.
+        """
+        leaves = {name: feeds[name].clone().requires_grad_() for name in names}
+        optimiser = torch.optim.Adam(leaves.values(), lr=self._settings.learning_rate)
+        while schedule.running:
+            tell(schedule)
+            for group in optimiser.param_groups:
+                group["lr"] = self._settings.learning_rate * schedule.rate
+            schedule.note(self._step(optimiser, feeds, leaves, labels))
+        return {name: x.detach() for name, x in leaves.items()}
+
+    def _step(
+        self,
+        optimiser: torch.optim.Optimizer,
+        feeds: Mapping[str, Tensor],
+        leaves: Mapping[str, Tensor],
+        labels: Tensor,
+    ) -> float:
+        """Take one step; return how far the statistics were off before it, the loss where there are none."""
+        seen = {name: self._augmented(x) for name, x in leaves.items()}
+        terms = self._objective.terms({**feeds, **seen}, labels)
+        if not any(t is not None and t.requires_grad for t in (terms.statistics, terms.scores)):
+            raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
+        loss = self._loss(terms, leaves)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        return float((loss if terms.statistics is None else terms.statistics).detach())
+
+    @torch.no_grad()
+    def measure(self, feeds: Mapping[str, Tensor], names: list[str], labels: Tensor) -> LossTerms:
+        """Return the terms for a batch as it is."""
+        terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in names}}, labels)
+        return LossTerms(
+            statistics=None if terms.statistics is None else float(terms.statistics),
+            class_scores=None if terms.scores is None else float(terms.scores),
+            variation=float(sum(_variation(feeds[n]) for n in names)),
+            square=float(sum(feeds[n].square().mean() for n in names)),
+        )
+
+    def _loss(self, terms: Terms, leaves: Mapping[str, Tensor]) -> Tensor:
+        parts = [self._settings.square_weight * x.square().mean() for x in leaves.values()]
+        parts += [self._variation_weight * _variation(x) for x in leaves.values()]
+        if terms.statistics is not None:
+            parts.append(terms.statistics)
+        if terms.scores is not None:
+            parts.append(self._class_weight * terms.scores)
+        return torch.stack(parts).sum()
+
+    def _augmented(self, x: Tensor) -> Tensor:
+        """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
+        axes = spatial_axes(tuple(x.shape))
+        reach = [min(self._settings.shift, x.shape[a] - 1) for a in axes]
+        shifts = [int(self._random.integers(-r, r + 1)) for r in reach]
+        if axes and any(shifts):
+            x = x.roll(shifts, axes)
+        if len(axes) > 1 and self._random.random() < 0.5:
+            x = x.flip(axes[-1])
+        return _fast_layout(x)
+
+
+def _fast_layout(x: Tensor) -> Tensor:
+    """Return images with their channels last in memory: convolutions are twice as fast in this layout.
+
+    A single channel lies in both layouts; only the strides say which one the first convolution is to write.
+    """
+    if x.ndim != 4:
+        return x
+    if x.shape[1] == 1:
+        return x.reshape(len(x), *x.shape[2:], 1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _variation(x: Tensor) -> Tensor:
+    return total_variation(x, spatial_axes(tuple(x.shape)))

@@ -1,0 +1,214 @@
+"""Batches in, inverted batches out: how samples are grouped while they are optimised."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion.descent import Descent
+from onnxfold.inputs.inversion.objective import Objective
+from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
+from onnxfold.inputs.inversion.targets import class_scores, normalizations, optimised_inputs
+from onnxfold.machine.threads import crowd, usable_cores
+from onnxfold.progress import Progress
+
+Batches = list[dict[str, Array]]
+
+#: Elements that torch adds up in more than one thread.
+_PARALLEL = 1 << 17
+
+
+def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
+    """Optimise batches of inputs.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    start : list of dict of str to ndarray
+        Batches.
+    settings : InversionSettings
+        Weights and lengths.
+    seed : int
+        Seed.
+    progress : callable
+        Where to tell about it.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If an operator cannot be run, or does not depend on the inputs that are optimised.
+    """
+    names = optimised_inputs(view)
+    objective = Objective(view, normalizations(view), class_scores(view))
+    lengths = [len(batch[names[0]]) for batch in start]
+    whole = _joined(start, lengths, names)
+    samples = sum(lengths)
+    probe = _Probe(view, objective, whole, names[0])
+    parts = _parts(samples, probe, settings)
+    labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
+    descent = Descent(objective, settings, seed)
+
+    clock = _Clock(settings, descent.planned, len(parts), progress)
+    before, after = [], []
+    result = {n: np.empty_like(whole[n]) for n in names}
+    for part in parts:
+        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
+        before.append(descent.measure(feeds, names, labels[part]))
+        found = descent.run(feeds, names, labels[part], clock.next_batch(), clock.tell)
+        after.append(descent.measure({**feeds, **found}, names, labels[part]))
+        for name, values in found.items():
+            result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
+    inputs = _split(start, result, lengths)
+    taken = tuple(schedule.done for schedule in clock.schedules)
+    cut = any(schedule.cut for schedule in clock.schedules)
+    return Inversion(inputs, _mean(before), _mean(after), taken, descent.planned, cut)
+
+
+class _Clock:
+    """Gives every batch its steps and an equal share of the time that is left, and tells how far the whole is.
+
+    Raises
+    ------
+    ConfigError
+        If exact numbers of steps are given for another number of batches.
+    """
+
+    def __init__(self, settings: InversionSettings, planned: int, batches: int, progress: Progress) -> None:
+        exact = settings.exact_steps
+        if len(exact) > 1 and len(exact) != batches:
+            raise ConfigError(
+                f"{len(exact)} numbers of inversion steps are given, but the inputs are inverted in {batches} batches: "
+                "give as many, or one for all"
+            )
+        self._settings, self._planned, self._progress = settings, planned, progress
+        self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
+        self._deadline = time.monotonic() + settings.seconds
+        self.schedules: list[Schedule] = []
+
+    def next_batch(self) -> Schedule:
+        """Return the schedule of the next batch."""
+        i = len(self.schedules)
+        share = (self._deadline - time.monotonic()) / (len(self._exact) - i)
+        self.schedules.append(Schedule(self._settings, self._planned, self._exact[i], share))
+        return self.schedules[-1]
+
+    def tell(self, now: Schedule) -> None:
+        """Tell how many steps are done, and how many there are if later batches take as many as planned."""
+        later = [n or self._planned for n in self._exact[len(self.schedules) :]]
+        done = sum(schedule.done for schedule in self.schedules)
+        self._progress("deep inversion", done, done + now.end - now.done + sum(later))
+
+
+class _Probe:
+    """What a run on a few samples tells.
+
+    Attributes
+    ----------
+    fixed : int or None
+        The batch that the graph insists on.
+    bytes_per_sample : int
+        Memory for the activations of one sample.
+    classes : int
+        Number of classes, 0 without class scores.
+    """
+
+    def __init__(self, view: GraphView, objective: Objective, whole: dict[str, Array], name: str) -> None:
+        samples = len(whole[name])
+        declared = (view.shape(name) or (None,))[0]
+        few = slice(0, declared or min(2, samples))
+        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, few, samples).items()}
+        names = list(dict.fromkeys([*objective.wanted, *(o for n in view.nodes for o in n.output if o)]))
+        with torch.no_grad():
+            found = objective.graph.run(feeds, names)
+            self.bytes_per_sample = sum(t.nbytes for t in found.values()) // len(feeds[name])
+            scores = found[objective.scores] if objective.scores else None
+            self.classes = 0 if scores is None else scores.flatten(1).shape[1]
+            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, found) else declared
+
+
+def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict[str, Tensor]) -> bool:
+    """Whether a graph that declares a batch computes the same for two at once: mostly, nothing else depends on it."""
+    size = max(len(t) for t in feeds.values() if t.ndim)
+    twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
+    try:
+        both = objective.graph.run(twice, objective.wanted)
+    except UnsupportedModelError:
+        return False
+    return all(
+        len(t) == 2 * len(found[n]) and torch.allclose(t, torch.cat([found[n]] * 2), rtol=1e-3, atol=1e-3)
+        for n, t in both.items()
+    )
+
+
+def _parts(samples: int, probe: _Probe, settings: InversionSettings) -> list[slice]:
+    """Return equal parts of the samples, as large as settings, memory and graph allow."""
+    size = probe.fixed or max(min(settings.batch, settings.memory_bytes // probe.bytes_per_sample), 1)
+    bounds = np.linspace(0, samples, -(-samples // size) + 1).round().astype(int).tolist()
+    return [slice(a, b) for a, b in pairwise(bounds)]
+
+
+def _labels(samples: int, classes: int, seed: int) -> Tensor:
+    """Return labels of which every `classes` in a row are all classes, in random order."""
+    order = np.random.default_rng(seed).permutation(max(classes, 1))
+    return torch.from_numpy(np.resize(order, samples))
+
+
+def _joined(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
+    """Return the samples of all batches; an input without a batch axis is taken from the first."""
+    whole = {}
+    for name, first in batches[0].items():
+        sampled = name in names or all(
+            b[name].ndim and len(b[name]) == n for b, n in zip(batches, lengths, strict=True)
+        )
+        whole[name] = np.concatenate([b[name] for b in batches]) if sampled else first
+    return whole
+
+
+def _take(whole: dict[str, Array], part: slice, samples: int) -> dict[str, Array]:
+    return {n: v[part] if v.ndim and len(v) == samples else v for n, v in whole.items()}
+
+
+def _split(start: Batches, result: dict[str, Array], lengths: list[int]) -> Batches:
+    ends = np.cumsum(lengths).tolist()
+    return [
+        {**batch, **{n: v[end - length : end] for n, v in result.items()}}
+        for batch, length, end in zip(start, lengths, ends, strict=True)
+    ]
+
+
+def _mean(terms: list[LossTerms]) -> LossTerms:
+    def mean(values: list[float | None]) -> float | None:
+        known = [v for v in values if v is not None]
+        return float(np.mean(known)) if known else None
+
+    return LossTerms(
+        statistics=mean([t.statistics for t in terms]),
+        class_scores=mean([t.class_scores for t in terms]),
+        variation=float(np.mean([t.variation for t in terms])),
+        square=float(np.mean([t.square for t in terms])),
+    )
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads inside, and as many as before afterwards.
+
+    None takes as many as torch is set to, and no more than there are cores.
+    """
+    before = torch.get_num_threads()
+    count = count or min(before, usable_cores())
+    torch.set_num_threads(count)
+    try:
+        with crowd(lambda: torch.ones(_PARALLEL).add_(1.0), count):
+            yield
+    finally:
+        torch.set_num_threads(before)

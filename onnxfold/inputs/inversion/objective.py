@@ -1,0 +1,91 @@
+"""What deep inversion minimises, as a function of a batch of inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from onnx import NodeProto
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.graph.view import GraphView, node_key
+from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure
+from onnxfold.torch_graph.executor import TorchGraph
+from onnxfold.torch_graph.registry import Operation
+
+#: Share of a layer's mean variance that is added to every channel's: the relative error of a channel that is always
+#: (almost) the same would outweigh all others.
+_FLOOR = 1e-3
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Parts of the objective, unweighted; None where the model has no such part."""
+
+    statistics: Tensor | None
+    scores: Tensor | None
+
+
+class Objective:
+    """The distance of a batch's statistics from the running ones, and the cross-entropy of its class scores.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    norms : sequence of NodeProto
+        The BatchNormalizations that count.
+    scores : str
+        Tensor with class scores, '' if there is none.
+    """
+
+    def __init__(self, view: GraphView, norms: Sequence[NodeProto], scores: str) -> None:
+        self.graph = TorchGraph(view)
+        self.has_statistics = bool(norms)
+        self.wanted = [*map(node_key, norms), *([scores] if scores else [])]
+        self.scores = scores
+        self._errors: list[Tensor] = []
+        for node in norms:
+            parameters = [self.graph.tensor(view.weight(name)) for name in node.input[1:5]]
+            self.graph.operations[node_key(node)] = self._measuring(parameters, batch_norm_epsilon(node))
+
+    def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
+        """Return the terms for one batch.
+
+        Parameters
+        ----------
+        feeds : mapping of str to Tensor
+            All inputs.
+        labels : Tensor of shape (N,)
+            The class that each sample shall have.
+        """
+        self._errors.clear()
+        found = self.graph.run(feeds, self.wanted)
+        statistics = torch.stack(self._errors).sum() if self._errors else None
+        scores = cross_entropy(found[self.scores].flatten(1), labels) if self.scores else None
+        self._errors.clear()
+        return Terms(statistics, scores)
+
+    def _measuring(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
+        """Return a BatchNormalization that notes how far the statistics of its batch are off."""
+        gamma, beta, mean, variance = parameters
+        scale = gamma / torch.sqrt(variance + epsilon)
+        shift = beta - mean * scale
+        floor = epsilon + _FLOOR * variance.mean()
+        deviation = torch.sqrt(variance + floor)
+
+        def run(x: Tensor, *_: Tensor) -> Tensor:
+            y, batch_mean, batch_variance = NormalizeAndMeasure.apply(x, scale, shift, mean)  # type: ignore[no-untyped-call]
+            of_mean = ((batch_mean - mean) / deviation).square().mean()
+            of_deviation = (torch.sqrt(batch_variance + floor) / deviation - 1.0).square().mean()
+            self._errors.append(of_mean + of_deviation)
+            return y  # type: ignore[no-any-return]
+
+        return run
+
+
+def total_variation(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the mean absolute difference of neighbours along the axes, summed over them."""
+    parts = [x.diff(dim=axis).abs().mean() for axis in axes if x.shape[axis] > 1]
+    return torch.stack(parts).sum() if parts else x.new_zeros(())

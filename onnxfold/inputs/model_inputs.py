@@ -1,0 +1,222 @@
+"""Which inputs a network is run on, and why."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from onnx import helper
+
+from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.errors import ConfigError
+from onnxfold.graph.session import InputInfo, in_batches, sample_count
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import checked_inputs
+from onnxfold.inputs.input_plan import Asked, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
+from onnxfold.inputs.synthetic import synthetic_inputs
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.observe import has_own_statistics
+
+_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ModelInputs:
+    """Inputs, and where they come from.
+
+    Parameters
+    ----------
+    batches : list of dict
+        Batches of inputs.
+    kind : {'deep-inversion', 'dead-leaves', 'noise', 'data'}
+        What they are.
+    reason : str
+        Why these, for the report.
+    fixed_batch : bool
+        Whether the model takes batches of this size only.
+    steps : tuple of int
+        Steps that every batch was inverted for; asked for, they give the same inputs again.
+    cut : bool
+        Whether the clock ended an inversion.
+    notes : tuple of str
+        Where limits stood against what was asked for.
+    """
+
+    batches: Batches
+    kind: str
+    reason: str
+    fixed_batch: bool = False
+    steps: tuple[int, ...] = ()
+    cut: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_data_statistics(self) -> bool:
+        """Whether a BatchNormalization sees about the statistics that it saw in training."""
+        return self.kind in ("deep-inversion", "data")
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return _count(self.batches)
+
+    @property
+    def images(self) -> Array | None:
+        """All samples of the first input that is shaped like images; None if there is none."""
+        found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
+        return None if found is None else np.concatenate([batch[found] for batch in self.batches])
+
+    def split(self) -> tuple["ModelInputs", "ModelInputs"]:
+        """Return three quarters of the samples, and the last quarter, to be held out.
+
+        Raises
+        ------
+        ConfigError
+            If there are fewer than two batches, each too small to be cut.
+        """
+        if self.fixed_batch and len(self.batches) < 4:
+            raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
+        batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in _quarters(b)]
+        if len(batches) < 2:
+            raise ConfigError("there are too few samples to hold some out: give more, or generate more")
+        cut = len(batches) - max(len(batches) // 4, 1)
+        return replace(self, batches=batches[:cut]), replace(self, batches=batches[cut:])
+
+
+def _quarters(batch: dict[str, Array]) -> Batches:
+    """Cut a batch into four; inputs without a batch axis stay in every part."""
+    size = max(v.shape[0] if v.ndim else 1 for v in batch.values())
+    step = max(-(-size // 4), 1)
+    return [{n: v[i : i + step] if v.ndim else v for n, v in batch.items()} for i in range(0, size, step)]
+
+
+def model_inputs(
+    view: GraphView,
+    kind: str,
+    calibration: str | Path | Mapping[str, Array] | None = None,
+    *,
+    samples: int | None = None,
+    seconds: float | None = None,
+    steps: Sequence[int] = (),
+    seed: int = 0,
+    progress: Progress = silent,
+) -> ModelInputs:
+    """Return what a network is run on.
+
+    Parameters
+    ----------
+    view : GraphView
+        The normalised network.
+    kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
+        What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted and
+        the counted cost fits into the time, else dead leaves. A model without BatchNormalization has no statistics that
+        say whether inverted images look like data, so there they are a part only, beside dead leaves.
+    calibration : path or mapping of str to ndarray, optional
+        Samples by input name, unlabeled.
+    samples : int, optional
+        Samples to generate; by default, their number follows from what a run costs.
+    seconds : float, optional
+        Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
+        an inversion that really does is ended. Infinite: no clock is looked at.
+    steps : sequence of int
+        Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
+    seed : int
+        Seed.
+    progress : callable, optional
+        Told about the steps of an inversion.
+
+    Raises
+    ------
+    ConfigError
+        If data is asked for and not given, or does not fit the model; if steps are given and nothing is inverted.
+    UnsupportedModelError
+        If deep inversion is asked for and the model cannot be inverted.
+    """
+    if calibration is not None:
+        arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
+        arrays.pop("y", None)
+        return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
+    if kind == "data":
+        raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
+    start = time.monotonic()
+    progress("generate inputs", 0, 0)
+    cost, asked = forward_cost(view), Asked(samples, seconds, tuple(steps))
+    # Whether it could be inverted takes torch, which takes seconds to import.
+    hindrance = _hindrance(view, cost, asked) if kind == "auto" else ""
+    if kind == "deep-inversion" or (kind == "auto" and not hindrance):
+        return _inverted(view, cost, asked, seed, start, progress)
+    why = "asked for" if kind != "auto" else hindrance
+    if asked.steps:
+        raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
+    count, notes = planned_samples(view, cost, asked)
+    shown = kind if kind == "noise" else "dead-leaves"
+    batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
+    return ModelInputs(batches, shown, why, _fixed_batch(view), notes=notes)
+
+
+def _hindrance(view: GraphView, cost: float, asked: Asked) -> str:
+    """Return why a network is not inverted unless that is asked for, '' if it is possible and takes no longer."""
+    found = obstacle(view)
+    if found:
+        return f"deep inversion is not possible: {found}"
+    count, _ = planned_samples(view, cost, asked)
+    return too_long(count, cost, asked, has_statistics=_has_statistics(view))
+
+
+def _has_statistics(view: GraphView) -> bool:
+    return any(has_own_statistics(view, node) for node in view.nodes)
+
+
+def _inverted(view: GraphView, cost: float, asked: Asked, seed: int, began: float, progress: Progress) -> ModelInputs:
+    samples, notes = planned_samples(view, cost, asked)
+    most, settings, more = planned_inversion(samples, cost, asked, has_statistics=_has_statistics(view))
+    start = synthetic_inputs(view, samples=most, seed=seed, exactly=asked.samples is not None)
+    if not asked.steps:
+        settings = replace(settings, seconds=asked.ceiling - (time.monotonic() - began))
+    done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
+    notes += more
+    if done.cut:
+        notes += (_cut_note(done, asked),)
+    found = ModelInputs(done.inputs, "deep-inversion", "", _fixed_batch(view), done.steps_per_batch, done.cut, notes)
+    if done.final.statistics is not None:
+        was, is_now = done.initial.statistics, done.final.statistics
+        why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
+        return replace(found, reason=why)
+    count = _count(start)
+    rest = samples - count
+    enough = rest >= (count if asked.samples is None else 1)
+    leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
+    why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
+    return replace(found, batches=done.inputs + leaves, reason=why)
+
+
+def _cut_note(done: Inversion, asked: Asked) -> str:
+    steps = ",".join(map(str, done.steps_per_batch))
+    return (
+        f"inverting inputs was ended by --input-seconds {asked.ceiling:g}, after {done.steps} of "
+        f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; --input-steps {steps} "
+        "makes them again"
+    )
+
+
+def _fixed_batch(view: GraphView) -> bool:
+    return any(shape[0] is not None for shape in map(view.shape, view.input_names) if shape)
+
+
+def _count(batches: Batches) -> int:
+    return sum(map(sample_count, batches))
+
+
+def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
+    infos = []
+    for name in view.input_names:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
+        infos.append(InputInfo(name, dtype, view.shape(name) or ()))
+    feeds = checked_inputs(infos, arrays)
+    size = next((i.shape[0] for i in infos if i.shape and i.shape[0] is not None), None) or _BATCH
+    return list(in_batches(feeds, size))

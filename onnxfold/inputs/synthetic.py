@@ -1,0 +1,131 @@
+"""Procedural inputs that look enough like data: no data, no gradients."""
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from onnx import helper
+
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.dead_leaves import dead_leaves
+from onnxfold.inputs.noise import require_input
+from onnxfold.statistics.activations import Batches
+
+#: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
+SAMPLES = 512
+BATCH = 64
+#: What a free dimension becomes.
+FREE_DIMENSION = 64
+#: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
+ACTIVATION_BYTES = 400 << 20
+_MIN_SAMPLES = 32
+_IMAGE_CHANNELS = (1, 3, 4)
+
+
+def synthetic_inputs(
+    view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves", exactly: bool = False
+) -> Batches:
+    """Return batches of inputs for every input of a model.
+
+    Images (rank 4) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer
+    inputs are ids below the length of the table that they look up. Everything is standardised.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    samples : int
+        Number of samples; fewer where the activations would not fit into the memory meant for them, or a batch is
+        not full.
+    seed : int
+        Seed.
+    kind : {'dead-leaves', 'noise'}
+        What float inputs are; 'noise' is Gaussian throughout.
+    exactly : bool
+        Return as many as that, or the whole batches of a model with a fixed batch that are nearest below.
+    """
+    shapes = {name: view.shape(name) or () for name in view.input_names}
+    fixed = next((s[0] for s in shapes.values() if s and s[0] is not None), None)
+    if not exactly:
+        samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
+    size = fixed or min(BATCH, samples)
+    total = samples if exactly and fixed is None else max(1, samples // size) * size
+    starts = range(0, total, size)
+    # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
+    own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
+    batches: Batches = [{} for _ in starts]
+    for i, (name, shape) in enumerate(shapes.items()):
+        if not shape:
+            for batch in batches:
+                batch[name] = np.zeros((), _dtype(view, name))
+            continue
+        length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
+        values = _values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        for b, batch in enumerate(batches):
+            batch[name] = values[b * step : (b + 1) * step]
+    return batches
+
+
+def describe_inputs(view: GraphView) -> str:
+    """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
+    words = (_kind(_dtype(view, name), len(view.shape(name) or ())) for name in view.input_names)
+    return " and ".join(dict.fromkeys(words)) or "no inputs"
+
+
+def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
+    if dtype.kind in "iu":
+        return "random ids"
+    if dtype.kind == "b":
+        return "ones"
+    return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
+
+
+def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
+    require_input(name, shape)
+    dtype = _dtype(view, name)
+    random = np.random.default_rng(seed)
+    if dtype.kind in "iu":
+        return random.integers(0, _vocabulary(view, name), shape).astype(dtype)
+    if dtype.kind == "b":
+        return np.ones(shape, dtype)
+    if kind == "noise" or len(shape) not in (3, 4):
+        return random.standard_normal(shape).astype(dtype)
+    if len(shape) == 3:
+        return _pink(shape, random).astype(dtype)
+    if shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
+        return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1).astype(dtype)
+    return dead_leaves(*shape, seed=seed).astype(dtype)
+
+
+def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return 1/f noise along the last axis, standardised."""
+    spectrum = np.fft.rfft(random.standard_normal(shape), axis=-1)
+    spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1.0))
+    signal: npt.NDArray[np.float64] = np.fft.irfft(spectrum, shape[-1], axis=-1)
+    signal -= signal.mean()
+    signal /= max(float(signal.std()), 1e-12)
+    return signal
+
+
+def _vocabulary(view: GraphView, name: str) -> int:
+    """Return the length of the table that an integer input indexes, 2 if it indexes none."""
+    for node in view.consumers(name):
+        if node.op_type == "Gather" and node.input[1] == name and view.is_weight(node.input[0]):
+            return int(view.weights[node.input[0]].shape[0])
+    return 2
+
+
+def affordable_samples(view: GraphView, most_bytes: int) -> int:
+    """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
+    largest = 1
+    for node in view.nodes:
+        for output in node.output:
+            shape = view.shape(output)
+            if shape:
+                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
+    return most_bytes // (3 * 4 * largest)
+
+
+def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))

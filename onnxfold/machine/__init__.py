@@ -1,0 +1,1 @@
+"""What the machine grants: processors, memory, control groups."""

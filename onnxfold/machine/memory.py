@@ -1,0 +1,124 @@
+"""How much memory may be used. Whatever allocates by what a file says asks here first.
+
+Sizes are counted from shapes, before anything is allocated, and they are counted the same on every run: what else the
+process holds does not matter. What a network needs whose shapes are not known is found out by a child process, see
+:mod:`onnxfold.graph.trial_run`.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+from pathlib import Path
+
+from onnxfold.config.quantities import parse_bytes, show_bytes
+from onnxfold.errors import MemoryLimitError
+from onnxfold.machine.cgroups import MOUNTED, OWN, read_settings
+
+#: Part of the machine's memory that is used where no limit is given; the rest is left to the system and its caches.
+DEFAULT_PART = 0.75
+
+#: Where the machine does not say how much it has.
+_UNKNOWN_MACHINE = 4 << 30
+
+#: What to do about sizes that follow from those of the inputs.
+SMALLER = "give smaller --input-shapes or fewer samples, or more with --max-memory"
+
+_chosen: ContextVar[int | None] = ContextVar("memory limit", default=None)
+
+
+def limit() -> int:
+    """Return the most bytes that one step of the work may take."""
+    chosen = _chosen.get()
+    return default_limit() if chosen is None else chosen
+
+
+def default_limit() -> int:
+    """Return the limit that holds where none is given: a part of what the machine or the container has."""
+    return int(DEFAULT_PART * machine_bytes())
+
+
+@contextmanager
+def limited_to(most: int | str | None) -> Iterator[int]:
+    """Set the limit for what runs inside the block; None leaves it as it is.
+
+    Parameters
+    ----------
+    most : int or str, optional
+        Bytes, or a text such as "2G".
+
+    Raises
+    ------
+    ConfigError
+        If `most` cannot be read.
+    """
+    token = _chosen.set(_chosen.get() if most is None else parse_bytes(most))
+    try:
+        yield limit()
+    finally:
+        _chosen.reset(token)
+
+
+def require(count: int, what: str, advice: str = "give more with --max-memory, if the machine has it") -> None:
+    """Refuse what would take more memory than the limit.
+
+    Parameters
+    ----------
+    count : int
+        Bytes that are about to be allocated.
+    what : str
+        What they are for; the message begins with it.
+    advice : str
+        What to do.
+
+    Raises
+    ------
+    MemoryLimitError
+        If they are more than the limit.
+    """
+    most = limit()
+    if count > most:
+        raise MemoryLimitError(f"{what} takes {show_bytes(count)}, and the limit is {show_bytes(most)}: {advice}")
+
+
+def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:
+    """Return what an array takes; never overflows, whatever a file says."""
+    return prod((int(d) for d in shape), start=item_bytes)
+
+
+def machine_bytes(cgroups: Path = MOUNTED, own: Path = OWN) -> int:
+    """Return the memory of the machine, or of the container or process if that may use less.
+
+    Parameters
+    ----------
+    cgroups : Path
+        Where the control groups (version 1 or 2) are mounted.
+    own : Path
+        The file that names the groups of this process.
+    """
+    known = [_physical(), _process_limit(), *_cgroup_limits(cgroups, own)]
+    return min((n for n in known if n is not None), default=_UNKNOWN_MACHINE)
+
+
+def _physical() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # not on every system
+        return None
+
+
+def _process_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((n for n in limits if n != resource.RLIM_INFINITY), default=None)
+
+
+def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
+    """Yield the limits of this process' group and of those around it, in version 2 and version 1."""
+    for text in read_settings("memory", "memory.max", "memory.limit_in_bytes", cgroups, own):
+        if text.isdigit():
+            yield int(text)

@@ -1,0 +1,131 @@
+"""How many threads compute, and how they wait for each other.
+
+A thread that waits by spinning takes a core from whoever would use it. On a machine that is shared, this is often the
+very thread that it waits for: networks of small layers then take ten times as long as their share of the machine asks
+for. So nothing here spins, and there are as many threads as this process may use cores: not more, since threads of one
+parallel loop wait for the slowest of them.
+
+OpenMP, which torch computes with, decides when it is loaded whether its threads spin (:func:`load_without_spinning`).
+Where somebody else loaded it before, GNU's still spins a thousand times less as long as it manages more threads than
+there are cores (:func:`crowd`).
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from threading import Event, Thread
+
+from threadpoolctl import threadpool_limits
+
+from onnxfold.machine.cgroups import MOUNTED, OWN, read_settings
+
+_POLICY = "OMP_WAIT_POLICY"
+
+
+def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
+    """Return how many threads can compute at a time.
+
+    The least of the cores that this process may run on, what its control group grants, rounded up, and
+    ``OMP_NUM_THREADS`` where the user has set it.
+    """
+    return max(min([_affinity(), *_quotas(mounted, own), *_asked()]), 1)
+
+
+def _affinity() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+@cache
+def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
+    """Return the cores that control groups grant: microseconds of computing per period."""
+    found = []
+    quotas = read_settings("cpu", "cpu.max", "cpu.cfs_quota_us", mounted, own)
+    periods = read_settings("cpu", "cpu.max", "cpu.cfs_period_us", mounted, own)
+    for quota, period in zip(quotas, periods, strict=False):
+        granted, per = quota.split()[0], period.split()[-1]
+        if granted.isdigit() and per.isdigit() and int(per):  # 'max' and -1: no limit
+            found.append(max(math.ceil(int(granted) / int(per)), 1))
+    return tuple(found)
+
+
+def _asked() -> Iterator[int]:
+    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if given.isdigit() and int(given):
+        yield int(given)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let numpy's matrix products take one thread.
+
+    Those here are small and alternate with single nodes in onnxruntime: threads of two libraries would wait for each
+    other more than they compute, and sums would change from run to run.
+    """
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def load_without_spinning() -> Iterator[None]:
+    """Let threads of OpenMP libraries that are loaded inside wait without spinning; the environment is left as it was.
+
+    What the user has set holds.
+    """
+    if _POLICY in os.environ:
+        yield
+        return
+    os.environ[_POLICY] = "passive"
+    try:
+        yield
+    finally:
+        os.environ.pop(_POLICY, None)
+
+
+@contextmanager
+def crowd(parallel_loop: Callable[[], object], threads: int) -> Iterator[None]:
+    """Keep idle OpenMP threads beside those that compute.
+
+    GNU's OpenMP lets threads spin for about a millisecond, but only for microseconds while it manages more threads than
+    there are cores. The idle ones sleep; nothing is computed in another order.
+
+    Parameters
+    ----------
+    parallel_loop : callable
+        Does anything in parallel; called in threads of its own, whose helpers then are there.
+    threads : int
+        Threads that it takes.
+    """
+    teams = 0 if threads < 2 else max(-(-(_affinity() - threads + 1) // (threads - 1)), 1)
+    done = Event()
+    with ExitStack() as stack:
+        stack.callback(done.set)
+        for _ in range(teams):
+            _Team(parallel_loop, done).start()
+        yield
+
+
+class _Team(Thread):
+    """A thread with the helpers that OpenMP gave it, all asleep."""
+
+    def __init__(self, parallel_loop: Callable[[], object], done: Event) -> None:
+        super().__init__(daemon=True)
+        self._loop, self._done, self._ready = parallel_loop, done, Event()
+
+    def start(self) -> None:
+        """Start, and wait until the helpers are there."""
+        super().start()
+        self._ready.wait()
+
+    def run(self) -> None:
+        """Make the helpers and wait."""
+        try:
+            self._loop()
+        finally:
+            self._ready.set()
+        self._done.wait()

@@ -1,0 +1,233 @@
+"""What a run tells: sizes before and after, groups, refusals, fidelity."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onnxfold.report.diagnostics import Diagnostics
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A weight axis that was left alone, and why.
+
+    Parameters
+    ----------
+    node, op_type : str
+        The node that owns the weight.
+    axis : str
+        Which of its axes.
+    reason : str
+        What stands in the way, and where.
+    weights : int
+        Number of weights that stay because of it.
+    """
+
+    node: str
+    op_type: str
+    axis: str
+    reason: str
+    weights: int = 0
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What one pass did."""
+
+    name: str
+    modified: bool
+    seconds: float
+
+
+#: The way to choose channels of a group of which only exact duplicates were merged.
+ONLY_DUPLICATES = "duplicates"
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """One fold group before and after.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    width, folded_width : int
+        Channels before and after.
+    nodes : tuple of str
+        Nodes that produce its channels.
+    duplicates : int
+        Channels that are exact duplicates of another one.
+    requested_cluster, requested_repair : str
+        The way to choose channels and the repair that were asked for.
+    cluster, repair : str
+        Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none' where
+        only exact duplicates were merged; empty where the group keeps its width.
+    """
+
+    name: str
+    width: int
+    folded_width: int
+    nodes: tuple[str, ...]
+    duplicates: int
+    requested_cluster: str = ""
+    requested_repair: str = ""
+    cluster: str = ""
+    repair: str = ""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether something else was used than what was asked for; that duplicates need no repair is nothing else."""
+        used, asked = (self.cluster, self.repair), (self.requested_cluster, self.requested_repair)
+        return used not in (("", ""), (ONLY_DUPLICATES, "none"), asked)
+
+
+@dataclass(frozen=True)
+class InputRecord:
+    """What the network was run on, how many samples, why these, and for how many steps each batch was inverted."""
+
+    kind: str
+    samples: int
+    reason: str
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What a model costs.
+
+    `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
+    shape is unknown); `size_bytes` the weights and the graph.
+    """
+
+    parameters: int
+    macs: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How close one output of the folded model stays to the original.
+
+    Parameters
+    ----------
+    output : str
+        Name of the output.
+    relative_error : float
+        ||folded - original|| / ||original||, over all elements.
+    top1_agreement : float, optional
+        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
+        without NaN.
+    top1_interval : pair of float, optional
+        Wilson's 95 % confidence interval of the agreement.
+    top1_samples : int, optional
+        Samples that it was counted over.
+    """
+
+    output: str
+    relative_error: float
+    top1_agreement: float | None = None
+    top1_interval: tuple[float, float] | None = None
+    top1_samples: int | None = None
+
+
+@dataclass(frozen=True)
+class FidelityReport:
+    """Comparison of two models on the same inputs.
+
+    Parameters
+    ----------
+    outputs : list of Fidelity
+        One per output.
+    samples : int
+        Number of samples.
+    inputs : str
+        What they are: 'held-out dead leaves', 'given data', ...
+    accuracy_a, accuracy_b : float, optional
+        Accuracies in [0, 1], where labels were given.
+    notes : list of str
+        What could not be compared.
+    """
+
+    outputs: list[Fidelity]
+    samples: int
+    inputs: str
+    accuracy_a: float | None = None
+    accuracy_b: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; None where a number is not finite."""
+        values: dict[str, Any] = _finite(asdict(self))
+        return values
+
+
+@dataclass
+class FoldReport:
+    """Everything one fold did, in order.
+
+    Sparsity is the fraction of the input file's float weights that the output file no longer has.
+    """
+
+    method: str
+    allocation: str
+    requested: str
+    before: ModelSize
+    after: ModelSize
+    groups: list[GroupRecord]
+    refusals: list[Refusal]
+    passes: list[PassRecord] = field(default_factory=list)
+    cluster: str = ""
+    repair: str = ""
+    inputs: InputRecord | None = None
+    fidelity: FidelityReport | None = None
+    notes: list[str] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    version: str = ""
+    model: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    diagnostics: Diagnostics | None = None
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of the weights removed."""
+        return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"sparsity": self.sparsity, **asdict(self)}
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(_finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """What was used instead of what was asked for, and in how many groups, in words."""
+        counts = Counter((g.cluster, g.repair) for g in self.groups if g.fell_back)
+        folded = sum(g.folded_width < g.width for g in self.groups)
+        return [
+            f"{count} of {folded} folded groups: cluster {cluster} and repair {repair} instead of {self.cluster} and "
+            f"{self.repair}, because what reads their channels was not run by itself"
+            for (cluster, repair), count in counts.items()
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.method}, {self.allocation} allocation, {self.requested}",
+            f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
+            f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
+            f"{len(self.refusals)} weight axes left alone",
+        ]
+        return "\n".join(lines + self.notes)
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

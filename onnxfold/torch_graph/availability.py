@@ -1,0 +1,30 @@
+"""Whether torch is there, and how it is loaded."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from onnxfold.errors import ConfigError
+from onnxfold.machine.threads import load_without_spinning
+
+
+def torch_is_available() -> bool:
+    """Whether torch is installed; it is not imported to find out."""
+    return find_spec("torch") is not None
+
+
+def load_torch() -> None:
+    """Import torch, before any module that computes with it is; its threads then do not spin."""
+    with load_without_spinning():
+        import_module("torch")
+
+
+def require_torch(purpose: str) -> None:
+    """Refuse work that needs torch where it is not installed.
+
+    Raises
+    ------
+    ConfigError
+        If torch is missing.
+    """
+    if not torch_is_available():
+        raise ConfigError(f"{purpose} needs torch, which is not installed: pip install onnxfold[torch]")

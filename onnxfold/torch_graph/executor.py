@@ -1,0 +1,151 @@
+"""Run a graph in torch, differentiable with respect to its inputs."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from onnx import NodeProto
+from torch import Tensor
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView, captured_names, node_key
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, find_builder
+from onnxfold.torch_graph.values import to_tensor
+
+
+class TorchGraph:
+    """A graph as a function of torch tensors.
+
+    Every value is a tensor; shapes, indices and truth values are integer and boolean ones, which carry no gradient.
+    All float types of the model become `dtype`. Weights are constants.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph; its weights are read once.
+    dtype : torch.dtype
+        The float type to compute in.
+    device : str
+        The device to compute on.
+
+    Attributes
+    ----------
+    operations : dict of str to callable
+        The function that computes a node, by the node's first output; entries may be replaced.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a node's operator, or the form of it, is not covered.
+    """
+
+    def __init__(self, view: GraphView, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+        self.view = view
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self._nodes = view.nodes
+        self.operations: dict[str, Operation] = {node_key(n): build_operation(view, n, dtype) for n in self._nodes}
+        self._constants: dict[str, Tensor] = {}
+        self._schedules: dict[tuple[str, ...], list[tuple[NodeProto, list[str]]]] = {}
+        self._precompute()
+
+    def tensor(self, values: Array) -> Tensor:
+        """Return an array on the device, floats in the graph's float type."""
+        return to_tensor(values, self.dtype).to(self.device)
+
+    def run(self, feeds: Mapping[str, Tensor], wanted: Sequence[str]) -> dict[str, Tensor]:
+        """Return tensors of the graph by name.
+
+        Parameters
+        ----------
+        feeds : mapping of str to Tensor
+            Inputs, as :meth:`tensor` makes them.
+        wanted : sequence of str
+            Names of tensors; only nodes that these need are run.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If a node fails, with its name.
+        """
+        values: dict[str, Tensor | None] = {"": None, **feeds}
+        results = {name: feeds[name] for name in wanted if name in feeds}
+        for node, last in self._schedule(tuple(wanted)):
+            for name, value in self._outputs(node, values).items():
+                values[name] = value
+                if name in wanted:
+                    results[name] = value
+            for name in last:
+                values.pop(name, None)
+        return {name: results[name] if name in results else self._constants[name] for name in wanted}
+
+    def _schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
+        """Return the nodes to run, each with the names that no later one reads; found once for the same names."""
+        if wanted not in self._schedules:
+            self._schedules[wanted] = self._scheduled(wanted)
+        return self._schedules[wanted]
+
+    def _scheduled(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
+        needed = set(wanted)
+        chosen: list[tuple[NodeProto, list[str]]] = []
+        for node in reversed(self._nodes):
+            if any(o in needed for o in node.output if o and o not in self._constants):
+                last = [i for i in dict.fromkeys(node.input) if i and i not in needed]
+                needed.update(i for i in node.input if i)
+                chosen.append((node, last))
+        return chosen[::-1]
+
+    def _outputs(self, node: NodeProto, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+        inputs = [values[i] if i in values else self._constant(i) for i in node.input]
+        try:
+            result = self.operations[node_key(node)](*inputs)
+        except UnsupportedModelError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UnsupportedModelError(
+                f"node '{node.name or node_key(node)}' ({node.op_type}) does not run in torch: {reason}"
+            ) from error
+        outputs = result if isinstance(result, tuple) else (result,)
+        return {name: value for name, value in zip(node.output, outputs, strict=False) if name}
+
+    def _constant(self, name: str) -> Tensor:
+        if name not in self._constants:
+            self._constants[name] = self.tensor(self.view.weight(name))
+        return self._constants[name]
+
+    def _precompute(self) -> None:
+        """Run the nodes that depend on no input once."""
+        computed: set[str] = set()
+        with torch.no_grad():
+            for node in self._nodes:
+                if all(not i or i in computed or self.view.is_weight(i) for i in node.input):
+                    self._constants.update(self._outputs(node, {"": None}))
+                    computed.update(o for o in node.output if o)
+
+
+def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:
+    """Return the function that computes a node.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the operator, or the form of it, is not covered.
+    """
+    context = TorchNode(view, node, dtype)
+    build = find_builder(node.domain, node.op_type, context.version)
+    if build is None or captured_names(node):
+        raise context.unsupported("there is no differentiable form of this operator")
+    return build(context)
+
+
+def unsupported_ops(view: GraphView) -> list[str]:
+    """Return, for every node that :class:`TorchGraph` would refuse, why; empty if it runs the graph."""
+    reasons = []
+    for node in view.nodes:
+        try:
+            build_operation(view, node, torch.float32)
+        except UnsupportedModelError as error:
+            reasons.append(str(error))
+    return reasons

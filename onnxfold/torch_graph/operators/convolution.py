@@ -1,0 +1,78 @@
+"""Convolutions over any number of spatial axes."""
+
+import torch
+from torch import Tensor
+
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.windows import Windows, pad_spatial
+
+_CONVOLVE = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
+_TRANSPOSE = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
+
+
+@operator("Conv")
+def convolution(node: TorchNode) -> Operation:
+    """Cross-correlation with zero padding."""
+    windows, groups = Windows(node), node.integer("group", 1)
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        rank = x.ndim - 2
+        if rank not in _CONVOLVE:
+            raise node.unsupported(f"a convolution over {rank} axes; torch has up to 3")
+        before, after = windows.pads(x.shape[2:], weight.shape[2:])
+        if before == after:
+            padding = before
+        else:
+            x, padding = pad_spatial(x, before, after, 0.0), [0] * rank
+        # A 4-D weight in the memory format of the images: otherwise torch converts the images at every layer.
+        return _CONVOLVE[rank](
+            x, _like(weight, x), bias, windows.strides(rank), padding, windows.dilations(rank), groups
+        )
+
+    return run
+
+
+@operator("ConvTranspose")
+def convolution_transpose(node: TorchNode) -> Operation:
+    """Gradient of a convolution with respect to its input."""
+    windows, groups = Windows(node), node.integer("group", 1)
+    extra, wanted = node.integers("output_padding"), node.integers("output_shape")
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        rank = x.ndim - 2
+        if rank not in _TRANSPOSE:
+            raise node.unsupported(f"a transposed convolution over {rank} axes; torch has up to 3")
+        strides, dilations = windows.strides(rank), windows.dilations(rank)
+        full = [
+            (size - 1) * s + d * (k - 1) + 1
+            for size, k, s, d in zip(x.shape[2:], weight.shape[2:], strides, dilations, strict=True)
+        ]
+        more = extra or [0] * rank
+        before, after = _crop(windows, list(x.shape[2:]), full, strides, more, wanted[-rank:] if wanted else [])
+        y = _TRANSPOSE[rank](x, weight, None, strides, 0, 0, groups, dilations)
+        # Output padding adds positions behind the full result that no input reaches; pads take away at both ends.
+        y = pad_spatial(y, [-b for b in before], [m - a for m, a in zip(more, after, strict=True)], 0.0)
+        return y if bias is None else y + bias.view(-1, *[1] * rank)
+
+    return run
+
+
+def _crop(
+    windows: Windows, sizes: list[int], full: list[int], strides: list[int], extra: list[int], wanted: list[int]
+) -> tuple[list[int], list[int]]:
+    """Return how many positions go at either end of the full result."""
+    if windows.auto_pad == "VALID":
+        return [0] * len(full), [0] * len(full)
+    if not wanted and not windows.auto_pad.startswith("SAME"):
+        return windows.explicit(len(full))
+    targets = wanted or [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    total = [f + e - t for f, e, t in zip(full, extra, targets, strict=True)]
+    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+    return (large, small) if windows.auto_pad != "SAME_UPPER" else (small, large)
+
+
+def _like(weight: Tensor, x: Tensor) -> Tensor:
+    if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        return weight.contiguous(memory_format=torch.channels_last)
+    return weight

@@ -1,0 +1,162 @@
+"""Normalisations, in inference mode."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import group_norm, instance_norm, layer_norm
+
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.windows import pad_spatial
+
+
+@operator("BatchNormalization")
+def batch_normalization(node: TorchNode) -> Operation:
+    """Normalise channels by the running statistics."""
+    if node.integer("training_mode", 0) or node.has_output(1):
+        raise node.unsupported("it is in training mode; export the model in evaluation mode")
+    if not node.integer("spatial", 1):
+        raise node.unsupported("it has statistics per position")
+    epsilon = node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        return torch.batch_norm(x, scale, shift, mean, variance, False, 0.0, epsilon, False)
+
+    return run
+
+
+@operator("InstanceNormalization")
+def instance_normalization(node: TorchNode) -> Operation:
+    """Normalise every channel of every sample."""
+    epsilon = node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return instance_norm(x, weight=scale, bias=shift, eps=epsilon)
+
+    return run
+
+
+@operator("LayerNormalization")
+def layer_normalization(node: TorchNode) -> Operation:
+    """Normalise over the last axes."""
+    axis, epsilon, outputs = node.integer("axis", -1), node.number("epsilon", 1e-5), node.output_count
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        first = axis % x.ndim
+        y = layer_norm(x, x.shape[first:], eps=epsilon) * scale
+        y = y if shift is None else y + shift
+        if outputs == 1:
+            return y
+        variance, mean = torch.var_mean(x, list(range(first, x.ndim)), correction=0, keepdim=True)
+        return y, mean, torch.rsqrt(variance + epsilon)
+
+    return run
+
+
+@operator("GroupNormalization", since=18)
+def group_normalization_per_group(node: TorchNode) -> Operation:
+    """Normalise groups of channels; scale and shift have an entry per group."""
+    groups, epsilon = node.integer("num_groups", 1), node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        size = x.shape[1] // groups
+        return group_norm(x, groups, scale.repeat_interleave(size), shift.repeat_interleave(size), epsilon)
+
+    return run
+
+
+@operator("GroupNormalization", since=21)
+def group_normalization(node: TorchNode) -> Operation:
+    """Normalise groups of channels; scale and shift have an entry per channel."""
+    groups, epsilon = node.integer("num_groups", 1), node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        return group_norm(x, groups, scale, shift, epsilon)
+
+    return run
+
+
+@operator("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_normalization(node: TorchNode) -> Operation:
+    """Divide by the root mean square over the last axes."""
+    if node.has_output(1):
+        raise node.unsupported("its second output is read")
+    axis, epsilon = node.integer("axis", -1), node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, scale: Tensor) -> Tensor:
+        return _rms(x, axis, epsilon) * scale
+
+    return run
+
+
+@operator("SkipLayerNormalization", domain="com.microsoft")
+def skip_layer_normalization(node: TorchNode) -> Operation:
+    """Sum of two streams, then a layer normalisation over the last axis."""
+    if node.has_output(1) or node.has_output(2):
+        raise node.unsupported("its mean or deviation is read")
+    epsilon = node.number("epsilon", 1e-5)
+
+    def run(
+        x: Tensor, skip: Tensor, scale: Tensor, shift: Tensor | None = None, bias: Tensor | None = None
+    ) -> tuple[Tensor | None, ...]:
+        total = x + skip if bias is None else x + skip + bias
+        return layer_norm(total, total.shape[-1:], scale, shift, epsilon), None, None, total
+
+    return run
+
+
+@operator("SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def skip_rms_normalization(node: TorchNode) -> Operation:
+    """Sum of two streams, divided by its root mean square over the last axis."""
+    if node.has_output(1) or node.has_output(2):
+        raise node.unsupported("its mean or deviation is read")
+    epsilon = node.number("epsilon", 1e-5)
+
+    def run(x: Tensor, skip: Tensor, scale: Tensor, bias: Tensor | None = None) -> tuple[Tensor | None, ...]:
+        total = x + skip if bias is None else x + skip + bias
+        return _rms(total, -1, epsilon) * scale, None, None, total
+
+    return run
+
+
+@operator("LpNormalization")
+def lp_normalization(node: TorchNode) -> Operation:
+    """Divide by the norm along one axis."""
+    axis, order = node.integer("axis", -1), node.integer("p", 2)
+
+    def run(x: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(x, order, axis, keepdim=True)
+        return torch.where(norm == 0, torch.zeros_like(x), x / norm)
+
+    return run
+
+
+@operator("MeanVarianceNormalization")
+def mean_variance_normalization(node: TorchNode) -> Operation:
+    """Zero mean and unit variance over the given axes."""
+    axes = node.integers("axes", (0, 2, 3))
+
+    def run(x: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+        return (x - mean) / (variance.sqrt() + 1e-9)
+
+    return run
+
+
+@operator("LRN")
+def local_response_normalization(node: TorchNode) -> Operation:
+    """Divide by a power of the mean square over neighbouring channels."""
+    size, alpha, beta = node.integer("size", 1), node.number("alpha", 1e-4), node.number("beta", 0.75)
+    bias = node.number("bias", 1.0)
+
+    def run(x: Tensor) -> Tensor:
+        before, spatial = (size - 1) // 2, [0] * (x.ndim - 2)
+        square = pad_spatial(x * x, [before, *spatial], [size - 1 - before, *spatial], 0.0)
+        total = sum(square.narrow(1, i, x.shape[1]) for i in range(size))
+        return x / (bias + alpha / size * total) ** beta
+
+    return run
+
+
+def _rms(x: Tensor, axis: int, epsilon: float) -> Tensor:
+    axes = list(range(axis % x.ndim, x.ndim))
+    return x * torch.rsqrt((x * x).mean(axes, keepdim=True) + epsilon)

@@ -1,0 +1,91 @@
+"""Reductions over any axes, and the places of extreme elements."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, operator
+
+Axes = list[int]
+
+
+def _product(x: Tensor, axes: Axes, keep: bool) -> Tensor:
+    for axis in sorted((a % x.ndim for a in axes), reverse=True):
+        x = x.prod(axis, keepdim=keep)
+    return x
+
+
+_REDUCE: dict[str, Callable[[Tensor, Axes, bool], Tensor]] = {
+    "ReduceL1": lambda x, axes, keep: x.abs().sum(axes, keepdim=keep),
+    "ReduceL2": lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keepdim=keep),
+    "ReduceLogSum": lambda x, axes, keep: x.sum(axes, keepdim=keep).log(),
+    "ReduceLogSumExp": lambda x, axes, keep: x.logsumexp(axes, keepdim=keep),
+    "ReduceMax": lambda x, axes, keep: x.amax(axes, keepdim=keep),
+    "ReduceMean": lambda x, axes, keep: x.mean(axes, keepdim=keep),
+    "ReduceMin": lambda x, axes, keep: x.amin(axes, keepdim=keep),
+    "ReduceProd": _product,
+    "ReduceSum": lambda x, axes, keep: x.sum(axes, keepdim=keep),
+    "ReduceSumSquare": lambda x, axes, keep: (x * x).sum(axes, keepdim=keep),
+}
+
+
+@operator(*_REDUCE)
+def reduction(node: TorchNode) -> Operation:
+    """Over the axes of an attribute or of an input, over all if there are none."""
+    function, keep = _REDUCE[node.op_type], bool(node.integer("keepdims", 1))
+    fixed, idle = node.integers("axes"), bool(node.integer("noop_with_empty_axes", 0))
+
+    def run(x: Tensor, axes: Tensor | None = None) -> Tensor:
+        chosen = fixed if axes is None else [int(a) for a in axes.tolist()]
+        if not chosen and idle:
+            return x
+        return function(x, chosen or list(range(x.ndim)), keep)
+
+    return run
+
+
+@operator("ArgMax", "ArgMin")
+def extreme_place(node: TorchNode) -> Operation:
+    """Place of the largest or smallest element, the first or the last of equal ones."""
+    function = torch.argmax if node.op_type == "ArgMax" else torch.argmin
+    axis, keep, last = (
+        node.integer("axis", 0),
+        bool(node.integer("keepdims", 1)),
+        bool(node.integer("select_last_index", 0)),
+    )
+
+    def run(x: Tensor) -> Tensor:
+        if last:
+            return x.shape[axis] - 1 - function(x.flip(axis), axis, keep)
+        return function(x, axis, keep)
+
+    return run
+
+
+@operator("TopK", since=10)
+def top_k(node: TorchNode) -> Operation:
+    """Largest or smallest elements along an axis, in order; the first of equal ones."""
+    axis, descending = node.integer("axis", -1), bool(node.integer("largest", 1))
+
+    def run(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = torch.sort(x, dim=axis, descending=descending, stable=True)
+        count = int(k.reshape(-1)[0])
+        return values.narrow(axis, 0, count), places.narrow(axis, 0, count)
+
+    return run
+
+
+@operator("CumSum")
+def cumulative_sum(node: TorchNode) -> Operation:
+    """Running sum along an axis, with or without the element itself, from either end."""
+    exclusive, reverse = bool(node.integer("exclusive", 0)), bool(node.integer("reverse", 0))
+
+    def run(x: Tensor, axis: Tensor) -> Tensor:
+        along = int(axis)
+        y = x.flip(along) if reverse else x
+        total = y.cumsum(along) - y if exclusive else y.cumsum(along)
+        return total.flip(along) if reverse else total
+
+    return run

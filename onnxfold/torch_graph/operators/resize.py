@@ -1,0 +1,126 @@
+"""Interpolation along axes: each axis is a product with a matrix of weights."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, operator
+
+#: Where position i of the result lies in the input, of `size` and `length` positions, at a scale.
+_PLACES: dict[str, Callable[[Tensor, float, int, int], Tensor]] = {
+    "half_pixel": lambda i, scale, size, length: (i + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda i, scale, size, length: (i + 0.5) / scale - 0.5 if length > 1 else i * 0.0,
+    "half_pixel_symmetric": lambda i, scale, size, length: (
+        size / 2 * (1 - length / (scale * size)) + (i + 0.5) / scale - 0.5
+    ),
+    "align_corners": lambda i, scale, size, length: i * (size - 1) / max(length - 1, 1),
+    "asymmetric": lambda i, scale, size, length: i / scale,
+    "tf_half_pixel_for_nn": lambda i, scale, size, length: (i + 0.5) / scale,
+}
+_ROUND: dict[str, Callable[[Tensor], Tensor]] = {
+    "round_prefer_floor": lambda x: torch.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: torch.floor(x + 0.5),
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+}
+
+
+class _Interpolation:
+    """The attributes of Resize and Upsample."""
+
+    def __init__(self, node: TorchNode) -> None:
+        old = node.op_type == "Upsample" or node.version < 11
+        self.mode = node.text("mode", "nearest")
+        self.places = node.text("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+        self.rounding = node.text("nearest_mode", "floor" if old else "round_prefer_floor")
+        self.sharpness = node.number("cubic_coeff_a", -0.75)
+        self.exclude_outside = bool(node.integer("exclude_outside", 0))
+        if self.places not in _PLACES or self.mode not in ("nearest", "linear", "bilinear", "cubic"):
+            raise node.unsupported(f"the mode '{self.mode}' with '{self.places}'")
+        if node.integer("antialias", 0) or node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise node.unsupported("it smooths before it shrinks, or keeps the aspect ratio")
+
+    def along(self, x: Tensor, axis: int, scale: float, length: int) -> Tensor:
+        """Return a tensor with one axis resized to `length`."""
+        if length == x.shape[axis] and scale == 1.0:
+            return x
+        matrix = self._matrix(x.shape[axis], scale, length).to(x)
+        return (x.movedim(axis, -1) @ matrix.t()).movedim(-1, axis)
+
+    def _matrix(self, size: int, scale: float, length: int) -> Tensor:
+        """Return the weights, of shape (length, size)."""
+        place = _PLACES[self.places](torch.arange(length, dtype=torch.float64), scale, size, length)
+        if self.mode == "nearest":
+            return _scatter([_ROUND[self.rounding](place)], [torch.ones_like(place)], size)
+        low = torch.floor(place)
+        part = place - low
+        if self.mode != "cubic":
+            return _scatter([low, low + 1], [1 - part, part], size)
+        taps = [low + i for i in range(-1, 3)]
+        weights = [_cubic((place - tap).abs(), self.sharpness) for tap in taps]
+        if self.exclude_outside:
+            weights = [torch.where((t < 0) | (t >= size), 0.0, w) for t, w in zip(taps, weights, strict=True)]
+            total = torch.stack(weights).sum(0)
+            weights = [w / total for w in weights]
+        return _scatter(taps, weights, size)
+
+
+@operator("Upsample")
+def upsample_by_attribute(node: TorchNode) -> Operation:
+    """Scales are an attribute."""
+    value = node.value("scales")
+    scales = [float(s) for s in value] if isinstance(value, list) else []
+    if not scales:
+        raise node.unsupported("it has no attribute 'scales'")
+    interpolation = _Interpolation(node)
+    return lambda x: _resize(interpolation, x, range(x.ndim), scales)
+
+
+@operator("Upsample", since=9)
+@operator("Resize", since=10)
+def resize_by_scales(node: TorchNode) -> Operation:
+    """Scales are an input."""
+    interpolation = _Interpolation(node)
+    return lambda x, scales: _resize(interpolation, x, range(x.ndim), scales.tolist())
+
+
+@operator("Resize", since=11)
+def resize(node: TorchNode) -> Operation:
+    """Scales or sizes are inputs."""
+    interpolation, some = _Interpolation(node), node.integers("axes")
+
+    def run(
+        x: Tensor, region: Tensor | None = None, scales: Tensor | None = None, sizes: Tensor | None = None
+    ) -> Tensor:
+        axes = [a % x.ndim for a in some] or range(x.ndim)
+        if sizes is None or not sizes.numel():
+            return _resize(interpolation, x, axes, [] if scales is None else scales.tolist())
+        for axis, length in zip(axes, sizes.tolist(), strict=True):
+            x = interpolation.along(x, axis, length / x.shape[axis], length)
+        return x
+
+    return run
+
+
+def _resize(interpolation: _Interpolation, x: Tensor, axes: "range | list[int]", scales: list[float]) -> Tensor:
+    for axis, scale in zip(axes, scales, strict=True):
+        x = interpolation.along(x, axis, scale, math.floor(x.shape[axis] * scale))
+    return x
+
+
+def _scatter(taps: list[Tensor], weights: list[Tensor], size: int) -> Tensor:
+    """Return a matrix with the weights at their taps; those outside count for the border."""
+    matrix = torch.zeros(len(taps[0]), size, dtype=torch.float64)
+    for tap, weight in zip(taps, weights, strict=True):
+        matrix.scatter_add_(1, tap.clamp(0, size - 1).long()[:, None], weight[:, None])
+    return matrix
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """Return Keys' kernel."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return torch.where(distance <= 1, near, torch.where(distance < 2, far, torch.zeros_like(distance)))

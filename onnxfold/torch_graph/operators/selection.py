@@ -1,0 +1,127 @@
+"""Operators that pick elements: slices, indices, pads."""
+
+import torch
+from torch import Tensor
+
+from onnxfold.torch_graph.node import TorchNode
+from onnxfold.torch_graph.registry import Operation, operator
+from onnxfold.torch_graph.windows import pad_spatial
+
+
+@operator("Slice")
+def slice_by_attributes(node: TorchNode) -> Operation:
+    """Ranges along axes, fixed."""
+    starts, ends, axes = node.integers("starts"), node.integers("ends"), node.integers("axes")
+    return lambda x: _slice(x, starts, ends, axes or list(range(len(starts))), [1] * len(starts))
+
+
+@operator("Slice", since=10)
+def slice_by_inputs(node: TorchNode) -> Operation:
+    """Ranges along axes, with steps."""
+
+    def run(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None) -> Tensor:
+        first = starts.tolist()
+        along = list(range(len(first))) if axes is None else axes.tolist()
+        return _slice(x, first, ends.tolist(), along, [1] * len(first) if steps is None else steps.tolist())
+
+    return run
+
+
+def _slice(x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps: list[int]) -> Tensor:
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = x.shape[axis]
+        if step > 0:
+            first, last, _ = slice(start, end, step).indices(size)
+            picked = [slice(None)] * (axis % x.ndim) + [slice(first, max(first, last), step)]
+            x = x[tuple(picked)]
+        else:
+            places = torch.arange(size)[torch.tensor(_backwards(start, end, step, size), dtype=torch.int64)]
+            x = x.index_select(axis, places.to(x.device))
+    return x
+
+
+def _backwards(start: int, end: int, step: int, size: int) -> list[int]:
+    """Return the places of a slice with a negative step; ONNX clamps its ends where Python would wrap them."""
+    first = min(start + size if start < 0 else start, size - 1)
+    last = max(end + size if end < 0 else end, -1)
+    return list(range(first, last, step))
+
+
+@operator("Gather")
+def gather(node: TorchNode) -> Operation:
+    """Whole slices along an axis by their index."""
+    axis = node.integer("axis", 0)
+
+    def run(x: Tensor, indices: Tensor) -> Tensor:
+        along = axis % x.ndim
+        flat = indices.reshape(-1).long()
+        picked = x.index_select(along, torch.where(flat < 0, flat + x.shape[along], flat))
+        return picked.reshape((*x.shape[:along], *indices.shape, *x.shape[along + 1 :]))
+
+    return run
+
+
+@operator("GatherElements")
+def gather_elements(node: TorchNode) -> Operation:
+    """Single elements along an axis by their index."""
+    axis = node.integer("axis", 0)
+
+    def run(x: Tensor, indices: Tensor) -> Tensor:
+        return x.gather(axis, torch.where(indices < 0, indices + x.shape[axis], indices).long())
+
+    return run
+
+
+@operator("GatherND")
+def gather_by_places(node: TorchNode) -> Operation:
+    """Slices by the indices of several leading axes."""
+    if node.integer("batch_dims", 0):
+        raise node.unsupported("it has batch axes")
+    return lambda x, indices: x[tuple(indices.long().unbind(-1))]
+
+
+@operator("Pad")
+def pad_by_attributes(node: TorchNode) -> Operation:
+    """Fixed pads in front of and behind every axis."""
+    pads = node.integers("pads")
+    mode, value = node.text("mode", "constant"), node.number("value", 0.0)
+    return lambda x: _pad(node, x, pads[: len(pads) // 2], pads[len(pads) // 2 :], mode, value)
+
+
+@operator("Pad", since=11)
+def pad_by_inputs(node: TorchNode) -> Operation:
+    """Pads in front of and behind every axis, or some axes."""
+    mode = node.text("mode", "constant")
+
+    def run(x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
+        given = [int(p) for p in pads.tolist()]
+        before, after = [0] * x.ndim, [0] * x.ndim
+        along = range(x.ndim) if axes is None else [int(a) for a in axes.tolist()]
+        for i, axis in enumerate(along):
+            before[axis], after[axis] = given[i], given[i + len(given) // 2]
+        return _pad(node, x, before, after, mode, 0.0 if value is None else value.item())
+
+    return run
+
+
+def _pad(node: TorchNode, x: Tensor, before: list[int], after: list[int], mode: str, value: float) -> Tensor:
+    if mode == "constant":
+        return pad_spatial(x, before, after, value)
+    for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
+        if front or behind:
+            places = torch.arange(-front, x.shape[axis] + behind, device=x.device)
+            x = x.index_select(axis, _source(node, places, x.shape[axis], mode))
+    return x
+
+
+def _source(node: TorchNode, places: Tensor, size: int, mode: str) -> Tensor:
+    """Return which element of an axis stands at a place outside of it."""
+    if mode == "edge":
+        return places.clamp(0, size - 1)
+    if mode == "wrap":
+        return places % size
+    if mode != "reflect":
+        raise node.unsupported(f"the mode '{mode}'")
+    period = max(2 * (size - 1), 1)
+    folded = places % period
+    return torch.where(folded < size, folded, period - folded)

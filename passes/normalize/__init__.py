@@ -1,0 +1,1 @@
+"""Passes into the normal form: the same function, in the form that the analysis reads."""

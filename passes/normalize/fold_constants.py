@@ -1,0 +1,120 @@
+"""Evaluate what does not depend on the inputs."""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from onnx import NodeProto, defs, helper
+
+from onnxfold.graph.constant_folding import evaluate, result_bytes
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView, attr_int, node_key, subgraphs
+from onnxfold.machine import memory
+from onnxfold.passes.base import Pass, PassResult
+
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+_MAX_SWEEPS = 8
+#: What may be computed on the way to smaller constants.
+_COMPUTED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Replace nodes by their values where these do not depend on the model's inputs.
+
+    Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
+    dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
+    out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
+    of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
+    materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
+    stay, they are what a quantised model is about. BatchNormalization is never touched.
+    """
+
+    limit_bytes: int = 1 << 20
+
+    def run(self, view: GraphView) -> PassResult:
+        """Sweep until nothing changes: values can make further shapes known."""
+        modified = False
+        outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
+        for _ in range(_MAX_SWEEPS):
+            known = {
+                n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
+            }
+            foldable = _constant_nodes(view, set(known))
+            if not known and not foldable:
+                break
+            view.weights.update(known)
+            largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
+            values = known | (evaluate(view, foldable, max(self.limit_bytes, largest)) if foldable else {})
+            done = [n for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)]
+            if not done:
+                break
+            view.weights.update({o: np.asarray(values[o]) for n in done for o in n.output if o})
+            gone = {node_key(n) for n in done}
+            view.replace_nodes(n for n in view.nodes if node_key(n) not in gone)
+            modified = True
+        return PassResult(modified=modified)
+
+
+def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:
+    constant = set(known)
+    found = []
+    left = memory.limit() // 4
+    for node in view.nodes:
+        if node.output[0] in known or not _is_pure(node):
+            continue
+        if all(not i or i in constant or view.is_weight(i) for i in node.input):
+            # What is not known yet may be so in the next sweep, when the inputs are constants.
+            results = result_bytes(view, node)
+            if results is None or results > max(_COMPUTED_BYTES, 8 * _input_elements(view, node)) or results > left:
+                continue
+            left -= results
+            found.append(node)
+            constant.update(node.output)
+    return found
+
+
+def _input_elements(view: GraphView, node: NodeProto) -> int:
+    shapes = [view.shape(name) for name in node.input if name]
+    return max((prod(d or 1 for d in shape) for shape in shapes if shape is not None), default=0)
+
+
+def _is_pure(node: NodeProto) -> bool:
+    if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs(node)):
+        return False
+    return node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Constant") and defs.has(node.op_type)
+
+
+def _known(view: GraphView, node: NodeProto) -> Array | None:
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "CastLike" and view.is_weight(node.input[0]):
+        elem_type = view.elem_type(node.input[1])
+        return view.weight(node.input[0]).astype(helper.tensor_dtype_to_np_dtype(elem_type)) if elem_type else None
+    if node.op_type == "Gather":
+        return _known_dimensions(view, node)
+    return _known_shape(view, node) if node.op_type == "Shape" else None
+
+
+def _known_dimensions(view: GraphView, node: NodeProto) -> Array | None:
+    """Return the dimensions that a Gather picks out of a Shape, where these are known though others are not."""
+    source = view.producer(node.input[0])
+    if source is None or source.op_type != "Shape" or source.attribute or not view.is_weight(node.input[1]):
+        return None
+    shape, index = view.shape(source.input[0]), view.weight(node.input[1])
+    if shape is None or view.input_shapes or index.size == 0:
+        return None
+    picked = [shape[int(i)] for i in index.reshape(-1)]
+    return None if any(d is None for d in picked) else np.array(picked, np.int64).reshape(index.shape)
+
+
+def _known_shape(view: GraphView, node: NodeProto) -> Array | None:
+    shape = view.shape(node.input[0])
+    if shape is None:
+        return None
+    part = shape[attr_int(node, "start", 0) : attr_int(node, "end", len(shape))]
+    if any(d is None for d in part) or (view.input_shapes and not view.is_weight(node.input[0])):
+        return None  # dimensions given for the analysis must not be written into the model
+    return np.array(part, np.int64)

@@ -1,0 +1,35 @@
+"""Bring exported graphs into the form that channels can be followed through."""
+
+from onnxfold.passes.base import Pipeline
+from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
+from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
+from onnxfold.passes.normalize.share_initializers import ShareInitializers
+from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
+from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
+
+#: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
+NORMALIZE = Pipeline(
+    (
+        InlineFunctions(),
+        LiftConstants(),
+        EliminateIdentity(),
+        FoldConstants(),
+        SequencesToSplit(),
+        FreezeReshapes(),
+        DropZeroBias(),
+        ShufflesToGather(),
+        WriteSplitSizes(),
+        RemoveUnused(),
+        UnshareInitializers(),
+    )
+)
+
+#: After the fold.
+CLEAN_UP = Pipeline((ShareInitializers(), RemoveUnused()))

@@ -1,0 +1,1 @@
+"""Passes that repair the activations after a merge."""

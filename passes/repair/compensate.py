@@ -1,0 +1,147 @@
+"""Least-squares compensation of the consumers of folded channels."""
+
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView, node_key
+from onnxfold.passes.merge.axis_map import AxisMap
+from onnxfold.passes.merge.fold_channels import merge_weight
+from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
+from onnxfold.passes.repair.patches import Window, read_patches
+from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.statistics.channel_moments import Samples, stride_for, unit_samples
+from onnxfold.statistics.cross_moments import CrossMoments
+
+#: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
+RIDGE, TAP_RIDGE = 1e-2, 1e-1
+#: Enough samples for a map between channels; more positions than this are thinned out evenly.
+MAX_SAMPLES = 200_000
+#: Patches: so many per column of the weight, at least `_LEAST_PATCHES`, and not more numbers than fit into memory.
+_PATCHES_PER_COLUMN, _LEAST_PATCHES, _PATCH_NUMBERS = 8, 10_000, 48 << 20
+#: Wider weights are compensated per channel only.
+_WIDEST = 8192
+
+
+class Compensation:
+    """Rewrites the weights of consumers while both networks run.
+
+    Parameters
+    ----------
+    walk : SideBySide
+        The activations so far.
+    seed : int
+        Seed of the positions that are looked at.
+    """
+
+    def __init__(self, walk: SideBySide, seed: int) -> None:
+        self._walk = walk
+        self._seed = seed
+        self._solutions: dict[tuple[str, int, int], Matrix] = {}
+        self._consumers: dict[str, list[Use]] = {}
+        for group in walk.plan.lossy.groups:
+            for member in group.with_role(Role.CONSUMER):
+                for use in member.uses:
+                    self._consumers.setdefault(use.node, []).append(use)
+
+    @property
+    def _original(self) -> GraphView:
+        return self._walk.reference.view
+
+    @property
+    def _view(self) -> GraphView:
+        return self._walk.folded.view
+
+    # -- maps between channels -----------------------------------------------------------------
+
+    def refit_channels(self, node: NodeProto) -> None:
+        """Before a node runs, write W B in place of W U; one B per input tensor."""
+        for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
+            self._refit(node, use)
+
+    def _refit(self, node: NodeProto, use: Use) -> None:
+        channels, weight = use.channels, use.axis
+        shared = len(self._original.consumers(weight.tensor)) > 1
+        if channels.tensor not in self._walk.reference.values or channels.tensor not in node.input or shared:
+            return
+        mapped = self._walk.map(channels.tensor, channels.axis)
+        if mapped is None:
+            return
+        key = (channels.tensor, channels.axis, weight.blocks)
+        if key not in self._solutions:
+            self._solutions[key] = self._solve(channels, mapped, weight.blocks)
+        fold = (mapped.positions, mapped.representatives, self._solutions[key].T)
+        values = self._original.weight(weight.tensor)
+        merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
+        self._view.set_weight(weight.tensor, merged)
+
+    def _solve(self, channels: Axis, mapped: AxisMap, blocks: int) -> Matrix:
+        """Return B for an activation; block diagonal in front of a grouped convolution."""
+        x, y = self._walk.beside(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
+        if x is None:
+            return mapped.decode
+        width = x[0].shape[channels.axis]
+        block = mapped.positions[:, 0] // (width // blocks)
+        folded_block = block[mapped.representatives]
+        stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
+        solution = np.zeros_like(mapped.decode)
+        for b in range(blocks):
+            rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
+            inside = np.ix_(rows, columns)
+            plain = mapped.decode[inside]
+            residuals = CrossMoments(len(rows), len(columns))
+            for one, two in zip(x, y, strict=True):
+                seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
+                goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
+                residuals.add(goal - decoded(seen, plain), seen)
+            solution[inside] = plain + correction(residuals, RIDGE)
+        return solution
+
+    # -- taps of convolutions ------------------------------------------------------------------
+
+    def refit_taps(self, before: NodeProto, after: NodeProto) -> None:
+        """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
+        if before.op_type != "Conv" or not self._is_alone(before):
+            return
+        weight = self._view.weight(after.input[1])
+        window = Window.of(after, weight.shape)
+        inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
+        if window is None or inputs is None or outputs is None:
+            return
+        if not self._walk.loses(before.input[0], 1) or window.taps == 1 or weight[0].size > _WIDEST:
+            return
+        patches, goals = self._samples(before, window, outputs, weight[0].size * window.groups)
+        rows = weight.reshape(len(weight), -1).astype(np.float32, copy=False)
+        split = (np.split(part, window.groups, axis) for part, axis in ((rows, 0), (patches, 1), (goals, 1)))
+        change = []
+        for w, p, y in zip(*split, strict=True):
+            patch = np.ascontiguousarray(p)
+            # Means are taken off, and the bias with them.
+            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE))
+        self._view.set_weight(after.input[1], weight + np.concatenate(change).reshape(weight.shape))
+
+    def _is_alone(self, node: NodeProto) -> bool:
+        weight = node.input[1]
+        return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1
+
+    def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:
+        """Return patches, and the outputs to be had from them, at positions drawn at random."""
+        x = self._walk.folded.values[node.input[0]]
+        goal = self._walk.reference.values[node.output[0]]
+        spatial = goal[0].shape[2:]
+        positions = int(np.prod(spatial)) * sum(len(part) for part in goal)
+        wanted = min(max(_PATCHES_PER_COLUMN * width, _LEAST_PATCHES), max(_PATCH_NUMBERS // width, 1), positions)
+        random = np.random.default_rng(self._seed)
+        patches, goals = [], []
+        for batch in range(len(x)):
+            count = int(np.prod(spatial)) * len(x[batch])
+            share = -(-wanted * count // positions)
+            chosen = np.sort(random.choice(count, share, replace=False)) if share < count else np.arange(count)
+            sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
+            at: Any = (sample, slice(None), *places)
+            patches.append(read_patches(x[batch], window, places, sample))
+            goals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)))
+        return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)

@@ -1,0 +1,57 @@
+"""Least-squares repair: original and folded network run side by side on inputs that need not be real.
+
+Walk both networks once, in topological order. At every consumer of folded channels, replace the plain column sum by
+the columns that reproduce the original's output best (:mod:`onnxfold.passes.repair.compensate`). Behind every layer
+whose rows were merged, restore what averaging took from the activations
+(:mod:`onnxfold.passes.repair.restore_statistics`). Every step sees what the steps before it left, so errors are
+corrected where they arise instead of adding up.
+"""
+
+from dataclasses import dataclass, field
+
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.repair.compensate import Compensation
+from onnxfold.passes.repair.restore_statistics import Restoration
+from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.observe import Observation
+
+
+@dataclass(frozen=True, eq=False)
+class RepairLeastSquares(Pass):
+    """Compensate consumers and restore statistics.
+
+    Parameters
+    ----------
+    original : GraphView
+        The network before the merge.
+    plan : FoldPlan
+        The fold.
+    observation : Observation
+        The original as it runs on the inputs, and the inputs.
+    seed : int
+        Seed of the positions that are looked at.
+    """
+
+    original: GraphView
+    plan: FoldPlan
+    observation: Observation
+    seed: int = 0
+    progress: Progress = field(default=silent, compare=False)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Walk the networks."""
+        walk = SideBySide.of(self.observation, view, self.plan)
+        compensation = Compensation(walk, self.seed)
+        restoration = Restoration(walk, self.original)
+        for before, after in walk.steps("least squares", self.progress):
+            compensation.refit_channels(before)
+            restoration.batch_norm(before, after)
+            walk.reference.run(before)
+            compensation.refit_taps(before, after)
+            walk.folded.run(after)
+            restoration.layer(before, after)
+        restoration.finish()
+        return PassResult(modified=bool(self.plan.groups))

@@ -1,0 +1,117 @@
+"""Original and folded network, run side by side node by node over batches of inputs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView, node_key
+from onnxfold.passes.merge.axis_map import AxisMap, axis_map
+from onnxfold.progress import Progress
+from onnxfold.statistics.activations import Activations, Batches, reads
+from onnxfold.statistics.observe import Observation, match_statistics
+
+
+class SideBySide:
+    """Both networks' activations, and how their axes correspond.
+
+    Parameters
+    ----------
+    reference, folded : GraphView
+        The network before and after the fold.
+    plan : FoldPlan
+        The fold.
+    inputs : list of dict
+        Batches of inputs.
+    match : bool
+        Match the reference's statistics to the inputs on the way.
+    keep_equal : bool
+        Do so only where the networks differ.
+    """
+
+    def __init__(
+        self,
+        reference: GraphView,
+        folded: GraphView,
+        plan: FoldPlan,
+        inputs: Batches,
+        *,
+        match: bool = False,
+        keep_equal: bool = False,
+    ) -> None:
+        self.plan = plan
+        self._match = match
+        self._keep_equal = keep_equal
+        self.reference = Activations(reference, inputs)
+        self.folded = Activations(folded, inputs)
+        self._maps: dict[tuple[str, int], AxisMap | None] = {}
+        #: Weights that the fold changed by more than merging exact duplicates, and tensors that differ because of it.
+        self._changed = {m.axis.tensor for group in plan.lossy.groups for m in group.members}
+        self._deviating: set[str] = set()
+
+    @classmethod
+    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
+        """Return an observed network beside its fold."""
+        match = observation.matches and not observation.was_run
+        return cls(observation.reference, folded, plan, observation.inputs, match=match)
+
+    def steps(self, action: str, progress: Progress) -> Iterator[tuple[NodeProto, NodeProto]]:
+        """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
+
+        A fold changes weights and numbers, never the nodes or their results' names.
+        """
+        by_output = {node_key(node): node for node in self.folded.view.nodes}
+        nodes = self.reference.view.nodes
+        for done, before in enumerate(nodes):
+            progress(action, done, len(nodes))
+            after = by_output[node_key(before)]
+            deviates = self.deviates(before)
+            if deviates:
+                self._deviating.update(before.output)
+            if self._match and (deviates or not self._keep_equal):
+                match_statistics(self.reference, before)
+            yield before, after
+            self.reference.release(before)
+            self.folded.release(after)
+
+    def run(self, before: NodeProto, after: NodeProto) -> None:
+        """Run a node in both networks."""
+        self.reference.run(before)
+        self.folded.run(after)
+
+    def deviates(self, node: NodeProto) -> bool:
+        """Whether what a node of the original writes differs in the fold by more than a merge of equal channels.
+
+        Elsewhere there is nothing to repair: a repair would only turn rounding into weights.
+        """
+        return any(name in self._deviating or name in self._changed for name in reads(node))
+
+    def loses(self, tensor: str, axis: int) -> bool:
+        """Whether an activation's axis loses more than exact duplicates."""
+        return self.plan.lossy.touches(Axis(tensor, axis))
+
+    def beside(self, tensor: str, axis: int) -> list[Array] | None:
+        """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
+
+        Its places along the other axes are then those of the folded network's values.
+        """
+        values = self.reference.values[tensor]
+        for other in range(values[0].ndim):
+            if other == axis or not self.plan.touches(Axis(tensor, other)):
+                continue
+            mapped = self.map(tensor, other)
+            if mapped is None:
+                return None
+            values = [np.moveaxis(mapped.encoded(np.moveaxis(part, other, -1)), -1, other) for part in values]
+        return values
+
+    def map(self, tensor: str, axis: int) -> AxisMap | None:
+        """Return the fold of an activation's axis; None where its groups do not line up."""
+        key = (tensor, axis)
+        if key not in self._maps:
+            width = self.reference.values[tensor][0].shape[axis]
+            self._maps[key] = axis_map(self.plan, Axis(tensor, axis), width)
+        return self._maps[key]

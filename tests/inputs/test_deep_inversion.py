@@ -1,0 +1,345 @@
+"""Deep inversion: what it minimises, what it leaves alone, where it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.load import load
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion import deep_inversion as module
+from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
+from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.torch_graph import availability
+from tests.graph_builder import GraphBuilder
+from tests.models import ALL_MODELS, Array, random_input, run
+
+SETTINGS = InversionSettings(tolerance=-np.inf)
+
+
+def _start(model: onnx.ModelProto, samples: int = 24, seed: int = 0) -> dict[str, Array]:
+    return random_input(model, seed, samples)
+
+
+def _invert(
+    model: onnx.ModelProto, start: object = None, settings: InversionSettings = SETTINGS, **options: float
+) -> Inversion:
+    return deep_inversion(load(model), start or _start(model), settings=settings, **options)  # type: ignore[arg-type]
+
+
+def _statistics(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
+    """The first term of the objective as the module's docstring states it, through onnxruntime and numpy."""
+    tapped = onnx.ModelProto()
+    tapped.CopyFrom(model)
+    norms = [n for n in tapped.graph.node if n.op_type == "BatchNormalization"]
+    view = load(model)
+    del tapped.graph.output[:]
+    tapped.graph.output.extend(helper.make_empty_tensor_value_info(n.input[0]) for n in norms)
+    total = 0.0
+    for node, x in zip(norms, run(tapped, feeds), strict=True):
+        samples = np.moveaxis(x, 1, -1).reshape(-1, x.shape[1]).astype(np.float64)
+        mean, variance = (view.weight(n).astype(np.float64) for n in node.input[3:5])
+        deviation = np.sqrt(variance)
+        total += float((((samples.mean(0) - mean) / deviation) ** 2).mean())
+        total += float(((samples.std(0) / deviation - 1) ** 2).mean())
+    return total
+
+
+@pytest.mark.parametrize("name", ["chain_conv", "residual", "mlp_bn", "conv1d", "conv3d", "preact_residual"])
+def test_statistics_come_closer(name: str) -> None:
+    model = ALL_MODELS[name](0)
+    start = {"x": 2 * _start(model)["x"] + 1}
+    result = _invert(model, start, learning_rate=0.1, steps=20)
+    assert result.initial.statistics == pytest.approx(_statistics(model, start), rel=0.02)
+    assert result.final.statistics == pytest.approx(_statistics(model, result.inputs[0]), rel=0.02)
+    assert result.final.statistics < 0.6 * result.initial.statistics  # type: ignore[operator]
+    assert result.steps == 20
+    tabular = name == "mlp_bn"
+    assert (result.initial.variation == 0.0) == tabular
+
+
+def test_class_scores_alone() -> None:
+    """Without normalisations the network ends up naming every class equally often."""
+    model = ALL_MODELS["chain_conv_plain"](0)
+    start = _start(model, 25)
+    settings = replace(SETTINGS, learning_rate=0.3, variation_weight_without_statistics=0.0)
+    result = _invert(model, start, settings, steps=60)
+    assert result.initial.statistics is None
+    assert result.final.class_scores < 0.3 * result.initial.class_scores  # type: ignore[operator]
+    before, after = (np.bincount(run(model, feeds)[0].argmax(1), minlength=5) for feeds in (start, result.inputs[0]))
+    assert np.minimum(after, 5).sum() >= 21 > np.minimum(before, 5).sum()
+
+
+def test_scores_behind_a_softmax_are_read_in_front_of_it() -> None:
+    plain = ALL_MODELS["chain_conv_plain"](0)
+    soft = onnx.ModelProto()
+    soft.CopyFrom(plain)
+    last = soft.graph.node[-1]
+    last.output[0] = "logits"
+    soft.graph.node.append(helper.make_node("Softmax", ["logits"], ["y"], axis=1))
+    assert _invert(soft, steps=2).final == _invert(plain, steps=2).final
+
+
+def test_without_class_scores() -> None:
+    model = ALL_MODELS["autoencoder"](0)
+    result = _invert(model, steps=10)
+    assert result.final.class_scores is None
+    assert result.final.statistics < result.initial.statistics  # type: ignore[operator]
+
+
+def test_bytes_depend_on_seed_and_start_only() -> None:
+    model = ALL_MODELS["residual"](0)
+    first, again, other = (_invert(model, steps=3, seed=seed).inputs[0]["x"] for seed in (0, 0, 1))
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+def test_start_and_graph_are_left_alone() -> None:
+    model = ALL_MODELS["residual"](0)
+    start, view = _start(model), load(model)
+    copy = start["x"].copy()
+    deep_inversion(view, start, steps=2)
+    np.testing.assert_array_equal(start["x"], copy)
+    assert view.model.SerializeToString() == load(model).model.SerializeToString()
+
+
+def test_batches_come_back_as_they_were() -> None:
+    """Sizes of batches are the caller's; how many samples are optimised together is not."""
+    model = ALL_MODELS["chain_conv"](0)
+    whole = _start(model, 20)["x"]
+    batches = [{"x": part} for part in np.split(whole, [3, 11])]
+    result = _invert(model, batches, replace(SETTINGS, batch=10), steps=3)
+    assert [len(b["x"]) for b in result.inputs] == [3, 8, 9]
+    assert (result.batches, result.steps) == (2, 6)
+    apart = [_invert(model, {"x": part}, replace(SETTINGS, batch=10), steps=0) for part in (whole[:10], whole[10:])]
+    mean = np.mean([r.initial.statistics for r in apart])  # type: ignore[arg-type]
+    assert result.initial.statistics == pytest.approx(mean, rel=1e-4)
+
+
+def test_memory_bounds_the_batch() -> None:
+    model = ALL_MODELS["chain_conv"](0)
+    assert _invert(model, steps=0).batches == 1
+    small = _invert(model, settings=replace(SETTINGS, memory_bytes=1 << 16), steps=0)
+    assert 2 <= small.batches < 24
+
+
+def _with_fixed_batch(model: onnx.ModelProto, size: int) -> onnx.ModelProto:
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = size
+    return model
+
+
+def test_a_declared_batch_that_nothing_depends_on_does_not_bind() -> None:
+    result = _invert(_with_fixed_batch(ALL_MODELS["chain_conv"](0), 2), _start(ALL_MODELS["chain_conv"](0)), steps=1)
+    assert result.batches == 1
+
+
+def test_a_batch_that_the_graph_insists_on_is_kept() -> None:
+    model = _with_fixed_batch(ALL_MODELS["flatten_conv"](0), 4)
+    for node in model.graph.node:
+        if node.op_type == "Flatten":
+            node.op_type = "Reshape"
+            del node.attribute[:]
+            node.input.append("target")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([4, -1], np.int64), "target"))
+    result = _invert(model, [_start(model, 4, seed) for seed in range(3)], steps=2)
+    assert result.batches == 3
+    assert result.final.statistics < result.initial.statistics  # type: ignore[operator]
+
+
+def _two_inputs(second: str) -> onnx.ModelProto:
+    """A network whose second input is an index per sample, a scalar, or an image that a normalisation does not see."""
+    g = GraphBuilder("two_inputs", 0, (3, 6, 6))
+    h = g.relu(g.conv_bn("x", 4))
+    if second == "ids":
+        table = g.constant("table", g.normal(7, 4))
+        g.shapes["z"] = ()
+        row = g.node("Gather", [table, "z"], [4])
+        h = g.mul(h, g.node("Unsqueeze", [row, g.constant("axes", np.array([2, 3], np.int64))], [4, 1, 1]))
+    elif second == "scalar":
+        h = g.node("Mul", [h, "z"], g.shapes[h])
+    else:
+        g.shapes["z"] = (3, 6, 6)
+        h = g.add(h, g.conv("z", 4))
+    g.output(g.head(g.batch_norm(h) if second != "image" else h))
+    model = onnx.ModelProto()
+    graph = helper.make_graph(
+        g.nodes,
+        "two_inputs",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 6, 6]),
+            helper.make_tensor_value_info(
+                "z", TensorProto.INT64 if second == "ids" else TensorProto.FLOAT,
+                {"ids": ["batch"], "scalar": [], "image": ["batch", 3, 6, 6]}[second],
+            ),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5])],
+        g.initializers,
+    )  # fmt: skip
+    model.CopyFrom(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    return model
+
+
+@pytest.mark.parametrize("second", ["ids", "scalar", "image"])
+def test_only_float_samples_are_optimised(second: str) -> None:
+    model = _two_inputs(second)
+    random = np.random.default_rng(0)
+    batches = []
+    for size in (5, 7):
+        x = random.standard_normal((size, 3, 6, 6)).astype(np.float32)
+        z = {
+            "ids": random.integers(0, 7, size),
+            "scalar": np.float32(0.7).reshape(()),
+            "image": random.standard_normal(x.shape).astype(np.float32),
+        }[second]
+        batches.append({"x": x, "z": z})
+    result = _invert(model, batches, steps=4)
+    for before, after in zip(batches, result.inputs, strict=True):
+        assert not np.array_equal(before["x"], after["x"])
+        assert np.array_equal(before["z"], after["z"]) == (second != "image")
+        assert after["z"].dtype == before["z"].dtype
+    assert result.final.statistics < result.initial.statistics  # type: ignore[operator]
+
+
+def test_a_flat_loss_ends_it() -> None:
+    model = ALL_MODELS["chain_conv"](0)
+    endless = replace(SETTINGS, window=5, learning_rate=1e-9, settling=0.1)
+    assert _invert(model, settings=endless, steps=30).steps == 30
+    # Two windows, and a tenth of the steps to settle.
+    assert _invert(model, settings=replace(endless, tolerance=0.5), steps=30).steps == 12
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(1e9, 40), (40.0, 40), (20.0, 20), (0.0, 2), (-5.0, 2)])
+def test_the_clock_ends_a_batch_in_time(seconds: float, steps: int) -> None:
+    """The learning rate falls over the last quarter, however many steps there are."""
+    now = 0.0
+    schedule = Schedule(SETTINGS, 40, seconds=seconds, clock=lambda: now)
+    rates = []
+    while schedule.running:
+        rates.append(schedule.rate)
+        now += 1.0
+        schedule.note(1.0 / (1 + schedule.done))
+    assert len(rates) == steps
+    assert schedule.cut == (steps < 40)
+    settling = -(-steps // 4)
+    assert rates == [1.0] * (steps - settling) + [(settling - i) / settling for i in range(settling)]
+    again = Schedule(SETTINGS, 40, exact=steps, clock=lambda: 1e9)
+    repeated = []
+    while again.running:
+        repeated.append(again.rate)
+        again.note(1.0)
+    assert repeated == rates
+
+
+def test_batches_share_the_time() -> None:
+    model = ALL_MODELS["chain_conv"](0)
+    result = _invert(model, settings=replace(SETTINGS, batch=12, seconds=0.0), steps=8)
+    assert (result.steps_per_batch, result.planned, result.cut) == ((2, 2), 8, True)
+    again = _invert(model, settings=replace(SETTINGS, batch=12, seconds=0.0, exact_steps=(2, 2)), steps=8)
+    assert (again.steps_per_batch, again.cut) == ((2, 2), False)
+    for a, b in zip(result.inputs, again.inputs, strict=True):
+        np.testing.assert_array_equal(a["x"], b["x"])
+    assert _invert(model, settings=replace(SETTINGS, batch=12, exact_steps=(3,)), steps=8).steps_per_batch == (3, 3)
+    with pytest.raises(
+        ConfigError, match="3 numbers of inversion steps are given, but the inputs are inverted in 2 batch"
+    ):
+        _invert(model, settings=replace(SETTINGS, batch=12, exact_steps=(1, 2, 3)))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_do_not_change_what_is_computed(threads: int) -> None:
+    model = ALL_MODELS["residual"](0)
+    one, more = (
+        deep_inversion(load(model), _start(model), steps=4, threads=n, settings=SETTINGS).inputs for n in (1, threads)
+    )
+    np.testing.assert_array_equal(one[0]["x"], more[0]["x"])
+
+
+def test_the_end_is_quiet() -> None:
+    """With a learning rate that falls to zero, inputs do not move as far."""
+    model = ALL_MODELS["chain_conv"](0)
+    start = _start(model)["x"]
+    after = {n: _invert(model, {"x": start}, replace(SETTINGS, settling=1.0), steps=n).inputs[0]["x"] for n in (1, 8)}
+    steady = {n: _invert(model, {"x": start}, replace(SETTINGS, settling=0.0), steps=n).inputs[0]["x"] for n in (1, 8)}
+    assert np.abs(after[1] - start).max() == pytest.approx(0.05, rel=0.01)
+    assert np.abs(after[8] - start).mean() < 0.8 * np.abs(steady[8] - start).mean()
+    np.testing.assert_array_equal(after[1], steady[1])
+
+
+def test_threads_are_set_back() -> None:
+    before = torch.get_num_threads()
+    seen: list[int] = []
+
+    def progress(text: str, done: int = 0, total: int = 0) -> None:
+        seen.append(torch.get_num_threads())
+
+    model = ALL_MODELS["chain_conv"](0)
+    deep_inversion(load(model), _start(model), steps=1, threads=before + 1, progress=progress)
+    assert seen == [before + 1]
+    assert torch.get_num_threads() == before
+
+
+def test_progress_counts_all_batches() -> None:
+    told: list[tuple[int, int]] = []
+    model = ALL_MODELS["chain_conv"](0)
+    settings = replace(SETTINGS, batch=12)
+    deep_inversion(load(model), _start(model), steps=2, settings=settings, progress=lambda _, *n: told.append(n))
+    assert told == [(i, 4) for i in range(4)]
+
+
+def _nothing_to_go_by() -> GraphView:
+    g = GraphBuilder("plain", 0, (3, 8, 8))
+    g.output(g.sigmoid(g.conv("x", 3)))
+    return load(g.build())
+
+
+def _recurrent() -> GraphView:
+    model = ALL_MODELS["chain_conv"](0)
+    model.graph.node.append(helper.make_node("NonZero", ["x"], ["places"], name="which"))
+    model.graph.output.append(helper.make_tensor_value_info("places", TensorProto.INT64, [4, None]))
+    return load(model)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"), [(_nothing_to_go_by, "neither BatchNormalization nor class scores"), (_recurrent, "'which'")]
+)
+def test_what_stands_in_the_way_is_said(build: Callable[[], GraphView], words: str) -> None:
+    view = build()
+    assert words in obstacle(view)
+    with pytest.raises(UnsupportedModelError, match="deep inversion is not possible") as raised:
+        deep_inversion(view, {"x": np.zeros((2, 3, 8, 8), np.float32)})
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_stands_in_the_way_of_a_classifier() -> None:
+    assert obstacle(load(ALL_MODELS["residual"](0))) == ""
+
+
+def test_no_gradient_is_said() -> None:
+    g = GraphBuilder("steps", 0, (7,))
+    g.output(g.gemm(g.node("Cast", [g.node("Cast", ["x"], [7], to=TensorProto.INT64)], [7], to=TensorProto.FLOAT), 5))
+    with pytest.raises(UnsupportedModelError, match="no gradient"):
+        _invert(g.build(), steps=1)
+
+
+def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    model = ALL_MODELS["residual"](0)
+    assert "pip install onnxfold[torch]" in obstacle(load(model))
+    with pytest.raises(ConfigError, match=r"pip install onnxfold\[torch\]"):
+        deep_inversion(load(model), _start(model))
+
+
+def test_importing_does_not_import_torch() -> None:
+    code = f"import sys, {module.__name__}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,199 @@
+"""Least-squares repair on whole networks."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from onnxfold.channels import find_groups
+from onnxfold.cluster.partition import select_partition
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.folding.methods import METHODS
+from onnxfold.folding.one_graph import ScopeFold
+from onnxfold.folding.scopes import open_scopes
+from onnxfold.graph.load import load
+from onnxfold.graph.save import to_model
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.passes.merge.fold_channels import FoldChannels
+from onnxfold.passes.repair import compensate
+from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
+from onnxfold.statistics.observe import observe
+from tests.graph_builder import GraphBuilder
+from tests.models import mlp, random_input, run
+from tests.quick import quick_fold
+
+Array = NDArray[Any]
+
+
+def _error(model: onnx.ModelProto, folded: onnx.ModelProto, feeds: dict[str, Array]) -> float:
+    before, after = run(model, feeds)[0], run(folded, feeds)[0]
+    return float(np.linalg.norm(after - before) / np.linalg.norm(before))
+
+
+# -- networks with fewer dimensions than channels ----------------------------------------------------
+
+
+def _linear(seed: int) -> onnx.ModelProto:
+    """Twenty channels that are combinations of seven inputs."""
+    g = GraphBuilder("linear", seed, (7,))
+    y = g.gemm(g.gemm("x", 20), 5)
+    g.output(y)
+    return g.build()
+
+
+def _scaled_copies(seed: int) -> onnx.ModelProto:
+    """Sixteen channels that are four, in different sizes: a ReLU keeps positive factors."""
+    model = mlp(seed, widths=(16,))
+    factors = np.random.default_rng(seed).uniform(0.5, 2.0, 16).astype(np.float32)
+    for tensor in model.graph.initializer:
+        if tensor.name in ("gemm_0_w", "gemm_0_b"):
+            values = numpy_helper.to_array(tensor)[np.arange(16) % 4]
+            scaled = (values.T * factors).T
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(scaled), tensor.name))
+    return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exact_where_the_channels_left_determine_the_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the pull towards the plain fold, which costs less than a hundredth."""
+    model = _linear(seed)
+    feeds = random_input(model, 99, batch=200)
+    plain = quick_fold(model, channel_ratio=0.5, samples=256, repair="none", cluster="elimination")
+    assert _error(model, plain.model, feeds) > 0.05  # it is the repair that makes it exact
+    assert _error(model, quick_fold(model, channel_ratio=0.5, samples=256).model, feeds) < 0.02
+    monkeypatch.setattr(compensate, "RIDGE", 1e-5)
+    assert _error(model, quick_fold(model, channel_ratio=0.5, samples=256).model, feeds) < 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dropped_copies_of_another_size_are_made_up_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One channel of each kind is kept: behind a ReLU the others are its multiples."""
+    monkeypatch.setattr(compensate, "RIDGE", 1e-5)
+    model = _scaled_copies(seed)
+    view = load(model)
+    analysis = find_groups(view)
+    original = view.copy()
+    plan = FoldPlan(tuple(analysis.groups), (select_partition([4, 1, 10, 15], 16),))
+    FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
+    dropped = _error(model, to_model(view), random_input(model, 99, batch=200))
+    observation = observe(original, (), [random_input(model, 1, batch=256)], match=False)
+    RepairLeastSquares(original, plan, observation)(view)
+    repaired = _error(model, to_model(view), random_input(model, 99, batch=200))
+    assert repaired < 1e-3 < 0.1 < dropped
+
+
+# -- against repair from the weights alone -----------------------------------------------------------
+
+ZOO = ("mlp_bn", "squeeze_excite", "resnet18", "autoencoder")
+
+
+@cache
+def _trained_like(name: str, seed: int) -> onnx.ModelProto:
+    torch_zoo = pytest.importorskip("tests.torch_zoo")
+    nets = {
+        "mlp_bn": lambda: torch_zoo.mlp_bn(),
+        "squeeze_excite": lambda: torch_zoo.squeeze_excite_net(width=8, input_size=8),
+        "resnet18": lambda: torch_zoo.resnet18(width=4, input_size=8),
+        "autoencoder": lambda: torch_zoo.autoencoder(width=8, input_size=8),
+    }
+    net = torch_zoo.randomise(nets[name](), seed)
+    with TemporaryDirectory() as folder:
+        path = torch_zoo.export(net, torch_zoo.example_input(net), Path(folder) / "m.onnx", "legacy-bn")
+        return onnx.load(path)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_closer_than_from_the_weights_alone(name: str) -> None:
+    """On inputs that were not seen, of two seeds together; of the deepest one, one."""
+    error = dict.fromkeys(("fold-ls", "fold-ar"), 0.0)
+    for seed in (0,) if name == "resnet18" else (0, 1):
+        model = _trained_like(name, seed)
+        feeds = random_input(model, 99, batch=64)
+        for method in error:
+            options = {"method": method, "inputs": "noise", "samples": 128}
+            folded = quick_fold(model, channel_ratio=0.4, verify=False, **options).model
+            error[method] += _error(model, folded, feeds)
+    assert error["fold-ls"] < error["fold-ar"]
+
+
+# -- matched BatchNormalization ----------------------------------------------------------------------
+
+
+def _folded_on(model: onnx.ModelProto, x: Array, kind: str) -> onnx.ModelProto:
+    """Fold to half the channels, having run on x, taken for data or not."""
+    view = load(model)
+    (scope,) = open_scopes(view)
+    inputs = ModelInputs([{"x": part} for part in np.array_split(x, 4)], kind, "")
+    fold = ScopeFold(scope, METHODS["fold-ls"], inputs, 0)
+    fold.fold([g.size // 2 for g in scope.analysis.groups], from_curves=True)
+    return to_model(view)
+
+
+def _standardised(model: onnx.ModelProto, x: Array) -> onnx.ModelProto:
+    """Give a network of Gemm and BatchNormalization the statistics of x."""
+    weights = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    h = x
+    values: dict[str, Array] = {}
+    for i in (0, 1):
+        h = h @ weights[f"gemm_{i}_w"].T + weights[f"gemm_{i}_b"]
+        values[f"bn_{i}_mean"], values[f"bn_{i}_var"] = h.mean(axis=0), h.var(axis=0)
+        h = (h - h.mean(axis=0)) / np.sqrt(h.var(axis=0) + 1e-5)
+        h = np.maximum(h * weights[f"bn_{i}_gamma"] + weights[f"bn_{i}_beta"], 0.0)
+    for tensor in model.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(numpy_helper.from_array(values[tensor.name].astype(np.float32), tensor.name))
+    return model
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("scale", "offset"), [(3.0, 0.0), (1.0, 1.0), (3.0, 1.0)])
+def test_scale_and_offset_of_generated_inputs_do_not_matter(scale: float, offset: float, seed: int) -> None:
+    """What a normalisation sees is matched; data is taken as it is."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((512, 7)).astype(np.float32)
+    model = _standardised(mlp(seed, widths=(16, 12), bn=True), x)
+    moved = (scale * x + offset).astype(np.float32)
+    feeds = {"x": random.standard_normal((256, 7)).astype(np.float32)}
+    difference = {}
+    for kind in ("noise", "data"):
+        a, b = (run(_folded_on(model, part, kind), feeds)[0] for part in (x, moved))
+        difference[kind] = float(np.linalg.norm(a - b) / np.linalg.norm(a))
+    assert difference["noise"] < 0.01
+    assert difference["data"] > 0.05  # were the inputs data, they would say that the network is used differently
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_matching_inputs_that_are_like_data_changes_little(seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((512, 7)).astype(np.float32)
+    model = _standardised(mlp(seed, widths=(16, 12), bn=True), x)
+    feeds = random_input(model, 9, batch=256)
+    a, b = (run(_folded_on(model, x, kind), feeds)[0] for kind in ("noise", "data"))
+    assert np.linalg.norm(a - b) < 0.01 * np.linalg.norm(a)
+
+
+# -- bookkeeping -------------------------------------------------------------------------------------
+
+
+def test_the_reference_is_left_as_it_was() -> None:
+    model = mlp(0, widths=(16, 12), bn=True)
+    before = model.SerializeToString()
+    quick_fold(model, channel_ratio=0.5)
+    assert model.SerializeToString() == before
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    model = mlp(0, widths=(16, 12), bn=True)
+    a, b, c = (quick_fold(model, channel_ratio=0.5, seed=seed).model for seed in (0, 0, 1))
+
+    def weights(m: onnx.ModelProto) -> list[bytes]:
+        return [t.raw_data for t in m.graph.initializer]
+
+    assert weights(a) == weights(b) != weights(c)
