@@ -9,7 +9,7 @@ DATA   ?= data
 MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-times fuzz lint types imports bench docs clean
+.PHONY: demo test test-long test-times fuzz same lint types imports bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,10 @@ lint: $(VENV)/.dev
 # Two kernels of OpenBLAS that this machine has: what is lossless is so whatever the rounding.
 fuzz: $(VENV)/.test
 	$(BIN)/python -m benchmarks.fuzz --graphs 200 --coretypes SkylakeX Haswell Nehalem --most 2
+
+# Every method's bytes at the parent commit and here.
+same: $(VENV)/.test
+	$(BIN)/python -m benchmarks.same_bytes
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -1,0 +1,1 @@
+"""Folds of two revisions, compared byte by byte."""

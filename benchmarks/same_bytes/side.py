@@ -1,0 +1,138 @@
+"""One revision's side, a script: ``python -P side.py CASES.json MODELS OUT CHECKOUT``, the checkout on PYTHONPATH.
+
+It runs under revisions that do not have it, so it uses the public API only and imports nothing of this folder. Writes
+what every case gave to ``OUT/results.json``, and the folded models beside it.
+"""
+
+import hashlib
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import onnxfold
+
+#: What a report tells of the clock and of the versions, which are no results.
+_NOT_RESULTS = frozenset({"seconds", "version", "versions"})
+_TIME = re.compile(r"\d+(\.\d+)? s\b")
+
+
+def main(arguments: list[str]) -> int:
+    """Run all cases; 1 if another tree than the checkout was imported."""
+    cases, (models, out, checkout) = json.loads(Path(arguments[0]).read_text()), map(Path, arguments[1:])
+    side = Side(models, out)
+    results = {case["name"]: side.run(case) for case in cases}
+    loaded = {m.__file__ for n, m in list(sys.modules.items()) if n.split(".")[0] == "onnxfold" and _is_file(m)}
+    strange = sorted(f for f in loaded if not Path(f).resolve().is_relative_to(checkout.resolve()))
+    found = {"file": onnxfold.__file__, "strange": strange, "version": onnxfold.__version__, "results": results}
+    (out / "results.json").write_text(json.dumps(found))
+    return int(bool(strange))
+
+
+def _is_file(module: Any) -> bool:
+    return getattr(module, "__file__", None) is not None
+
+
+class Side:
+    """Runs cases and describes what they give.
+
+    Parameters
+    ----------
+    models, out : Path
+        Folders: where the models are, and where results go.
+    """
+
+    def __init__(self, models: Path, out: Path) -> None:
+        self.models, self.out = models, out
+
+    def run(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of one case, or its error's type and message."""
+        options = self._placed(case["options"])
+        model = self.models / f"{case['model']}.onnx"
+        try:
+            found: dict[str, Any] = getattr(self, case["kind"])(case["name"], model, **options)
+        except Exception as error:  # whatever it is, it must be the same on both sides
+            return {"error": self._neutral(f"{type(error).__name__}: {error}")}
+        return found
+
+    def _placed(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._placed(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [self._placed(entry) for entry in value]
+        return value.format(models=self.models, out=self.out) if isinstance(value, str) else value
+
+    def _neutral(self, text: str) -> str:
+        return _TIME.sub("? s", text.replace(str(self.out), "{out}"))
+
+    def fold(self, name: str, model: Path, **options: Any) -> dict[str, Any]:
+        """Fold and save."""
+        result = onnxfold.fold(model, **options)
+        path = result.save(self.out / f"{name}.onnx")
+        report = without(json.loads(result.report.to_json()), _NOT_RESULTS)
+        weights = [digest(p.read_bytes()) for p in sorted(self.out.glob(f"{name}.onnx.*"))]
+        return {
+            "file": [digest(path.read_bytes()), *weights],
+            "graph": [digest(anonymous(onnx.load(str(path), load_external_data=False))), *weights],
+            "report": json.loads(self._neutral(json.dumps(report))),
+            "text": self._neutral(str(result.report)),
+        }
+
+    def inspect(self, name: str, model: Path) -> dict[str, Any]:
+        """List the fold groups."""
+        groups = onnxfold.inspect(model)
+        return {"text": "\n".join(f"{g.name} {g.size} {g.block_count} {' '.join(g.nodes)}" for g in groups)}
+
+    def compare(self, name: str, model: Path, b: str) -> dict[str, Any]:
+        """Compare with another model, on generated inputs and on given ones."""
+        with np.load(model.with_suffix(".npz")) as data:
+            given = dict(data)
+        reports = [onnxfold.compare(model, b), onnxfold.compare(model, b, given)]
+        return {"report": [report.to_dict() for report in reports]}
+
+    def export(self, name: str, model: Path, **options: Any) -> dict[str, Any]:
+        """Export to TFLite."""
+        path = importlib.import_module("onnxfold.export").to_tflite(model, self.out / f"{name}.tflite", **options)
+        return {"file": [digest(path.read_bytes())]}
+
+    def command(self, name: str, model: Path, arguments: list[str]) -> dict[str, Any]:
+        """Run the command line; what it prints and writes."""
+        command = [sys.executable, "-P", "-m", "onnxfold", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        written = {}
+        for path in sorted(self.out.glob(f"{name}.*")):
+            is_report = path.suffix == ".json"
+            text = self._neutral(json.dumps(without(json.loads(path.read_text()), _NOT_RESULTS))) if is_report else ""
+            written[path.name] = digest(text.encode() if is_report else path.read_bytes())
+        printed = self._neutral(f"{done.returncode}\n{done.stdout}\n{done.stderr}")
+        return {"text": printed, "file": list(written.items())}
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def anonymous(model: onnx.ModelProto) -> bytes:
+    """Return a model's bytes without the version of onnxfold in its provenance."""
+    for prop in model.metadata_props:
+        if prop.key == "onnxfold":
+            prop.value = prop.value.replace(f'"version": "{onnxfold.__version__}"', '"version": ""')
+    return model.SerializeToString(deterministic=True)
+
+
+def without(value: Any, keys: frozenset[str]) -> Any:
+    """Return plain values without the entries of these names, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(entry, keys) for key, entry in value.items() if key not in keys}
+    return [without(entry, keys) for entry in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
