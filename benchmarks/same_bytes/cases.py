@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxfold.cluster.partitioners import PARTITIONERS
-from onnxfold.passes.methods import METHODS, REPAIRS
+from onnxfold.folding.methods import METHODS, REPAIRS
 
 #: Few inputs, so that a fold takes a fraction of a second.
 _QUICK = {"inputs": "dead-leaves", "samples": 16}
