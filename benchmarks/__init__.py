@@ -1,1 +1,1 @@
-"""Measurements; run as modules, for instance ``python -m benchmarks.fold_time``."""
+"""Benchmarks, run as modules: for instance ``python -m benchmarks.fold_time``."""

@@ -1,4 +1,4 @@
-"""Wall time of folding a full-width ResNet18, beside onnxsim's structured pruning in the same run.
+"""Wall time of folding a full-width ResNet18, compared with onnxsim's structured pruning.
 
 Usage: python -m benchmarks.fold_time [--repeats 3] [--json out.json]
 

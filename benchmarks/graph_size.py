@@ -1,4 +1,4 @@
-"""Time over the number of nodes: `inspect` and `fold` of generated graphs, 1,000 to 100,000 nodes.
+"""Time of `inspect` and `fold` by the number of nodes: generated graphs of 1,000 to 100,000 nodes.
 
 Usage: python -m benchmarks.graph_size [--nodes 1000 10000 100000] [--graphs relu conv ...] [--limit SECONDS]
 

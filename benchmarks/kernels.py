@@ -1,4 +1,4 @@
-"""Kernels of OpenBLAS: which of them this machine can run, each once."""
+"""OpenBLAS kernels that this machine can run, each once."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a fold gives under other kernels: BLAS, torch and numpy restricted to what other machines have.
+"""Fold results with other kernels: BLAS, torch and numpy restricted to other instruction sets.
 
 Usage: python -m benchmarks.portability --data DIR [--models DIR] [--networks NAME ...] [--seeds N] [--page FILE.md]
 

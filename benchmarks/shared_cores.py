@@ -1,4 +1,4 @@
-"""Time of a fold on quiet cores, and on cores that others use too.
+"""Time of a fold on idle cores, and on cores shared with other processes.
 
 Usage: python -m benchmarks.shared_cores [--folds NAME ...] [--neighbours 0 1 2] [--page FILE.md]
 

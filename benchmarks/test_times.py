@@ -1,4 +1,4 @@
-"""Seconds per test file, from one or several JUnit files that pytest wrote.
+"""Seconds per test file, from one or several JUnit files of pytest.
 
 Usage: python -m benchmarks.test_times junit.xml [more.xml ...] [--before old.xml ...] [--tests]
 

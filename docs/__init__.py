@@ -1,1 +1,1 @@
-"""Documentation; the reference pages are written by :mod:`docs.generate`."""
+"""Documentation; :mod:`docs.generate` writes the reference pages."""

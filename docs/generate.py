@@ -1,4 +1,4 @@
-"""Write the reference pages that are taken from the code: ``python -m docs.generate``.
+"""Write the reference pages from the code: ``python -m docs.generate``.
 
 ``docs/operators.md`` comes from the registry of channel rules, ``docs/cli.md`` from the command line,
 ``docs/tflite_ops.md`` from ONNX's node tests run through the TFLite writer (some ten seconds; needs the extra

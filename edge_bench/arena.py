@@ -1,4 +1,4 @@
-"""The arena of TensorFlow Lite Micro, allocated on this machine.
+"""The tensor arena of TensorFlow Lite Micro, allocated on this machine.
 
 Pointers here have 64 bits, on the boards 32: the tables of the interpreter (the arena's tail) are larger than on a
 board, the activations (its head) the same. So the total is an upper bound for the same kernels; kernels that a vendor

@@ -1,4 +1,4 @@
-"""Prints what TensorFlow Lite Micro allocates for one model; run in a process of its own.
+"""Print the allocations of TensorFlow Lite Micro for one model; run in a separate process.
 
 Usage: python arena_script.py MODEL.tflite ARENA_BYTES INPUTS
 

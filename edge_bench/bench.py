@@ -1,4 +1,4 @@
-"""The way of a benchmark: models -> jobs -> per device the best means there is -> rows."""
+"""Run a benchmark: models -> jobs -> the best available runner per device -> rows."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows as a picture: a page that needs no other file, and a PNG."""
+"""Charts of benchmark rows: a self-contained HTML page, and a PNG."""
 
 import math
 from collections.abc import Sequence

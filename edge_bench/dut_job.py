@@ -1,4 +1,4 @@
-"""A job on a device under test: its inputs in the firmware's layout, its outputs back in ONNX's."""
+"""A job on a device under test: inputs in the firmware's layout, outputs converted back to ONNX's."""
 
 import time
 from collections.abc import Callable, Sequence

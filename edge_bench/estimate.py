@@ -1,4 +1,4 @@
-"""Latency on boards that are not there: instructions per operator, cycles per instruction, and a clock.
+"""Latency estimates for absent boards: instructions per operator x cycles per instruction / clock.
 
     seconds = sum over operators of instructions(operator) * cycles_per_instruction(operator) / clock
 

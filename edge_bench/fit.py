@@ -1,4 +1,4 @@
-"""Whether a model fits a device, before anything is measured."""
+"""Memory check of a model against a device profile, before any measurement."""
 
 from dataclasses import dataclass
 

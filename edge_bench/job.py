@@ -1,4 +1,4 @@
-"""From a model file to what runners measure: fixed shapes, inputs, and the outputs they should give."""
+"""A benchmark job: a model with fixed shapes, its inputs, and the expected outputs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a machine with Linux, this one or one behind ssh, is given to measure, and the rows made of its answer."""
+"""Measurement of a job on a Linux machine, local or reached by ssh, and its rows."""
 
 import base64
 import io

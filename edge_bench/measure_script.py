@@ -1,6 +1,6 @@
 # ruff: noqa: UP006, UP035, UP045, B905
 # Python 3.6 runs this, too: that is what a Jetson Nano has.
-"""Measures one model in whichever interpreters this machine has; copied to the machine that is measured.
+"""Measure one model in every interpreter of this machine; copied to the measured machine.
 
 Usage: python3 measure_script.py JOB.json
 

@@ -1,4 +1,4 @@
-"""A model in an older operator set, for boards whose onnxruntime has stayed behind."""
+"""Conversion of a model to an older operator set, for boards with an old onnxruntime."""
 
 from pathlib import Path
 

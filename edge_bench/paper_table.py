@@ -1,4 +1,4 @@
-"""The published device table of model folding: what it reports, how it may have come about, what of it cannot be.
+"""The published device table of model folding: its figures, their likely origin, and impossible entries.
 
 Published, for a model called LeNet5 at 10, 25, 50 and 70 % sparsity: RAM of 59.5, 55.7, 48.0 and 36.5 K, and flash from
 3.4 down to 1.2 MB, the same on a Jetson Nano, an ESP-EYE and an Arduino Nano 33 BLE Sense. There is no column for 0 %.

@@ -1,4 +1,4 @@
-"""From a model to an ELF file for the emulated Cortex-M4F, with the sizes of its sections."""
+"""Build an ELF file for the emulated Cortex-M4F from a model, and read its section sizes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One row of a device table, whatever it was obtained with."""
+"""One row of a device table, with the method that obtained it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

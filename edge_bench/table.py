@@ -1,4 +1,4 @@
-"""Rows as a table: the same cells in the terminal, in Markdown, and in charts."""
+"""Tables of benchmark rows, with the same cells in the terminal, in Markdown, and in charts."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""A file descriptor of a terminal as a stream of bytes."""
+"""A terminal's file descriptor as a stream of bytes."""
 
 import errno
 import os

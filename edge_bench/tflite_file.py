@@ -1,4 +1,4 @@
-"""The .tflite file of a job, and how its inputs and outputs lie in it."""
+"""The .tflite file of a job, and the layout of its inputs and outputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

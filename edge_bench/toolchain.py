@@ -1,4 +1,4 @@
-"""What has to be installed to build and run firmware here, and how."""
+"""Requirements for building and running firmware on this machine, with installation hints."""
 
 import os
 import shutil

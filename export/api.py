@@ -1,4 +1,4 @@
-"""The way of an export: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
+"""Export a model: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
 
 import time
 from collections.abc import Mapping, Sequence

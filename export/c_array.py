@@ -1,4 +1,4 @@
-"""A .tflite file as a C array, the way TensorFlow Lite Micro projects include their models."""
+"""Write a .tflite file as a C array, in the form of TensorFlow Lite Micro projects."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One face for the TFLite interpreters that may be installed."""
+"""One interface to the installed TFLite interpreters."""
 
 from collections.abc import Mapping
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Export by onnx2tf, as a program of its own in whatever environment it is installed.
+"""Export by onnx2tf, run as a separate program from its own environment.
 
 onnx2tf overwrites its input file, so it only ever gets a copy.
 """

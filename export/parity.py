@@ -1,4 +1,4 @@
-"""Whether the exported file computes what the ONNX model computes."""
+"""Comparison of an exported file with its ONNX model."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""int8 through ai-edge-quantizer: weights per channel, activations calibrated on synthetic inputs."""
+"""Quantisation to int8 by ai-edge-quantizer: weights per channel, activations on synthetic inputs."""
 
 import contextlib
 import io

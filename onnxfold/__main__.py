@@ -1,4 +1,4 @@
-"""``python -m onnxfold``."""
+"""Entry point of ``python -m onnxfold``."""
 
 from onnxfold.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: the group of commands, and how errors end it."""
+"""The command line: the group of commands, and the handling of errors."""
 
 import logging
 import signal

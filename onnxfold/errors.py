@@ -1,4 +1,4 @@
-"""What can go wrong, as types.
+"""Error types, each with the exit code of its kind.
 
 Every message is one line that says what is wrong, where, and what to do. A *refusal* (a channel that
 was left alone for a reason) is not an error: it is data, see :class:`onnxfold.report.Refusal`.

@@ -1,4 +1,4 @@
-"""A look at a model: what can be folded, and why the rest cannot."""
+"""Inspection of a model: its fold groups, and the reasons why other axes stay."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""Text that a terminal, a log and a browser can show as it is.
+"""Text made safe for a terminal, a log and a browser.
 
 Names in a model, texts of errors and names of files come from outside. Raw, their control characters could move the
 cursor, forge lines and turn the direction of writing. Whatever is shown passes through :func:`printable`.

@@ -1,4 +1,4 @@
-"""How work in progress is told: a callable the library calls, and a line that shows it."""
+"""Progress reports: a callback for library calls, and a line in the terminal."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""The only way to the terminal: whatever the commands print passes through here and comes out printable.
+"""The only access to the terminal: every line printed by a command is made printable here.
 
 Names from models and files are neither interpreted (rich's markup, escape sequences) nor cut into lines. A test sees to
 it that no other module prints.

@@ -1,1 +1,1 @@
-"""Passes: one per file; a method is a composition of them."""
+"""Passes, one per file; a method is a sequence of them."""

@@ -1,4 +1,4 @@
-"""Passes: values that change a :class:`~onnxfold.graph.view.GraphView` and say what they did."""
+"""The interface of a pass: a value that changes a :class:`~onnxfold.graph.view.GraphView` and records it."""
 
 import time
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What the accuracy benchmark measures: cells, and the sections that ask for them."""
+"""Cells of the accuracy benchmark, and the sections that request them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What happens to accuracy when the constants of fold-ls are moved: on training images, never on test images.
+"""Sensitivity of fold-ls to its constants, on training images, never on test images.
 
 Usage: python -m benchmarks.accuracy.constants --data DIR --out DIR [--models DIR ...] [--networks GLOB ...]
            [--sparsity 0.5 0.7]

@@ -1,4 +1,4 @@
-"""Time by phase, and extra memory, of one fold in a process of its own.
+"""Time by phase, and extra memory, of one fold in a separate process.
 
 Usage: python -m benchmarks.accuracy.cost MODEL.onnx --inputs auto|dead-leaves --allocation uniform|global [--seed 0]
 

@@ -1,4 +1,4 @@
-"""The files of the accuracy benchmark: rows that survive an interruption, and what they were measured with."""
+"""Result files of the accuracy benchmark: rows that survive an interruption, and the versions used."""
 
 import csv
 import hashlib

@@ -1,1 +1,1 @@
-"""Share of published architectures that folds, in every form that torch exports."""
+"""Fraction of published architectures that folds, in every form that torch exports."""

@@ -1,4 +1,4 @@
-"""How much of published architectures can be folded, in every form that torch exports.
+"""Fraction of published architectures that folds, in every form that torch exports.
 
 Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--markdown coverage.md]
 

@@ -1,4 +1,4 @@
-"""What the table was measured with."""
+"""Versions and machine of a coverage measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Architectures in processes of their own, with a time limit per form."""
+"""Measurement of architectures in separate processes, with a time limit per form."""
 
 from __future__ import annotations
 

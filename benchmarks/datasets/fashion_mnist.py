@@ -1,4 +1,4 @@
-"""Fashion-MNIST: the idx files, and the two ways the benchmark models see the images."""
+"""Fashion-MNIST: the idx files, and the two image formats of the benchmark models."""
 
 import gzip
 import math

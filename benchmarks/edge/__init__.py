@@ -1,1 +1,1 @@
-"""The published device table beside ours."""
+"""Comparison with the published device table."""

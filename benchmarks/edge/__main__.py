@@ -1,4 +1,4 @@
-"""The published device table beside ours: LeNet5-2x and LeNet5 at several sparsities, and folded until they fit.
+"""Comparison with the published device table: LeNet5-2x and LeNet5 at several sparsities.
 
 Usage: python -m benchmarks.edge --data DIR [--quick] [--out benchmarks/edge.md] [--images N]
 

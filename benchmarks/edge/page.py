@@ -1,4 +1,4 @@
-"""The page of the device benchmark: what is published, what of it can be, and what is measured."""
+"""The Markdown page of the device benchmark: published figures, possible figures, measurements."""
 
 from collections.abc import Sequence
 

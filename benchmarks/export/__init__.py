@@ -1,1 +1,1 @@
-"""Exports to TFLite, held against onnxruntime in several runtimes."""
+"""Comparison of exported TFLite files with onnxruntime in several runtimes."""

@@ -1,4 +1,4 @@
-"""Exports to TFLite: same outputs in three runtimes, and time, memory, size and latency beside onnx2tf.
+"""TFLite exports: outputs in three runtimes; time, memory, size and latency compared with onnx2tf.
 
 Usage: python -m benchmarks.export --tflite-runtime PYTHON --tflite-micro PYTHON --onnx2tf PROGRAM
            [--only NAME ...] [--out benchmarks/export.md]

@@ -1,4 +1,4 @@
-"""Time, memory, size, operators and latency beside onnx2tf."""
+"""Comparison with onnx2tf: time, memory, size, operators and latency."""
 
 import json
 import os

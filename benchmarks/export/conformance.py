@@ -1,4 +1,4 @@
-"""ONNX's own backend node tests against the TFLite writer; the page docs/tflite_ops.md.
+"""Run ONNX's backend node tests through the TFLite writer, for the page docs/tflite_ops.md.
 
 Usage: python -m benchmarks.export.conformance [--op NAME ...]
 

@@ -1,4 +1,4 @@
-"""Runs .tflite files in one interpreter, which may need an environment of its own, and compares outputs.
+"""Run .tflite files in one interpreter, possibly in a separate environment, and compare outputs.
 
 Usage: python export_runner.py ai_edge_litert|tflite_runtime|tflite_micro JOBS.json OUT.json
 

@@ -1,4 +1,4 @@
-"""Jobs for .tflite runtimes, each in the interpreter that has it."""
+"""Jobs for .tflite runtimes, each run by the interpreter that has the runtime."""
 
 import json
 import subprocess

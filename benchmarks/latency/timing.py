@@ -1,4 +1,4 @@
-"""Times of folded files of one network, taken in turn."""
+"""Latencies of the folded files of one network, timed in turn."""
 
 import time
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What is done with the models: every row of every table, and the options that change results."""
+"""Cases of the comparison: every row of every table, and the options that change results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What differs between the results of two revisions, case by case, and whether that is rounding only."""
+"""Differences between the results of two revisions, case by case, and whether they are rounding only."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The models that both revisions fold: built once, by this revision, and written as files."""
+"""Models that both revisions fold: built once, by this revision, and written as files."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

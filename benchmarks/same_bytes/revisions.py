@@ -1,4 +1,4 @@
-"""Revisions: which one to compare with, its checkout, and what commits say about results that they change."""
+"""Revisions: the one to compare with, its checkout, and the changes of results that commits declare."""
 
 import subprocess
 import tarfile

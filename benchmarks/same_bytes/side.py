@@ -1,4 +1,4 @@
-"""One revision's side, a script: ``python -P side.py CASES.json MODELS OUT CHECKOUT``, the checkout on PYTHONPATH.
+"""Run one revision's side: ``python -P side.py CASES.json MODELS OUT CHECKOUT``, the checkout on PYTHONPATH.
 
 It runs under revisions that do not have it, so it uses the public API only and imports nothing of this folder. Writes
 what every case gave to ``OUT/results.json``, and the folded models beside it.

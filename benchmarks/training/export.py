@@ -1,4 +1,4 @@
-"""What becomes of a trained network: ONNX files with and without batch normalisation, checks, a log."""
+"""Export of a trained network: ONNX files with and without batch normalisation, checks, a log."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""How the reference networks are trained: options, batches, augmentation, the loop."""
+"""Training of the reference networks: options, batches, augmentation, the loop."""
 
 import argparse
 import time

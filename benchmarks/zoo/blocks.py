@@ -1,4 +1,4 @@
-"""Pieces that several families share."""
+"""Building blocks that several network families share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image to image, noise to image: autoencoders, DCGAN, super-resolution, style transfer, denoising."""
+"""Generative networks: autoencoders, DCGAN, super-resolution, style transfer, denoising."""
 
 from __future__ import annotations
 

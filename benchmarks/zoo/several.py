@@ -1,4 +1,4 @@
-"""Several inputs or outputs, and weights that run more than once."""
+"""Networks with several inputs or outputs, and with weights that run more than once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transformers: products of activations are barriers, the feed-forward layers are not."""
+"""Transformers: products of activations are barriers; the feed-forward layers fold."""
 
 from __future__ import annotations
 

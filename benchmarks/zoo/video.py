@@ -1,4 +1,4 @@
-"""Three dimensions: C3D, R(2+1)D, a 3-D U-Net level, PointNet."""
+"""Networks with three spatial dimensions: C3D, R(2+1)D, a 3-D U-Net level, PointNet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Means to measure a model on a device, one runner per file."""
+"""Runners that measure a model on a device, one file each."""

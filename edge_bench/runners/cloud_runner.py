@@ -1,4 +1,4 @@
-"""Estimates by Edge Impulse, for users who have a key of theirs."""
+"""Runner for estimates by Edge Impulse, with the user's own key."""
 
 import os
 from collections.abc import Callable

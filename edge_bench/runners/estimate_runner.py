@@ -1,4 +1,4 @@
-"""Estimates of latency as a runner: instructions counted in emulation, times a profile's cycles per instruction."""
+"""Runner for latency estimates: emulated instruction counts x cycles per instruction."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""Measures on this machine, in every interpreter that is installed."""
+"""Runner for this machine, in every installed interpreter."""
 
 import subprocess
 import sys

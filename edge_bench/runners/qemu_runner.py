@@ -1,4 +1,4 @@
-"""Generated C on an emulated Cortex-M4F: whether it fits, what it computes, and how many instructions it takes.
+"""Runner for generated C on an emulated Cortex-M4F: fit, outputs and instruction counts.
 
 An emulator's virtual time is no time of a device: rows have instruction counts, and no latency.
 """

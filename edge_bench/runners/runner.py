@@ -1,4 +1,4 @@
-"""What measures: one model on one device, by one means."""
+"""The interface of a runner: measure one model on one device by one means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

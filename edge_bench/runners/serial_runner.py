@@ -1,4 +1,4 @@
-"""A board on a serial port that speaks MLPerf Tiny's protocol: latency measured on the device by its own clock."""
+"""Runner for a board on a serial port that speaks MLPerf Tiny's protocol and uses its own clock."""
 
 import statistics
 from dataclasses import dataclass

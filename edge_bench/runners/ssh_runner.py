@@ -1,4 +1,4 @@
-"""Measures on a board with Linux, a Jetson Nano for one, through the system's OpenSSH."""
+"""Runner for a Linux board, such as a Jetson Nano, through the system's OpenSSH."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""Where activations lie in one static block of memory."""
+"""Placement of activations in one static block of memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

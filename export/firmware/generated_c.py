@@ -1,4 +1,4 @@
-"""A model as C code, written by emx-onnx-cgen, with its activations in one static block.
+"""C code of a model, written by emx-onnx-cgen, with its activations in one static block.
 
 emx-onnx-cgen writes a function per node and an entry that allocates every activation with malloc, all of them at once.
 The entry is rewritten: every activation gets its place in a block whose size is known when the firmware is linked

@@ -1,4 +1,4 @@
-"""Names that may stand in the comments of generated C code."""
+"""Names that are safe in comments of generated C code."""
 
 import re
 from collections.abc import Callable, Iterable

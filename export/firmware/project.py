@@ -1,4 +1,4 @@
-"""Projects that put a model on a board: an Arduino sketch, an ESP-IDF project, firmware for QEMU's Cortex-M4F."""
+"""Firmware projects that hold a model: an Arduino sketch, an ESP-IDF project, firmware for QEMU."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A model as a .tflite file in a C array, and what TensorFlow Lite Micro has to be told about it."""
+"""The .tflite file of a model as a C array, and its settings for TensorFlow Lite Micro."""
 
 from dataclasses import dataclass
 from math import prod

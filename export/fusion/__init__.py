@@ -1,4 +1,4 @@
-"""Passes that turn a graph into what edge runtimes compute fastest: fewer operators, the same function."""
+"""Passes that reduce the number of operators for edge runtimes and keep the function."""
 
 from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout

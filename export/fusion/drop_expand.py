@@ -1,4 +1,4 @@
-"""Remove Expands that say nothing which broadcasting does not do anyway."""
+"""Remove Expand nodes that repeat what broadcasting does."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Write Dropout as what it is at inference."""
+"""Replace Dropout by the identity that it is at inference."""
 
 from dataclasses import dataclass
 

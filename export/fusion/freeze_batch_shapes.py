@@ -1,4 +1,4 @@
-"""Write shapes that are computed from the size of the batch as constants."""
+"""Replace shapes computed from the batch size by constants."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Fold BatchNormalization into the layer before it.
+"""Fuse BatchNormalization into the layer before it.
 
 With s = gamma / sqrt(var + eps), a layer y = W x + b followed by a BatchNormalization computes
 

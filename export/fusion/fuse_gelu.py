@@ -1,4 +1,4 @@
-"""Recognise GELU, which exporters below operator set 20 write as arithmetic around Erf."""
+"""Fuse the arithmetic around Erf, from exporters below operator set 20, into Gelu."""
 
 import math
 from dataclasses import dataclass

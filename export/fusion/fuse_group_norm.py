@@ -1,4 +1,4 @@
-"""Recognise GroupNormalization, which exporters below operator set 18 write around InstanceNormalization."""
+"""Fuse the nodes around InstanceNormalization, from exporters below operator set 18, into GroupNormalization."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Let convolutions pad by themselves."""
+"""Fuse Pad nodes into the convolutions that read them."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""ONNX to TFLite, written directly on the schema that the runtimes publish."""
+"""ONNX to TFLite, written directly with the published schema."""

@@ -1,4 +1,4 @@
-"""Arithmetic on values, with numbers for constants: what decompositions are written in."""
+"""Arithmetic on TFLite values, with constants given as numbers; decompositions use it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a converter sees of its node: shapes, constants, tensors in the layout it asks for."""
+"""The view that a converter has of its node: shapes, constants, tensors in a requested layout."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn

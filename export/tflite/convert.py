@@ -1,4 +1,4 @@
-"""The way of a model: prepared graph -> layouts -> operators -> peepholes -> bytes."""
+"""Convert a model: prepared graph -> layouts -> operators -> peepholes -> bytes."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A TFLite graph while it is being built: values and operators, numbered only when they are written."""
+"""A TFLite graph under construction: values and operators, numbered when they are written."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

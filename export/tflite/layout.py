@@ -1,4 +1,4 @@
-"""Where the axes of an ONNX tensor lie in its TFLite tensor.
+"""The order of an ONNX tensor's axes in its TFLite tensor.
 
 TFLite's image operators want channels last (N, H, W, C), ONNX has them behind the batch (N, C, H, W). A
 :class:`Layout` says which ONNX axis each TFLite axis holds. A flattened feature map, whose elements TFLite has in

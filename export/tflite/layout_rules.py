@@ -1,4 +1,4 @@
-"""In which layouts an operator reads and writes: what the planner knows of operators.
+"""Layout rules: the layouts in which an operator reads and writes its tensors.
 
 A rule says which tensors of a node must share a layout (:meth:`LayoutRule.ties`), and, given a layout for every tensor,
 in which one the converter will really ask for each of them (:meth:`LayoutRule.demands`). Where the two differ a

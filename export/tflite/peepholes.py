@@ -1,4 +1,4 @@
-"""Small rewrites of the finished graph: activations into the operators before them, pairs that cancel, biases."""
+"""Small rewrites of the finished graph: fused activations, cancelling pairs, biases."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""One layout per tensor, chosen so that few elements have to be transposed.
+"""One layout per tensor, chosen to minimise the elements that are transposed.
 
 Tensors that operators tie together (the two sides of an Add, what goes through a Relu) form a cluster with one layout.
 Clusters are visited in order, and each takes the layout that costs least next to its neighbours, until none changes:

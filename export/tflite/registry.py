@@ -1,4 +1,4 @@
-"""Which function writes which ONNX operator, and in which layouts it reads and writes its tensors."""
+"""Registry of TFLite writers by ONNX operator, with the layouts of their tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

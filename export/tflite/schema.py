@@ -1,4 +1,4 @@
-"""What is taken from the official generated schema: enumerations, option classes, and which operator has which."""
+"""Names from the official generated schema: enumerations, option classes, and their operators."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""From a graph to the bytes of a .tflite file.
+"""Serialise a graph to the bytes of a .tflite file.
 
 The file is built in one buffer of its final size; constants are computed one after the other as they are packed into
 it, so that beside the buffer only one of them is in memory.

@@ -1,4 +1,4 @@
-"""Shapes of all activations, with the dimensions that stay free marked."""
+"""Shapes of all activations, with the free dimensions marked."""
 
 from onnx import TensorProto
 

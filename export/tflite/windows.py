@@ -1,4 +1,4 @@
-"""Padding of convolutions and pools: what ONNX says as numbers, TFLite as SAME, VALID or a PAD in front."""
+"""Padding of convolutions and pools: ONNX's numbers as SAME, VALID or a PAD before the operator."""
 
 import math
 from collections.abc import Sequence

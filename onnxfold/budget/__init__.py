@@ -1,1 +1,1 @@
-"""What a model costs, and how widths are chosen to meet a budget."""
+"""Costs of a model, and the choice of widths that meet a budget."""

@@ -1,4 +1,4 @@
-"""From a request to one width per group."""
+"""Allocation of one width per group, from a request."""
 
 from collections.abc import Mapping, Sequence
 from math import lcm

@@ -1,4 +1,4 @@
-"""Widths that lose least: take channels where they cost the consumers least for what they save.
+"""Global allocation: narrow the groups whose consumers lose least per cost saved.
 
 Every group has an error curve e(k), the relative error of what reads it when k channels are left. Starting from full
 widths, the group is narrowed whose next step saves most, in the budgets that are exceeded, per error added; until all

@@ -1,4 +1,4 @@
-"""Device profiles: what memory a model may use on a board.
+"""Device profiles: the memory that a board leaves to a model.
 
 A profile is a TOML file with the fields of :class:`DeviceProfile` (`name` is the file's) and a table `sources` with one
 line per figure that says where it comes from. Those of this package lie in the folder `devices`; any other file is

@@ -1,4 +1,4 @@
-"""What it costs to change the width of one group at a time, kept up to date while such moves are made.
+"""Costs of changing one group's width, updated after every change.
 
 Searches for widths compare the next move of every group, make one, and compare again. A move changes few products of a
 sum (those of the layers that the group touches), so only the moves of their groups are computed anew.

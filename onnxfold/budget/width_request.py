@@ -1,4 +1,4 @@
-"""From a request to the width of every group."""
+"""Resolve a request into the width of every group."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What couples with what: channel rules per operator, one walk, fold groups."""
+"""Channel analysis: one rule per operator, one walk over the graph, fold groups."""
 
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.walker import find_groups

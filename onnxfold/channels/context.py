@@ -1,4 +1,4 @@
-"""The view of one node that a channel rule gets, and the words in which it declares."""
+"""The view that a channel rule has of one node, and the declarations that it makes."""
 
 from collections.abc import Iterable, Sequence
 

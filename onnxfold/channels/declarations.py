@@ -1,4 +1,4 @@
-"""What a channel rule may say about a node.
+"""Declarations that a channel rule makes about a node.
 
 A rule never edits. It states how positions along the axes of the node's tensors belong together
 (:class:`Link`), which weight axes produce or consume channels (:class:`Use`), which axes must keep

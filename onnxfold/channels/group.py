@@ -1,4 +1,4 @@
-"""Fold groups: what the channel analysis finds."""
+"""Fold groups: the result of the channel analysis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Linear layers: the operator that computes a tensor, its weight, and its bias, as one thing.
+"""Linear layers: an operator, its weight, and its bias, as one value.
 
 A layer is a Conv, ConvTranspose or Gemm, or a MatMul with the Add of its bias. Repairs work on layers:
 they rescale rows, move biases, and need to know which BatchNormalization normalises which rows.

@@ -1,4 +1,4 @@
-"""Which rule speaks for which operator version."""
+"""Registry of channel rules, resolved by operator version."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How much of a model's weights can be folded."""
+"""Share of a model's weights that lies in fold groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From declarations to fold groups: one walk over the graph, one union of positions.
+"""Fold groups from declarations: one walk over the graph, one union of positions.
 
 Every position of every tensor axis is an element. Links unite elements into *units*: the channels that
 must be treated together. Two units may be merged with each other when they occur on the same axes,

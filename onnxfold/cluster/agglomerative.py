@@ -1,4 +1,4 @@
-r"""Agglomerative clustering of weighted points: the nearest two clusters become one until k are left.
+r"""Agglomerative clustering of weighted points: merge the nearest two clusters until k are left.
 
 The distance of a merged cluster u + v to another one s follows from the distances before the merge (Lance and
 Williams), with a, b, c the weights of u, v, s. In squared distances D for Ward, in distances d for the others:

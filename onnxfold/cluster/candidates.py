@@ -1,4 +1,4 @@
-"""What could become of a group: its partition for every width, and what each width costs."""
+"""Candidates of a group: its partition and its error for every width."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-r"""Channels that compute exactly the same, found for all groups at once.
+r"""Exact duplicates: channels that compute the same, found for all groups at once.
 
 Two channels are exact duplicates when their producer rows, biases and normalisation parameters are
 equal *after* the columns of duplicate input channels have been added up; what their consumers do with

@@ -1,4 +1,4 @@
-r"""Backward elimination of channels in the metric of what reads them.
+r"""Backward elimination of channels, in the metric of their consumers.
 
 Let a group's channels x have covariance C, let a consumer's columns have the Gram matrix G, and let every consumer be
 refitted by least squares after the fold. Giving up the direction u, that is, keeping R x with R u = 0, then costs

@@ -1,4 +1,4 @@
-"""The vectors that channels are compared by.
+"""Feature vectors by which channels are compared.
 
 A unit's feature vector is the concatenation the paper clusters, [W_l | diag(Sigma_s) | diag(Sigma_n) | W_{l+1}^T],
 over all producers, BatchNormalizations and consumers of the group. The diagonal matrices put every channel on

@@ -1,4 +1,4 @@
-r"""Greedy pairs: the two most similar channels become one, again and again.
+r"""Greedy pairs: repeatedly merge the two most similar channels.
 
 Points are compared by direction only. Each is scaled to unit length; a cluster is the weighted mean of its members'
 unit vectors, and the two clusters whose means are nearest are merged. In squared distances D, with weights a and b,

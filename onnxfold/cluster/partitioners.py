@@ -1,4 +1,4 @@
-"""The ways to choose which channels become one, by name."""
+"""Table of clusterings, by the names that ``--cluster`` takes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

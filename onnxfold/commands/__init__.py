@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each: arguments and printing, nothing else."""
+"""Commands of the command line, one file each: arguments and printing, nothing else."""

@@ -1,4 +1,4 @@
-"""``onnxfold bench``."""
+"""The command ``onnxfold bench``."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""``onnxfold compare``."""
+"""The command ``onnxfold compare``."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""``onnxfold demo``."""
+"""The command ``onnxfold demo``."""
 
 from pathlib import Path
 from typing import Any

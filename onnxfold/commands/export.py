@@ -1,4 +1,4 @@
-"""``onnxfold export``."""
+"""The command ``onnxfold export``."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``onnxfold fold``."""
+"""The command ``onnxfold fold``."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``onnxfold inspect``."""
+"""The command ``onnxfold inspect``."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The whole way on a bundled trained model: fold to several sizes, show the accuracy of each."""
+"""Run the demo: fold a bundled trained model to several sizes and show the accuracy of each."""
 
 from importlib.resources import as_file, files
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What several commands have in common: types of arguments, flags, and lines that several print."""
+"""Shared parts of the commands: argument types, flags, and common output lines."""
 
 import logging
 import sys

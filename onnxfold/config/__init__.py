@@ -1,4 +1,4 @@
-"""What the user asks for: the request, its checks, and the units of quantities."""
+"""The user's request: its options, their checks, and units of quantities."""
 
 from onnxfold.config.fold_config import (
     ALLOCATIONS,

@@ -1,4 +1,4 @@
-"""What a caller gives, checked once: type first, then range. The public functions take nothing unchecked."""
+"""Checks of arguments: type first, then range. Every public function uses them."""
 
 import difflib
 import math

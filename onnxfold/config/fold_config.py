@@ -1,4 +1,4 @@
-"""What the user asks for, validated once."""
+"""The options of a fold, validated once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Numbers with units, as a user writes them and as a message shows them."""
+"""Numbers with units: parsing and formatting."""
 
 import re
 from collections.abc import Mapping

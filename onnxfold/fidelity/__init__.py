@@ -1,1 +1,1 @@
-"""How close two models are: on held-out inputs, on given ones, beside labels."""
+"""Fidelity of one model to another, on held-out or given inputs, and accuracy on labels."""

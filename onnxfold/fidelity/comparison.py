@@ -1,4 +1,4 @@
-"""Two models on the same inputs."""
+"""Comparison of two models on the same inputs."""
 
 from contextlib import suppress
 from dataclasses import replace

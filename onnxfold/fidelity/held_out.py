@@ -1,4 +1,4 @@
-"""How often two networks give the same answer, on inputs that no fold has seen.
+"""Agreement of two networks on inputs that no fold has seen.
 
 They are generated like those that a fold is fitted on, with a seed that no fold uses. Data that were given to a fold
 (``--calibration``) are not used here: all of them go into the fit.

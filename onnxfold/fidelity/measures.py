@@ -1,4 +1,4 @@
-"""How close one model's outputs are to another's."""
+"""Distances between the outputs of two models."""
 
 import math
 from collections.abc import Sequence

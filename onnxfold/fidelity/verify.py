@@ -1,4 +1,4 @@
-"""Prove that a folded model is a model: it loads, runs, and kept its interface."""
+"""Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
 from dataclasses import dataclass, replace

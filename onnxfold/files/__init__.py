@@ -1,4 +1,4 @@
-"""Files in and out, for every command: what may be written, and how it is written whole or not at all."""
+"""File input and output of all commands: checks of paths, and atomic writes."""
 
 from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
 from onnxfold.files.claims import Output, Read, check_outputs, given

@@ -1,4 +1,4 @@
-"""Writing whole files or none.
+"""Atomic writes: a file is complete or absent.
 
 What is written is complete, in its folder and on the disk, before it takes its name; an error or a signal before that
 leaves the folder as it was. A link is followed and the file it leads to is replaced; its mode stays. What is written to

@@ -1,4 +1,4 @@
-"""What a run reads and what it writes, compared before it does anything."""
+"""Comparison of the files that a run reads with those that it writes, before any work."""
 
 import os
 import sys

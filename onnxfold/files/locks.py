@@ -1,4 +1,4 @@
-"""Locks that end with the process that holds them, so that nobody waits for a killed run."""
+"""Locks that the system releases when their process ends, even if it is killed."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Files and folders that are not complete yet.
+"""Files and folders that are not yet complete.
 
 They lie in the folder of what they become, because only a move inside of a file system is atomic, under short names of
 their own, because the name of what they become may be as long as a name can be. A run that is killed leaves them

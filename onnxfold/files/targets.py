@@ -1,4 +1,4 @@
-"""Where a file is written: links are followed, and what is no regular file is refused."""
+"""Resolution of output paths: links are followed, and special files are refused."""
 
 import errno
 import os

@@ -1,1 +1,1 @@
-"""From scopes and a request to a folded model: methods, one graph, the search around folds, checks."""
+"""Folding: scopes, methods, folds of one graph, and the search for a fidelity."""

@@ -1,4 +1,4 @@
-"""Measure what a fold did to the activations: both networks side by side on a few inputs.
+"""Measure the effect of a fold on the activations: both networks side by side on a few inputs.
 
 The variance ratio of a layer is the mean over the *original* channels i of Var(x'_c(i)) / Var(x_i), where c(i) is the
 channel that i was merged into; averaging channels that are not equal makes it fall, layer after layer.

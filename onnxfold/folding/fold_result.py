@@ -1,4 +1,4 @@
-"""What a fold returns: the model, the report, and ways to write them."""
+"""The result of a fold: the model, its report, and methods that write them."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

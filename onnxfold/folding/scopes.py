@@ -1,4 +1,4 @@
-"""The graphs of a model that are folded: the main graph, and the bodies of its If, Loop and Scan nodes."""
+"""Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
 from dataclasses import dataclass
 

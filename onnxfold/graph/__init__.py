@@ -1,1 +1,1 @@
-"""The only place that touches protobuf or onnx-graphsurgeon: load, save, view, edit."""
+"""Models as graphs: load, view, edit, run, save."""

@@ -1,4 +1,4 @@
-"""Reading and rewriting a weight along one of its axes, packed axes of grouped weights included."""
+"""Read and rewrite a weight along one of its axes, packed axes of grouped weights included."""
 
 import numpy as np
 import numpy.typing as npt

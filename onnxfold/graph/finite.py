@@ -1,4 +1,4 @@
-"""Where weights are NaN or infinite. Every float weight is read once, piece by piece, and nothing of it is kept."""
+"""Search for weights that are NaN or infinite. Each float weight is read once, in pieces."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""How much memory the activations of a network take, counted from shapes before anything runs."""
+"""Memory of a network's activations, counted from shapes before a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Model-local functions written out, if what comes out has a size that can be worked on."""
+"""Inlining of model-local functions, within a limit on the resulting size."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

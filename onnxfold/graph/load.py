@@ -1,4 +1,4 @@
-"""From a path or a ModelProto to a :class:`~onnxfold.graph.view.GraphView`."""
+"""Load a path or a ModelProto as a :class:`~onnxfold.graph.view.GraphView`."""
 
 import errno
 import os

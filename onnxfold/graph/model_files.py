@@ -1,4 +1,4 @@
-"""Which files a model lies in: its own, and those that hold its weights."""
+"""Files of a model: its own, and those that hold its weights."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike

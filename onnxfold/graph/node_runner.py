@@ -1,4 +1,4 @@
-"""Single operators in onnxruntime, for walks that look at, or change, a network between its nodes."""
+"""Single operators in onnxruntime, for walks that read or change a network between its nodes."""
 
 import numpy as np
 import onnxruntime as ort

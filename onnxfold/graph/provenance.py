@@ -1,4 +1,4 @@
-"""The runs that made a model what it is, as a list in its metadata."""
+"""Provenance of a model: the list of runs that made it, in its metadata."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""From a :class:`~onnxfold.graph.view.GraphView` to a ModelProto or to files, all or nothing."""
+"""Save a :class:`~onnxfold.graph.view.GraphView` as a ModelProto or as files, complete or not at all."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack

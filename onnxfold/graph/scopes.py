@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan as graphs of their own.
+"""Bodies of If, Loop and Scan as separate graphs.
 
 A body is opened as a :class:`~onnxfold.graph.view.GraphView` like any model: its formal inputs, and the
 outer activations it captures, are inputs; its results are outputs; so nothing that crosses its border can change.

@@ -1,4 +1,4 @@
-"""Running models in onnxruntime."""
+"""Sessions that run models in onnxruntime."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Shape inference that never looks at big weights, so its cost does not depend on the model's size."""
+"""Shape inference without large weights, at a cost that does not depend on the model's size."""
 
 import contextlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Weights that are read when they are needed.
+"""Weights that are read on first use.
 
 A :class:`LazyTensor` points at a ``TensorProto``, or at a range of an external data file; nothing is
 copied until :meth:`LazyTensor.load` is called. Edited weights are plain arrays in the view's overlay.

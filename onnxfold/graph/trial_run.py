@@ -1,4 +1,4 @@
-"""A run whose size nobody knows before, in a process that may not take more memory than is allowed.
+"""A trial run of a model in a process with limited memory, for models of unknown size.
 
 The process loads the model in onnxruntime, runs it on arrays, and says how it ended. It imports nothing of this
 package, so that it starts in a fraction of a second. Its limit counts what it allocates (RLIMIT_DATA): address space,

@@ -1,4 +1,4 @@
-"""A float32 twin of a model whose float type onnxruntime's CPU kernels do not have."""
+"""A float32 twin of a model whose float type onnxruntime's CPU kernels lack."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""The file beside a model that holds its weights, and how both change together.
+"""The file of weights beside a model, and the consistent replacement of both.
 
 A model and its weights are two files, and no file system renames two at once. So weights never take the place of other
 weights: they go to a name that is free (OUT.data, else OUT.<hash>.data), or that holds the same bytes already. The

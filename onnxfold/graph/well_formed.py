@@ -1,4 +1,4 @@
-"""What everything behind :func:`onnxfold.graph.load.load` takes for granted about a file.
+"""Checks of a file on which all code behind :func:`onnxfold.graph.load.load` relies.
 
 Cheaper than onnx's checker, which needs the weights, and more lenient: it lets pass what onnxruntime understands and
 onnx does not, such as operators of other vendors in the default domain.

@@ -1,4 +1,4 @@
-"""How the nodes of a graph hang together: every name is written once, every name that is read is written, no circles.
+"""Checks of a graph's wiring: unique names, no missing names, no cycles.
 
 What is wrong is told; nodes that merely stand in another order than they run in are sorted. onnxruntime refuses all
 that is refused here, and onnx's checker most of it. Time and memory grow linearly with the number of nodes.

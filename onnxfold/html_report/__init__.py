@@ -1,4 +1,4 @@
-"""The report of a fold as one self-contained page."""
+"""The HTML report of a fold, one self-contained page."""
 
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.page import render_html

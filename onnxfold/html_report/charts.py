@@ -1,4 +1,4 @@
-"""Pictures as inline SVG: they take their colours from the page, and say in words what they show."""
+"""Charts as inline SVG, in the colours of the page, with a description in words."""
 
 import math
 from collections.abc import Sequence

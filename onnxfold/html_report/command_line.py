@@ -1,4 +1,4 @@
-"""The command that a report's fold can be repeated with."""
+"""The command line that repeats a report's fold."""
 
 import shlex
 from collections.abc import Mapping

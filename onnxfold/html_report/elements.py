@@ -1,4 +1,4 @@
-"""HTML and SVG elements; the standard library's tree escapes whatever stands in them."""
+"""HTML and SVG elements; the standard library's tree escapes their text."""
 
 import re
 from collections.abc import Iterable, Sequence

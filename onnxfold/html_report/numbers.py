@@ -1,4 +1,4 @@
-"""Numbers as text."""
+"""Formatting of numbers."""
 
 import math
 

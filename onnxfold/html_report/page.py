@@ -1,4 +1,4 @@
-"""The page: its head, its title with the numbers that matter, its sections."""
+"""The page: its head, its title with the main numbers, its sections."""
 
 from importlib import resources
 from pathlib import PurePath

@@ -1,4 +1,4 @@
-"""The sections of the page. Each says why where it has nothing to show."""
+"""Sections of the page. A section without content says why it is empty."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields

@@ -1,1 +1,1 @@
-"""What a network is run on: arrays that are given, noise, dead leaves, tokens, inverted images."""
+"""Inputs to run a network on: given arrays, noise, dead leaves, tokens, inverted images."""

@@ -1,4 +1,4 @@
-"""Arrays from ``.npz`` files, read as what they are: input from anywhere.
+"""Arrays from untrusted ``.npz`` files.
 
 numpy's own reader believes a header and allocates what it says. Here sizes come first: an array's header, the zip
 directory's size and the compressed size must agree with each other and, added up, with the memory limit, before

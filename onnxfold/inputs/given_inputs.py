@@ -1,4 +1,4 @@
-"""Inputs and labels that a user gives, checked before anything is run."""
+"""Inputs and labels from a user, checked before any run."""
 
 from collections.abc import Mapping
 

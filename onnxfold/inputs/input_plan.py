@@ -1,4 +1,4 @@
-"""How many inputs are generated, and for how many steps they are inverted.
+"""The number of generated inputs, and of inversion steps.
 
 Both follow from what a run costs, counted in multiply-accumulates, and from what the user asks for: the same request
 comes to the same inputs, whatever else the machine does. Only where an inversion really takes longer than it may does

@@ -1,4 +1,4 @@
-"""Which inputs a network is run on, and why."""
+"""The choice of inputs to run a network on, with the reason."""
 
 import time
 from collections.abc import Mapping, Sequence

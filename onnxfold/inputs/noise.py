@@ -1,4 +1,4 @@
-"""Inputs that need no data: random numbers of the right type and shape."""
+"""Random inputs of the right type and shape."""
 
 from collections.abc import Sequence
 

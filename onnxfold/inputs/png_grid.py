@@ -1,4 +1,4 @@
-"""Images as one PNG file.
+"""A grid of images in one PNG file.
 
 Reference: Portable Network Graphics (PNG) Specification, third edition, W3C: signature, then the chunks IHDR, IDAT
 (rows, each after a filter byte of 0, deflated) and IEND, each with its length in front and its checksum behind.

@@ -1,4 +1,4 @@
-"""Procedural inputs that look enough like data: no data, no gradients."""
+"""Procedural inputs that resemble data, made without data and gradients."""
 
 from math import prod
 

@@ -1,1 +1,1 @@
-"""What the machine grants: processors, memory, control groups."""
+"""Resources that the machine grants: processors, memory, control groups."""

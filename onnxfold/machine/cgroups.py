@@ -1,4 +1,4 @@
-"""Control groups: the share of a machine that a container, or a process, may use."""
+"""Control groups: the share of a machine that a container or a process may use."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much memory may be used. Whatever allocates by what a file says asks here first.
+"""The memory limit. Every allocation whose size comes from a file is checked against it first.
 
 Sizes are counted from shapes, before anything is allocated, and they are counted the same on every run: what else the
 process holds does not matter. What a network needs whose shapes are not known is found out by a child process, see

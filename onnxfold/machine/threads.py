@@ -1,4 +1,4 @@
-"""How many threads compute, and how they wait for each other.
+"""The number of computing threads, and their way of waiting.
 
 A thread that waits by spinning takes a core from whoever would use it. On a machine that is shared, this is often the
 very thread that it waits for: networks of small layers then take ten times as long as their share of the machine asks

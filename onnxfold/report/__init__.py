@@ -1,4 +1,4 @@
-"""What was done and what came of it, as plain values."""
+"""Reports of a fold, as plain values."""
 
 from onnxfold.report.diagnostics import (
     CORRELATION_BINS,

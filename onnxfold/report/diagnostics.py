@@ -1,4 +1,4 @@
-"""What a fold did to the activations, as plain values: error curves, variance ratios, correlations."""
+"""Diagnostics of a fold: error curves, variance ratios and correlations of activations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run tells: sizes before and after, groups, refusals, fidelity."""
+"""The report of a fold: sizes before and after, groups, refusals, fidelity."""
 
 import json
 import math

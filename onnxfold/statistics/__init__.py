@@ -1,1 +1,1 @@
-"""Where activation statistics and model inputs come from."""
+"""Statistics of activations: observation of a network, moments of its channels."""

@@ -1,4 +1,4 @@
-r"""One run of a network over inputs: the second moments that its consumers see.
+r"""Observation of a network on inputs: the second moments of what its consumers read.
 
 For a consumer with weight W that reads n channels x, a fold that reconstructs x by x^ costs
 

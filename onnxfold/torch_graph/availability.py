@@ -1,4 +1,4 @@
-"""Whether torch is there, and how it is loaded."""
+"""Availability of torch, and its import."""
 
 from importlib import import_module
 from importlib.util import find_spec

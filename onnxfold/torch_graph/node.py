@@ -1,4 +1,4 @@
-"""What a builder of operations sees of one node."""
+"""The view that a builder of operations has of one node."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING

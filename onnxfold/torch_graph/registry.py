@@ -1,4 +1,4 @@
-"""Which operation computes which operator version.
+"""Registry of torch operations, resolved by operator version.
 
 A *builder* reads a node's attributes once and returns the *operation*, a function of the node's input tensors.
 """

@@ -1,4 +1,4 @@
-"""Arrays as tensors."""
+"""Conversion of arrays to tensors."""
 
 import torch
 from onnx import helper

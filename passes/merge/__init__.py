@@ -1,1 +1,1 @@
-"""Passes that merge channels, and those that bring their rows into the units in which they are merged."""
+"""Passes that merge channels, and passes that rescale rows before the merge."""

@@ -1,4 +1,4 @@
-"""One axis of an activation before and after a fold, all of its groups taken together."""
+"""The map of one activation axis before and after a fold, over all of its groups."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Merge channels: rewrite every weight and every number that counts channels."""
+"""Merge channels: rewrite every weight, and every number that counts channels."""
 
 from collections import defaultdict
 from dataclasses import dataclass

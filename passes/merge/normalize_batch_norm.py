@@ -1,4 +1,4 @@
-r"""Rewrite layer + BatchNormalization so that the rows are normalised and the BatchNormalization is not.
+r"""Move the division of BatchNormalization into the rows of the layer before it.
 
 Row i and its bias are divided by sigma_i = sqrt(var_i + eps):
 

@@ -1,4 +1,4 @@
-r"""Rewrite layer + BatchNormalization so that the rows compute what leaves the BatchNormalization.
+r"""Move the scale of BatchNormalization into the rows of the layer before it.
 
 Row i and its bias are multiplied by gamma_i / sigma_i. The BatchNormalization keeps its true statistics, those of the
 new rows, and its scale undoes its division:

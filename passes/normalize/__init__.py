@@ -1,1 +1,1 @@
-"""Passes into the normal form: the same function, in the form that the analysis reads."""
+"""Passes into the normal form that the channel analysis reads; the function stays the same."""

@@ -1,4 +1,4 @@
-"""Evaluate what does not depend on the inputs."""
+"""Evaluate nodes that do not depend on the inputs."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,4 +1,4 @@
-"""Write target shapes of Reshape as constants where they are known but for the batch."""
+"""Replace computed target shapes of Reshape by constants where only the batch is free."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Make every constant an initializer that is no graph input."""
+"""Turn every constant into an initializer that is no graph input."""
 
 from dataclasses import dataclass
 

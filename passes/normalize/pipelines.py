@@ -1,4 +1,4 @@
-"""Bring exported graphs into the form that channels can be followed through."""
+"""Sequences of passes that bring exported graphs into the normal form."""
 
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias

@@ -1,4 +1,4 @@
-"""Remove what no output depends on."""
+"""Remove nodes and weights that no output depends on."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Write SplitToSequence with constant positions as Split."""
+"""Replace SplitToSequence with constant positions by Split."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Undo copies of constants that turned out unnecessary."""
+"""Share copied constants again where the copies turned out unnecessary."""
 
 from dataclasses import dataclass
 

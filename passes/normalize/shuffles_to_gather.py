@@ -1,4 +1,4 @@
-"""Write channel shuffles as what they are: a permutation of one axis."""
+"""Replace channel shuffles by a Gather that permutes one axis."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Write the sizes of Splits that leave them out."""
+"""Write the sizes of Split nodes that omit them."""
 
 from dataclasses import dataclass
 

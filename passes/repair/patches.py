@@ -1,4 +1,4 @@
-"""The patches that a convolution reads, at some of its output positions."""
+"""Input patches of a convolution, at some of its output positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

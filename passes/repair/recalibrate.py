@@ -1,4 +1,4 @@
-"""Reset statistics to those that the folded network has on some inputs (Fold-R, Fold-DIR).
+"""Reset statistics to those of the folded network on some inputs (Fold-R, Fold-DIR).
 
 With BatchNormalization: one forward pass in which every one of them that the fold has changed something for takes the
 mean and the variance of what reaches it.

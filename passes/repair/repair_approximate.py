@@ -1,4 +1,4 @@
-r"""Fold-AR's approximate repair: undo the loss of variance that averaging causes, from weights alone.
+r"""Fold-AR's approximate repair: restore the variance lost by averaging, from weights alone.
 
 The mean of N channels with unit variance and mean correlation E has variance (N + (N^2 - N) E) / N^2. With independent
 unit inputs the correlation of two channels is the cosine of their rows, so per cluster c

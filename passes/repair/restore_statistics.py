@@ -1,4 +1,4 @@
-r"""Give merged channels the mean and the deviation that their members have on average, on the same inputs.
+r"""Restore the average mean and deviation of the members of merged channels, on the same inputs.
 
 With a BatchNormalization this is done in its statistics: they are chosen so that what it normalises, u = (y - mean) /
 sigma, has the average mean and deviation of its members' u. While the networks run side by side these are the

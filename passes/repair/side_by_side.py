@@ -1,4 +1,4 @@
-"""Original and folded network, run side by side node by node over batches of inputs."""
+"""The original and the folded network, run side by side node by node over batches of inputs."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Operators of one input that work on every element by itself."""
+"""Operators of one input that act on each element separately."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Normalisations: BatchNormalization that no layer could take, the others by their definitions."""
+"""Normalisations: BatchNormalization without a layer to fuse into; the others by their definitions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Pools: MAX_POOL_2D and AVERAGE_POOL_2D, one pair of dimensions at a time; global ones as reductions."""
+"""Pools: MAX_POOL_2D and AVERAGE_POOL_2D, one pair of dimensions at a time; global pools as reductions."""
 
 import itertools
 import math

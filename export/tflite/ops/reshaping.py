@@ -1,4 +1,4 @@
-"""Operators that only say the shape anew or reorder axes."""
+"""Operators that change the shape or reorder axes."""
 
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout import keeps_order, plain

@@ -1,4 +1,4 @@
-"""Resize and Upsample: RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR where they compute the same, else along each axis.
+"""Resize and Upsample: RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR, or one operator per axis.
 
 Every mode but nearest is, along each axis, a constant linear map of the positions: a matrix with one row per output
 position. `_interpolation` writes that matrix down as ONNX defines it; where the two TFLite operators have another one,

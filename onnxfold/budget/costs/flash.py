@@ -1,4 +1,4 @@
-"""Bytes of read-only memory.
+"""Read-only memory of a model, in bytes.
 
 Counted are all constants that an output depends on, with their real element types, and a fixed allowance for the
 structure of the graph: what a TensorFlow Lite FlatBuffer spends on operators, tensors, names and headers. The allowance

@@ -1,4 +1,4 @@
-"""Peak memory of activations.
+"""Peak memory of activations, in bytes.
 
 Counted, for a batch of one (or the batch that the model fixes), is the largest sum over the execution order of the
 sizes of all activations that are live while a node runs: its inputs, its outputs, and what later nodes still read. The

@@ -1,4 +1,4 @@
-"""What it costs to run a network, counted from shapes."""
+"""Cost of running a network, counted from shapes."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""What a cost model needs to know of a graph: dimensions for a batch of one, and the graphs inside a graph."""
+"""Shapes for the cost models: dimensions for a batch of one, and the graphs inside a graph."""
 
 import onnx
 

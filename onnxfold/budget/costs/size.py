@@ -1,4 +1,4 @@
-"""What a model costs, in one look."""
+"""Size of a model: parameters, multiply-accumulates and bytes."""
 
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.weights import count_parameters

@@ -1,4 +1,4 @@
-"""The cost model of weights: how many parameters a choice of widths leaves, without folding anything."""
+"""The cost model of weights: parameters as a function of widths, without folding."""
 
 import numpy as np
 from onnx import GraphProto, NodeProto

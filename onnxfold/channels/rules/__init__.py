@@ -1,4 +1,4 @@
-"""One file per operator family; importing this package registers them all."""
+"""Channel rules, one file per operator family; importing this package registers them all."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,4 +1,4 @@
-"""Operators that treat every element alone."""
+"""Operators that act on each element separately."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role

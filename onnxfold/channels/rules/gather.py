@@ -1,4 +1,4 @@
-"""Gather: a choice of positions, or a look-up in a table."""
+"""Gather: selection of positions, or look-up in a table."""
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis, Role

@@ -1,4 +1,4 @@
-"""Operators that onnxruntime's optimiser writes (domain com.microsoft)."""
+"""Operators of onnxruntime's optimiser (domain com.microsoft)."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role

@@ -1,4 +1,4 @@
-"""Shape and Size: they read widths, not values."""
+"""Shape and Size: operators that read widths instead of values."""
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis

@@ -1,1 +1,1 @@
-"""Deep inversion: images that give the statistics that the BatchNormalizations store."""
+"""Deep inversion: images that reproduce the stored statistics of the BatchNormalizations."""

@@ -1,4 +1,4 @@
-r"""Normalisation by the running statistics that also measures those of the batch, as one differentiable function.
+r"""Normalisation by the running statistics that also measures the batch's, as one differentiable function.
 
 With a = gamma / sqrt(var + eps) and b = beta - mu a, of every channel, and M samples per channel (batch times
 positions), y = a x + b, m = mean(x), v = mean((x - m)^2). Given the gradients of a loss with respect to the three,

@@ -1,4 +1,4 @@
-r"""Deep inversion: inputs that the network itself takes for data, from its weights alone.
+r"""Deep inversion: inputs optimised from the weights alone, until they resemble training data.
 
 Inputs are optimised by gradient descent until the statistics that they have at every BatchNormalization are the running
 ones, which training left there, and until their class scores are spread evenly over the classes:

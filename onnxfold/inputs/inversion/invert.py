@@ -1,4 +1,4 @@
-"""Batches in, inverted batches out: how samples are grouped while they are optimised."""
+"""Inversion of a sequence of batches, grouped for optimisation."""
 
 import time
 from collections.abc import Iterator

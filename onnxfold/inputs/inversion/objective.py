@@ -1,4 +1,4 @@
-"""What deep inversion minimises, as a function of a batch of inputs."""
+"""The loss that deep inversion minimises, as a function of a batch of inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

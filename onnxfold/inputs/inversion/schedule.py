@@ -1,4 +1,4 @@
-"""How many steps an inversion takes, and how the learning rate falls at its end.
+"""The number of steps of an inversion, and the decay of its learning rate.
 
 The number of steps that is planned follows from counted costs. A batch takes fewer where its statistics stop improving,
 and where the time is up. Either way, its learning rate depends on nothing but the number of steps that it took: asked

@@ -1,4 +1,4 @@
-"""What deep inversion is asked for, and what it tells."""
+"""Settings of deep inversion, and its result."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a network offers to go by: normalisations that remember statistics, class scores, inputs to optimise."""
+"""Targets of an inversion: stored statistics, class scores, inputs to optimise."""
 
 from onnx import NodeProto
 

@@ -1,4 +1,4 @@
-"""One file per operator family; importing this package registers them all."""
+"""Torch operations, one file per operator family; importing this package registers them all."""
 
 from importlib import import_module
 from pkgutil import iter_modules

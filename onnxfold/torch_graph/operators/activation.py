@@ -1,4 +1,4 @@
-"""Functions of single elements."""
+"""Activation functions of single elements."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Operators that move elements without looking at them."""
+"""Operators that move elements and compute nothing."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Pools over windows and over everything."""
+"""Pools over windows, and global pools."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Reductions over any axes, and the places of extreme elements."""
+"""Reductions over any axes, and positions of extreme elements."""
 
 from collections.abc import Callable
 

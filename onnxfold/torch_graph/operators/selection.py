@@ -1,4 +1,4 @@
-"""Operators that pick elements: slices, indices, pads."""
+"""Operators that select or pad elements: slices, indices, pads."""
 
 import torch
 from torch import Tensor
