@@ -9,6 +9,7 @@ from torch import Tensor
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView, captured_names, node_key
+from onnxfold.torch_graph import operators as operators  # registers the builders
 from onnxfold.torch_graph.node import TorchNode
 from onnxfold.torch_graph.registry import Operation, find_builder
 from onnxfold.torch_graph.values import to_tensor
