@@ -113,6 +113,10 @@ class VerificationError(OnnxFoldError):
     """The folded model does not load, does not run, or changed its interface."""
 
 
+class EndlessRunError(VerificationError):
+    """A Loop of a model does not end, or not in the time that it is given."""
+
+
 class ExportError(OnnxFoldError):
     """The model, or one of its operators, cannot be written in the target format.
 

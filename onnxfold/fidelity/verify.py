@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxfold.errors import VerificationError
+from onnxfold.errors import EndlessRunError, VerificationError
 from onnxfold.fidelity.held_out import SAMPLES, Network, NotRunError, Recording, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.graph.load import ModelLike, load
@@ -97,6 +97,8 @@ class _Check:
             return _unmeasured("inputs of this size do not fit into memory")
         try:
             expected = session.run(feeds)
+        except EndlessRunError as error:
+            return _unmeasured(f"the original does not run: {error}")
         except VerificationError as error:
             return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.

@@ -5,6 +5,7 @@ import onnxruntime as ort
 from onnx import NodeProto, helper
 
 from onnxfold.errors import VerificationError
+from onnxfold.graph.loops import ending, open_loop
 from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView, captured_names
@@ -35,6 +36,7 @@ class NodeRunner:
         large = [(n, self._mapped(n)) for n in constants]
         self._fed = {n: values for n, values in large if values is not None}
         self._constants = [n for n in constants if n not in self._fed]
+        self._loop = open_loop(view, [node])
         self._outputs = [o for o in node.output if o]
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -43,13 +45,16 @@ class NodeRunner:
         Raises
         ------
         VerificationError
-            If onnxruntime cannot run the node.
+            If onnxruntime cannot run the node, or it is a Loop that does not end.
         """
         given = {n: feeds[n] for n in self.inputs} | self._fed
         try:
             if self._session is None:
                 self._session = self._open(given)
-            values = self._session.run(self._outputs, given)
+            with ending(self._loop) as options:
+                values = self._session.run(self._outputs, given, options)
+        except VerificationError:
+            raise
         except Exception as error:
             name = self._node.name or self._node.output[0]
             raise VerificationError(f"onnxruntime cannot run node '{name}' by itself: {str(error)[:200]}") from None

@@ -12,6 +12,7 @@ from onnx import ModelProto
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
+from onnxfold.graph.loops import ending, open_loop
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
@@ -102,7 +103,9 @@ class Session:
             counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):
             require_regular_file(Path(model))
-        self._sizes = _Sizes(counted if counted is not None else _view(model))
+        counted = counted if counted is not None else _view(model)
+        self._sizes = _Sizes(counted)
+        self._loop = None if counted is None else open_loop(counted)
         self._sizes.require({})  # onnxruntime computes constants while it loads
         self.is_twin = False
         try:
@@ -135,11 +138,14 @@ class Session:
         Raises
         ------
         VerificationError
-            If the model fails while running.
+            If the model fails while running, or has a Loop that does not end.
         """
         self._sizes.require(feeds)
         try:
-            return list(self._session.run(None, dict(feeds)))
+            with ending(self._loop) as options:
+                return list(self._session.run(None, dict(feeds), options))
+        except VerificationError:
+            raise
         except Exception as error:
             raise VerificationError(f"onnxruntime fails while running the model: {_one_line(error)}") from None
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import MemoryLimitError
+from onnxfold.graph import loops
 from onnxfold.graph.save import save
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -63,7 +64,12 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
     ------
     MemoryLimitError
         If it takes more. That it fails for another reason is for the caller to find out.
+    VerificationError
+        If it has a Loop that does not end.
     """
+    loop = loops.open_loop(view)
+    if loop is not None:
+        loop.require_end()
     most = memory.limit()
     with tempfile.TemporaryDirectory(prefix="onnxfold-") as folder:
         path = Path(folder) / "model.onnx"
@@ -73,7 +79,12 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
             inputs.append(Path(folder) / f"{i}.npz")
             np.savez(inputs[-1], **{name: np.asarray(values) for name, values in batch.items()})  # type: ignore[arg-type]
         command = [sys.executable, "-c", _CHILD, str(most), str(path), *map(str, inputs)]
-        code = subprocess.run(command, capture_output=True, check=False).returncode
+        seconds = None if loop is None else loops.MOST_SECONDS * len(batches)
+        try:
+            code = subprocess.run(command, capture_output=True, check=False, timeout=seconds).returncode
+        except subprocess.TimeoutExpired:
+            assert loop is not None
+            raise loop.too_long() from None
     # onnxruntime ends by a signal where an allocation fails that it does not expect to fail.
     if code == _OUT_OF_MEMORY or code < 0:
         raise MemoryLimitError(f"{what} takes more memory than the limit of {show_bytes(most)}: {memory.SMALLER}")

@@ -70,7 +70,7 @@ def test_sessions_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_session_has_these_options() -> None:
     """Only where the deployed latency is measured does onnxruntime wait as it likes; a trial run has one thread."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     made = {
         path.relative_to(root).as_posix()
         for folder in ("onnxfold", "passes", "export", "edge_bench")

@@ -1,0 +1,170 @@
+"""Loops that may never end, and a limit to the time of a run that reaches one.
+
+A Loop ends by its trip count or by its condition. Whether the condition ever becomes false is not decidable in general.
+Two answers are given here: a Loop without a trip count whose condition is constant is known not to end, and is not run;
+a Loop without a trip count whose condition is computed is ended by the clock.
+
+That a condition stays true is shown by induction: if the body, its constants known, makes true of true, it does so in
+every turn.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import onnxruntime as ort
+from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+
+from onnxfold.errors import EndlessRunError
+from onnxfold.graph.tensors import Array, LazyTensor
+from onnxfold.graph.view import DEFAULT_DOMAINS, GraphView, subgraphs
+
+#: Most seconds of one run of a network, or of a node, that holds a Loop without a trip count.
+MOST_SECONDS = 60.0
+#: From this trip count on a Loop counts as one without: exporters write the largest integer where there is none.
+_FOREVER = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """A Loop whose number of turns is limited by nothing but a computed condition.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    is_endless : bool
+        Whether it is known never to end once it is reached, and known to be reached.
+    """
+
+    name: str
+    is_endless: bool
+
+    def require_end(self) -> None:
+        """Refuse to run what never ends.
+
+        Raises
+        ------
+        EndlessRunError
+            If it is known.
+        """
+        if self.is_endless:
+            raise EndlessRunError(
+                f"Loop '{self.name}' never ends: it has no trip count, and its condition is always true"
+            )
+
+    def too_long(self) -> EndlessRunError:
+        """Return the error of a run that the clock ended."""
+        return EndlessRunError(
+            f"a run was ended after {MOST_SECONDS:g} s: Loop '{self.name}' has no trip count, and its condition does "
+            "not become false on these inputs"
+        )
+
+
+def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> OpenLoop | None:
+    """Return a Loop that may never end, one that is known to be endless before others; None if there is none.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    nodes : iterable of NodeProto, optional
+        Nodes of it to look at; all, and those of functions, if not given.
+    """
+    found = list(_open_loops(view, view.graph.node if nodes is None else nodes, {}, certain=True))
+    for function in view.model.functions if nodes is None else ():
+        found += _open_loops(None, function.node, {}, certain=False)
+    return max(found, key=lambda loop: loop.is_endless, default=None)
+
+
+@contextmanager
+def ending(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
+    """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`.
+
+    Parameters
+    ----------
+    loop : OpenLoop, optional
+        The Loop that may never end; None sets no limit.
+
+    Raises
+    ------
+    EndlessRunError
+        If the Loop is known never to end, or the clock ended a run.
+    """
+    if loop is None:
+        yield None
+        return
+    loop.require_end()
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+    timer = threading.Timer(MOST_SECONDS, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    except Exception:  # onnxruntime's exception classes are not public
+        if options.terminate:
+            raise loop.too_long() from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _open_loops(
+    view: GraphView | None, nodes: Iterable[NodeProto], known: dict[str, int], *, certain: bool
+) -> Iterator[OpenLoop]:
+    """Yield the open Loops among nodes and in their bodies; single numbers that are found are added to `known`."""
+    for node in nodes:
+        if node.op_type == "Loop" and node.domain in DEFAULT_DOMAINS:
+            yield from _open_loop(view, node, known, certain=certain)
+            continue
+        for body in subgraphs(node):
+            yield from _open_loops(view, body.node, known | _numbers(body), certain=False)
+        value = _value(view, known, node.input[0]) if node.op_type == "Identity" else _constant(node)
+        if value is not None:
+            known[node.output[0]] = value
+
+
+def _open_loop(view: GraphView | None, node: NodeProto, known: dict[str, int], *, certain: bool) -> Iterator[OpenLoop]:
+    count, condition = [*node.input, "", ""][:2]
+    start = _value(view, known, condition) if condition else 1
+    for body in subgraphs(node):
+        inner = known | _numbers(body) | ({body.input[1].name: 1} if start else {})
+        yield from _open_loops(view, body.node, inner, certain=False)
+        end = _value(view, inner, body.output[0].name)
+        turns = _value(view, known, count) if count else _FOREVER
+        if start != 0 and end != 0 and turns is not None and turns >= _FOREVER:
+            yield OpenLoop(node.name or node.output[0], certain and bool(start and end))
+
+
+def _value(view: GraphView | None, known: Mapping[str, int], name: str) -> int | None:
+    """Return a constant that is one number, None for what is not known."""
+    if name in known or view is None:
+        return known.get(name)
+    holder = view.lent.get(name, view)
+    if not holder.is_weight(name) or holder.weight_size(name) != 1:
+        return None
+    return _number(holder.weight(name))
+
+
+def _number(values: Array) -> int | None:
+    return int(values.reshape(-1)[0]) if values.size == 1 and values.dtype.kind in "biu" else None
+
+
+def _numbers(body: GraphProto) -> dict[str, int]:
+    """Return the initializers of a body that are one number."""
+    small = [t for t in body.initializer if prod(t.dims) == 1 and t.data_location != TensorProto.EXTERNAL]
+    found = {t.name: _number(numpy_helper.to_array(t)) for t in small}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _constant(node: NodeProto) -> int | None:
+    """Return what a Constant node gives, if it is one number."""
+    for attr in node.attribute if node.op_type == "Constant" else ():
+        if attr.name == "value" and prod(attr.t.dims) == 1:
+            return _number(LazyTensor(attr.t).load())
+        if attr.name == "value_int":
+            return int(attr.i)
+    return None
