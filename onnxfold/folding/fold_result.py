@@ -6,6 +6,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from onnxfold.config import checks
+from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs
 from onnxfold.graph.model_files import lazy_files
@@ -17,14 +18,14 @@ from onnxfold.report import FoldReport
 
 
 class FoldResult:
-    """A folded model and what was done to it.
+    """A folded model and the report of its fold.
 
     Attributes
     ----------
     report : FoldReport
         Sizes, groups, refusals, fidelity.
     view : GraphView
-        The folded graph, its weights read when they are asked for.
+        The folded graph; its weights are read on first use.
     """
 
     def __init__(
@@ -41,6 +42,48 @@ class FoldResult:
         self._inputs = inputs
         self._external_data = external_data
         self.report = report
+
+    def __repr__(self) -> str:
+        before, after = self.report.before, self.report.after
+        parts = [
+            f"{before.parameters:,} -> {after.parameters:,} parameters",
+            f"{show_bytes(before.size_bytes)} -> {show_bytes(after.size_bytes)}",
+            f"{self.report.sparsity:.1%} removed by {self.report.method}",
+            *([closeness] if (closeness := self._closeness()) else []),
+        ]
+        return f"<FoldResult: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks; it fetches nothing."""
+        from onnxfold.html_report.elements import element, serialise, table
+        from onnxfold.html_report.numbers import removed, whole
+
+        report = self.report
+        counts = (
+            ("parameters", report.before.parameters, report.after.parameters),
+            ("MACs", report.before.macs, report.after.macs),
+            ("size (bytes)", report.before.size_bytes, report.after.size_bytes),
+            ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
+        )
+        name = f"{Path(report.model).name}: " if report.model else ""
+        made = table(
+            f"{name}{report.method}, {report.allocation} allocation, {report.requested}",
+            ("", "before", "after", "removed"),
+            [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts],
+        )
+        return serialise(element("div", made, element("p", self._closeness() or "not verified")))
+
+    def _closeness(self) -> str:
+        """Return the agreement with the original, of several outputs the lowest; empty if it was not measured."""
+        fidelity = self.report.fidelity
+        if fidelity is None or not fidelity.outputs:
+            return ""
+        agreements = [o.top1_agreement for o in fidelity.outputs if o.top1_agreement is not None]
+        if agreements:
+            found = f"top-1 agreement {min(agreements):.1%}"
+        else:
+            found = f"relative error {max(o.relative_error for o in fidelity.outputs):.3g}"
+        return f"{found} on {fidelity.samples} samples of {fidelity.inputs}"
 
     @property
     def model(self) -> ModelProto:

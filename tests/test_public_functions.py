@@ -1,0 +1,50 @@
+"""The functions at the root of the package: no module hides one, and the examples in their help run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import onnxfold
+from tests import models
+
+
+def _import_every_module() -> int:
+    """Import all submodules whose optional dependencies are there; return how many."""
+    count = 0
+    for module in pkgutil.walk_packages(onnxfold.__path__, "onnxfold."):
+        if module.name == "onnxfold.__main__":
+            continue  # a program
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("onnxfold"):
+                raise
+        else:
+            count += 1
+    return count
+
+
+def test_no_module_hides_a_public_function() -> None:
+    """Importing a submodule sets an attribute of its package, which hides a function of that name."""
+    assert _import_every_module() > 200
+    model = models.mlp(0)
+    assert onnxfold.inspect(model)
+    folded = onnxfold.fold(model, 0.3, method="fold-naive", allocation="uniform", verify=False)
+    assert onnxfold.compare(model, folded.model).samples
+    assert isinstance(folded, onnxfold.FoldResult)
+    assert onnxfold.FoldConfig(sparsity=0.5).sparsity == 0.5
+
+
+@pytest.mark.parametrize("name", ["compare"])
+def test_the_example_in_the_help_runs(name: str) -> None:
+    function = getattr(onnxfold, name)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    found = doctest.DocTestFinder(recurse=False).find(function, name, module=False, globs={})
+    for example in found:
+        runner.run(example)
+    assert runner.tries > 0
+    assert runner.failures == 0
