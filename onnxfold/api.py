@@ -31,6 +31,7 @@ from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on
 from onnxfold.graph.provenance import add_run
+from onnxfold.graph.session import sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
@@ -272,7 +273,7 @@ def _inputs(
 def _require_memory(model: ModelLike, view: GraphView, inputs: ModelInputs) -> None:
     """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
     footprint = Footprint.of(view, feed_shapes(inputs.batches[0]))
-    first = max(v.shape[0] if v.ndim else 1 for v in inputs.batches[0].values())
+    first = sample_count(inputs.batches[0])
     footprint.require(f"running the network on {inputs.samples} samples", times=2 * inputs.samples / first)
     if footprint.unknown:
         # As it was given: bodies of the view are open, and its weights partly theirs.

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import NonFiniteError, VerificationError
+from onnxfold.folding import scopes
 from onnxfold.graph import finite
 from onnxfold.graph.finite import flaw
 from onnxfold.graph.load import load
@@ -73,6 +74,14 @@ def test_external_data_are_read_piece_by_piece(tmp_path: Path, monkeypatch: pyte
 
 
 # -- folds ---------------------------------------------------------------------------------------
+
+
+def test_weights_that_two_groups_share_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(scopes, "flaw", lambda weight: read.append(weight.proto.name) or "")
+    (scope,) = scopes.open_scopes(load(models.chain_conv(0)))
+    scopes.require_finite_channels(scope, everywhere=True)
+    assert len(read) == len(set(read)) > 0
 
 
 @pytest.mark.parametrize("method", ["fold-ls", "fold-ar", "prune-l1"])

@@ -11,7 +11,7 @@ from typing import Protocol
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
-from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.graph.session import Feeds, InputInfo, fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.synthetic import (
@@ -98,7 +98,7 @@ def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Seque
     costs = [_cost(graph) for graph in (view, *others)]
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
-    fixed = next((s[0] for s in map(view.shape, view.input_names) if s and s[0] is not None), None)
+    fixed = fixed_batch(map(view.shape, view.input_names))
     fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
     batch = fixed or min(BATCH, max(fitting, 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)

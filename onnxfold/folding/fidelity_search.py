@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-import numpy as np
 from onnx import ModelProto
 
 from onnxfold.errors import BudgetError, VerificationError
@@ -56,7 +55,7 @@ def fold_while_faithful(
         If even the smallest fold says something else; with the fidelity that it has.
     """
     session = Session(model)
-    reference = _run(session, inputs)
+    reference = session.run_all(inputs)
     best: tuple[F, float, FidelityReport] | None = None
     low, high = 0.0, _MOST
     sparsity, told = LEAST, 0.0
@@ -86,7 +85,7 @@ def _measure(
     names: list[str], reference: list[Array], folded: ModelProto, inputs: Batches
 ) -> tuple[FidelityReport, float]:
     """Return the fidelity of a fold; none of one that gives NaN or infinity where the original gives numbers."""
-    outputs = _run(Session(folded), inputs)
+    outputs = Session(folded).run_all(inputs)
     try:
         report = fidelity(names, reference, outputs, inputs="held out")
     except VerificationError:
@@ -107,8 +106,3 @@ def confidence(report: FidelityReport) -> str:
         return ""
     low, high = least.top1_interval
     return f" (95 % confidence interval {low:.1%} to {high:.1%})"
-
-
-def _run(session: Session, inputs: Batches) -> list[Array]:
-    parts = [session.run(batch) for batch in inputs]
-    return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]

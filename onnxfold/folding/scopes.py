@@ -82,11 +82,12 @@ def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
     NonFiniteError
         If one is infinite or NaN somewhere.
     """
-    view = scope.view
+    view, checked = scope.view, set()
     for group in scope.analysis.groups:
-        for tensor in dict.fromkeys(
-            member.axis.tensor for member in group.members if view.is_weight(member.axis.tensor)
-        ):
+        for tensor in (member.axis.tensor for member in group.members):
+            if tensor in checked or not view.is_weight(tensor):
+                continue
+            checked.add(tensor)
             stored = isinstance(view.weights[tensor], LazyTensor)
             if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
                 continue

@@ -1,6 +1,6 @@
 """Sessions that run models in onnxruntime."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.loops import ending, open_loop
 from onnxfold.graph.save import to_model
+from onnxfold.graph.shape_inference import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.twin import float32_twin, has_other_floats
@@ -154,8 +155,12 @@ class Session:
 
         A model with a fixed batch dimension gets batches of that size; its samples must be a multiple of it.
         """
-        fixed = next((i.shape[0] for i in self.inputs if i.shape and i.shape[0] is not None), None)
-        parts = [self.run(part) for part in in_batches(feeds, fixed or batch)]
+        fixed = fixed_batch(info.shape for info in self.inputs)
+        return self.run_all(in_batches(feeds, fixed or batch))
+
+    def run_all(self, batches: Iterable[Feeds]) -> list[Array]:
+        """Return all outputs for batches of inputs, joined along axis 0."""
+        parts = [self.run(batch) for batch in batches]
         return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
 
 
@@ -198,6 +203,11 @@ def _twin(model: str | Path | ModelProto) -> ModelProto | None:
     except Exception:  # unreadable: the first error tells
         return None
     return float32_twin(proto) if has_other_floats(proto) else None
+
+
+def fixed_batch(shapes: Iterable[Shape | None]) -> int | None:
+    """Return the size of batch that a model with inputs of these shapes is fixed to; None where it takes any."""
+    return next((shape[0] for shape in shapes if shape and shape[0] is not None), None)
 
 
 def sample_count(feeds: Feeds) -> int:

@@ -10,7 +10,7 @@ from onnx import helper
 
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import ConfigError
-from onnxfold.graph.session import InputInfo, in_batches, sample_count
+from onnxfold.graph.session import InputInfo, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
@@ -90,9 +90,7 @@ class ModelInputs:
 
 def _quarters(batch: dict[str, Array]) -> Batches:
     """Cut a batch into four; inputs without a batch axis stay in every part."""
-    size = max(v.shape[0] if v.ndim else 1 for v in batch.values())
-    step = max(-(-size // 4), 1)
-    return [{n: v[i : i + step] if v.ndim else v for n, v in batch.items()} for i in range(0, size, step)]
+    return list(in_batches(batch, max(-(-sample_count(batch) // 4), 1)))
 
 
 def model_inputs(
@@ -140,49 +138,49 @@ def model_inputs(
     if calibration is not None:
         arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
         arrays.pop("y", None)
-        return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _fixed_batch(view))
+        return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _is_fixed(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
     start = time.monotonic()
     progress("generate inputs", 0, 0)
     cost, asked = forward_cost(view), Asked(samples, seconds, tuple(steps))
+    count, notes = planned_samples(view, cost, asked)
     # Whether it could be inverted takes torch, which takes seconds to import.
-    hindrance = _hindrance(view, cost, asked) if kind == "auto" else ""
+    hindrance = _hindrance(view, cost, count, asked) if kind == "auto" else ""
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        return _inverted(view, cost, asked, seed, start, progress)
+        found = _inverted(view, cost, count, asked, seed, start, progress)
+        return replace(found, notes=notes + found.notes)
     why = "asked for" if kind != "auto" else hindrance
     if asked.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-    count, notes = planned_samples(view, cost, asked)
     shown = kind if kind == "noise" else "dead-leaves"
     batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
-    return ModelInputs(batches, shown, why, _fixed_batch(view), notes=notes)
+    return ModelInputs(batches, shown, why, _is_fixed(view), notes=notes)
 
 
-def _hindrance(view: GraphView, cost: float, asked: Asked) -> str:
+def _hindrance(view: GraphView, cost: float, samples: int, asked: Asked) -> str:
     """Return why a network is not inverted unless that is asked for, '' if it is possible and takes no longer."""
     found = obstacle(view)
     if found:
         return f"deep inversion is not possible: {found}"
-    count, _ = planned_samples(view, cost, asked)
-    return too_long(count, cost, asked, has_statistics=_has_statistics(view))
+    return too_long(samples, cost, asked, has_statistics=_has_statistics(view))
 
 
 def _has_statistics(view: GraphView) -> bool:
     return any(has_own_statistics(view, node) for node in view.nodes)
 
 
-def _inverted(view: GraphView, cost: float, asked: Asked, seed: int, began: float, progress: Progress) -> ModelInputs:
-    samples, notes = planned_samples(view, cost, asked)
-    most, settings, more = planned_inversion(samples, cost, asked, has_statistics=_has_statistics(view))
+def _inverted(
+    view: GraphView, cost: float, samples: int, asked: Asked, seed: int, began: float, progress: Progress
+) -> ModelInputs:
+    most, settings, notes = planned_inversion(samples, cost, asked, has_statistics=_has_statistics(view))
     start = synthetic_inputs(view, samples=most, seed=seed, exactly=asked.samples is not None)
     if not asked.steps:
         settings = replace(settings, seconds=asked.ceiling - (time.monotonic() - began))
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
-    notes += more
     if done.cut:
         notes += (_cut_note(done, asked),)
-    found = ModelInputs(done.inputs, "deep-inversion", "", _fixed_batch(view), done.steps_per_batch, done.cut, notes)
+    found = ModelInputs(done.inputs, "deep-inversion", "", _is_fixed(view), done.steps_per_batch, done.cut, notes)
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
@@ -204,8 +202,12 @@ def _cut_note(done: Inversion, asked: Asked) -> str:
     )
 
 
-def _fixed_batch(view: GraphView) -> bool:
-    return any(shape[0] is not None for shape in map(view.shape, view.input_names) if shape)
+def _fixed_batch(view: GraphView) -> int | None:
+    return fixed_batch(map(view.shape, view.input_names))
+
+
+def _is_fixed(view: GraphView) -> bool:
+    return _fixed_batch(view) is not None
 
 
 def _count(batches: Batches) -> int:
@@ -218,5 +220,4 @@ def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
         infos.append(InputInfo(name, dtype, view.shape(name) or ()))
     feeds = checked_inputs(infos, arrays)
-    size = next((i.shape[0] for i in infos if i.shape and i.shape[0] is not None), None) or _BATCH
-    return list(in_batches(feeds, size))
+    return list(in_batches(feeds, _fixed_batch(view) or _BATCH))

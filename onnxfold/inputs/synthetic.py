@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
+from onnxfold.graph.session import fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.dead_leaves import dead_leaves
@@ -46,7 +47,7 @@ def synthetic_inputs(
         Return as many as that, or the whole batches of a model with a fixed batch that are nearest below.
     """
     shapes = {name: view.shape(name) or () for name in view.input_names}
-    fixed = next((s[0] for s in shapes.values() if s and s[0] is not None), None)
+    fixed = fixed_batch(shapes.values())
     if not exactly:
         samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
     size = fixed or min(BATCH, samples)

@@ -384,3 +384,16 @@ def test_no_images_are_no_reason_to_warn() -> None:
         warnings.simplefilter("error")
         assert dead_leaves(0, 3, 8, 8, seed=0).shape == (0, 3, 8, 8)
         assert dead_leaves(2, 0, 8, 8, seed=0).shape == (2, 0, 8, 8)
+
+
+def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+
+    def counted(view: GraphView, cost: float, asked: input_plan.Asked) -> tuple[int, tuple[str, ...]]:
+        count, notes = input_plan.planned_samples(view, cost, asked)
+        planned.append(count)
+        return count, notes
+
+    monkeypatch.setattr("onnxfold.inputs.model_inputs.planned_samples", counted)
+    assert model_inputs(_view(), "auto", samples=4, steps=[1]).samples == 4
+    assert planned == [4]
