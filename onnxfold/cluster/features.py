@@ -19,7 +19,7 @@ import numpy.typing as npt
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import epsilon
-from onnxfold.graph.axes import take_rows
+from onnxfold.channels.rows import rows_of
 from onnxfold.graph.view import GraphView
 
 Rows = npt.NDArray[np.floating]
@@ -47,5 +47,5 @@ def _diagonals(values: Rows) -> Rows:
 
 def member_rows(view: GraphView, member: Member) -> Rows:
     """Return what a weight holds for each unit, shape (n_units, d)."""
-    rows = take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
+    rows = rows_of(view, member)
     return rows.reshape(len(rows), -1)

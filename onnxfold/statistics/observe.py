@@ -20,7 +20,7 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import batch_norm_epsilon
-from onnxfold.graph.axes import take_rows
+from onnxfold.channels.rows import rows_of
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView, node_key
 from onnxfold.machine import memory
@@ -168,7 +168,6 @@ def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> M
 
 
 def _gram(view: GraphView, member: Member) -> Matrix:
-    axis = member.axis
-    columns = take_rows(view.weight(axis.tensor), axis.axis, axis.blocks, member.positions)
+    columns = rows_of(view, member)
     flat = columns.reshape(len(columns), -1)
     return np.asarray(flat @ flat.T, np.float64)

@@ -6,8 +6,8 @@ import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.rows import put_rows_of, rows_of
 from onnxfold.cluster.partition import Labels, mean_partition
-from onnxfold.graph.axes import put_rows, take_rows
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -39,11 +39,10 @@ class LumpDuplicates(Pass):
             if merge.is_identity:
                 continue
             for member in group.with_role(Role.CONSUMER):
-                values, axis = view.weight(member.axis.tensor), member.axis
-                columns = take_rows(values, axis.axis, axis.blocks, member.positions)
+                columns = rows_of(view, member)
                 lumped = np.zeros_like(columns)
                 np.add.at(lumped, merge.representatives[merge.labels], columns)
                 if not np.array_equal(lumped, columns):
-                    view.set_weight(axis.tensor, put_rows(values, axis.axis, axis.blocks, member.positions, lumped))
+                    put_rows_of(view, member, lumped)
                     modified = True
         return PassResult(modified)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon, normalizations
-from onnxfold.graph.axes import put_rows, scale_rows, take_rows
-from onnxfold.graph.tensors import Array
+from onnxfold.channels.rows import per_unit, scale_units, set_per_unit
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -56,27 +55,3 @@ def _normalize(view: GraphView, norm: Normalization, layer: Layer) -> bool:
         set_per_unit(view, layer.bias, (per_unit(view, layer.bias) - mean) / sigma)
         set_per_unit(view, norm.mean, np.zeros_like(sigma))
     return True
-
-
-def per_unit(view: GraphView, member: Member) -> Array:
-    """Return a per-channel vector by unit, shape (n_units, r)."""
-    rows = take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
-    return rows.reshape(*member.positions.shape, -1)[:, :, 0]
-
-
-def set_per_unit(view: GraphView, member: Member, values: Array) -> None:
-    """Write a per-channel vector given by unit, shape (n_units, r)."""
-    old = view.weight(member.axis.tensor)
-    rows = np.asarray(values).reshape(*member.positions.shape, 1)
-    view.set_weight(member.axis.tensor, put_rows(old, member.axis.axis, member.axis.blocks, member.positions, rows))
-
-
-def scale_units(view: GraphView, rows: Member, factor: Array) -> None:
-    """Multiply the rows of units by factors of shape (n_units, r)."""
-    values, axis = view.weight(rows.axis.tensor), rows.axis
-    if factor.shape[1] == 1:
-        scaled = scale_rows(values, axis.axis, axis.blocks, rows.positions, factor[:, 0])
-    else:
-        taken = take_rows(values, axis.axis, axis.blocks, rows.positions)
-        scaled = put_rows(values, axis.axis, axis.blocks, rows.positions, taken * factor[:, :, None])
-    view.set_weight(axis.tensor, scaled)

@@ -15,9 +15,10 @@ import numpy as np
 
 from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon
+from onnxfold.channels.rows import per_unit, scale_units, set_per_unit
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.merge.normalize_batch_norm import per_unit, rescale, scale_units, set_per_unit
+from onnxfold.passes.merge.normalize_batch_norm import rescale
 
 
 @dataclass(frozen=True)

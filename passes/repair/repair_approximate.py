@@ -25,14 +25,13 @@ import numpy.typing as npt
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import layers, normalizations
+from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of, set_per_unit, taken_rows
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.axes import put_rows, take_rows
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.merge.fold_channels import merge_weight
-from onnxfold.passes.merge.normalize_batch_norm import per_unit, set_per_unit
 
 Rows = npt.NDArray[np.floating]
 
@@ -71,7 +70,7 @@ class RepairApproximate(Pass):
         ] = {}  # by occurrences of a channel: every BatchNormalization on a stream has the same
         for norm in norms:
             if norm.layer is not None:
-                factor = self._factor(_rows(self.original, norm.layer.rows), partition)
+                factor = self._factor(rows_of(self.original, norm.layer.rows), partition)
             else:
                 r = norm.scale.positions.shape[1]
                 if r not in of_stream:
@@ -91,16 +90,14 @@ class RepairApproximate(Pass):
         return variance_factor(np.zeros_like(rows) if self.independent else rows, partition)
 
     def _rescale_rows(self, view: GraphView, rows: Member, partition: ChannelPartition) -> None:
-        tensor, axis, blocks = rows.axis.tensor, rows.axis.axis, rows.axis.blocks
-        old = _rows(self.original, rows)
+        tensor, old = rows.axis.tensor, rows_of(self.original, rows)
         norm = np.linalg.norm(old, axis=2)
         unit = old / np.where(norm > _TINY, norm, 1.0)[:, :, None]
-        values = put_rows(np.asarray(self.original.weight(tensor), old.dtype), axis, blocks, rows.positions, unit)
+        values = replaced_rows(np.asarray(self.original.weight(tensor), old.dtype), rows, unit)
         merged = merge_weight(self.original, self.plan, tensor, values)
         folded = self.plan.folded(rows, partition)
         length = (partition.encode @ norm) * variance_factor(old, partition)
-        new = take_rows(merged, axis, blocks, folded.positions) * length[:, :, None]
-        view.set_weight(tensor, put_rows(view.weight(tensor), axis, blocks, folded.positions, new))
+        put_rows_of(view, folded, taken_rows(merged, folded) * length[:, :, None])
 
 
 def variance_factor(rows: Rows, partition: ChannelPartition) -> Matrix:
@@ -118,11 +115,7 @@ def variance_factor(rows: Rows, partition: ChannelPartition) -> Matrix:
     return factor
 
 
-def _rows(view: GraphView, member: Member) -> Rows:
-    return take_rows(view.weight(member.axis.tensor), member.axis.axis, member.axis.blocks, member.positions)
-
-
 def _stream_rows(view: GraphView, group: FoldGroup, r: int) -> Rows:
-    rows = [_rows(view, member) for member in group.with_role(Role.PRODUCER)]
+    rows = [rows_of(view, member) for member in group.with_role(Role.PRODUCER)]
     parts = [part if part.shape[1] == r else part.reshape(len(part), 1, -1).repeat(r, axis=1) for part in rows]
     return np.concatenate(parts, axis=2)
