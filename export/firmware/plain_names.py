@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from onnxfold.graph.view import GraphView, subgraphs
+from onnxfold.graph.nodes import subgraphs
+from onnxfold.graph.view import GraphView
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_./:-]")
 _LONGEST = 200

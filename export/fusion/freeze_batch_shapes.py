@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
+from onnxfold.graph.nodes import attribute
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, attribute
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 

@@ -14,8 +14,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.graph.nodes import attr_float, attr_int
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
-from onnxfold.graph.view import GraphView, attr_float, attr_int
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 

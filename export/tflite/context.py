@@ -1,6 +1,6 @@
 """The view that a converter has of its node: shapes, constants, tensors in a requested layout."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -8,10 +8,11 @@ from onnx import NodeProto
 
 from onnxfold.errors import ExportError
 from onnxfold.export.tflite.graph import Graph, Value
-from onnxfold.export.tflite.layout import Dynamic, Layout, Shape, plain
+from onnxfold.export.tflite.layout import Layout, Shape, plain
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
+from onnxfold.graph.node_reader import NodeReader
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, attr_float, attr_int, attr_ints, attribute, node_key
+from onnxfold.graph.view import GraphView
 
 #: Reading constants up to this many elements at once is cheap; larger ones are read when they are written.
 _SMALL = 4096
@@ -76,7 +77,7 @@ class Tensors:
         return self.graph.transpose(value, [source.perm.index(p) for p in wanted.perm])
 
 
-class Op:
+class Op(NodeReader):
     """One node and the graph that it is written to.
 
     Parameters
@@ -88,60 +89,28 @@ class Op:
     """
 
     def __init__(self, node: NodeProto, tensors: Tensors) -> None:
-        self.node = node
+        super().__init__(tensors.view, node)
         self._tensors = tensors
-        self._view = tensors.view
         self.graph = tensors.graph
-        self.opset = tensors.view.opset(node.domain)
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise the error that names this node."""
-        raise ExportError(reason, node=self.node.name or node_key(self.node), op_type=self.node.op_type)
+        raise ExportError(reason, node=self.name, op_type=self.op_type)
 
-    # -- attributes ----------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------
 
-    def integer(self, name: str, default: int) -> int:
-        """Return an integer attribute."""
-        return attr_int(self.node, name, default)
-
-    def integers(self, name: str, default: Sequence[int] = ()) -> list[int]:
-        """Return an integer list attribute."""
-        return attr_ints(self.node, name, default)
-
-    def real(self, name: str, default: float) -> float:
-        """Return a float attribute."""
-        return attr_float(self.node, name, default)
-
-    def text(self, name: str, default: str) -> str:
-        """Return a string attribute."""
-        value = attribute(self.node, name, default)
-        return value.decode() if isinstance(value, bytes) else str(value)
-
-    def has_attribute(self, name: str) -> bool:
-        """Whether an attribute is given."""
-        return attribute(self.node, name) is not None
-
-    # -- inputs --------------------------------------------------------------------------------
-
-    def has(self, index: int) -> bool:
-        """Whether an input is given."""
-        return index < len(self.node.input) and bool(self.node.input[index])
-
-    def is_constant(self, index: int) -> bool:
-        """Whether an input is a weight."""
-        return self.has(index) and self._view.is_weight(self.node.input[index])
-
-    def constant(self, index: int, what: str) -> Array:
+    def required(self, index: int, what: str) -> Array:
         """Return the values of an input that has to be a weight; `what` it is, for the error."""
-        if not self.is_constant(index):
+        values = self.constant(index)
+        if values is None:
             self.refuse(f"its {what} is computed at run time: TFLite needs it as a constant")
-        return self._view.weight(self.node.input[index])
+        return values
 
     def numbers(self, index: int, name: str, what: str) -> list[int] | None:
         """Return integers given as an attribute (older operator sets) or as a constant input; None if not given."""
         if self.has_attribute(name):
             return self.integers(name)
-        return [int(v) for v in self.constant(index, what).reshape(-1)] if self.has(index) else None
+        return [int(v) for v in self.required(index, what).reshape(-1)] if self.has_input(index) else None
 
     def shape(self, index: int = 0) -> Shape:
         """Return an input's ONNX shape."""
@@ -151,13 +120,9 @@ class Op:
         """Return an output's ONNX shape."""
         return self._shape(self.node.output[index])
 
-    def wants(self, index: int) -> bool:
-        """Whether anybody reads an output."""
-        return index < len(self.node.output) and bool(self.node.output[index])
-
     def _shape(self, tensor: str) -> Shape:
-        if self._view.is_weight(tensor):
-            return tuple(self._view.shape(tensor) or ())  # type: ignore[arg-type]
+        if self.is_weight(tensor):
+            return tuple(self.known_shape(tensor) or ())  # type: ignore[arg-type]
         if tensor not in self._tensors.shapes:
             self.refuse(
                 f"the shape of '{tensor}' is not known before the model runs: fix free dimensions with --input-shapes"
@@ -173,7 +138,7 @@ class Op:
         return self._element_type(self.node.output[index])
 
     def _element_type(self, tensor: str) -> str:
-        number = self._view.elem_type(tensor)
+        number = self.view.elem_type(tensor)
         if number not in ELEMENT_TYPES:
             self.refuse(f"TFLite kernels have no element type for '{tensor}'")
         return ELEMENT_TYPES[number]
@@ -195,7 +160,7 @@ class Op:
         """Return an input of full rank in a layout; ONNX's own if none is given."""
         tensor = self.node.input[index]
         layout = layout or plain(len(self.shape(index)))
-        if self._view.is_weight(tensor):
+        if self.is_weight(tensor):
             return self.weight(index, layout.values)
         return self._tensors.get(tensor, layout)
 
@@ -204,7 +169,7 @@ class Op:
         shape, rank = self.shape(index), len(layout.perm)
         full = (1,) * (rank - len(shape)) + tuple(shape)
         tensor = self.node.input[index]
-        if self._view.is_weight(tensor):
+        if self.is_weight(tensor):
             value = self.weight(index, lambda v: layout.values(v.reshape(full)))
             kept = next((i for i, d in enumerate(value.shape) if d != 1), max(rank - 1, 0))
             return self.graph.reshape(value, value.shape[kept:])
@@ -216,7 +181,7 @@ class Op:
     def weight(self, index: int, change: Callable[[Array], Array] | None = None) -> Value:
         """Return a weight as a constant after `change`, whose result's shape must not depend on the values."""
         name = self.node.input[index]
-        view = self._view
+        view = self.view
 
         def load() -> Array:
             values = view.weight(name)
@@ -239,10 +204,6 @@ class Op:
         shape = self.result(index)
         layout = layout or plain(len(shape))
         if tuple(map(int, layout.shape(shape))) != tuple(map(int, value.shape)):
-            raise AssertionError(f"{self.node.op_type}: {value.shape} was written for {layout.shape(shape)}")
+            raise AssertionError(f"{self.op_type}: {value.shape} was written for {layout.shape(shape)}")
         self._tensors.put(tensor, value, layout)
         self._tensors.name(self._tensors.get(tensor, self._tensors.layouts[tensor]), tensor)
-
-    def batch_of(self, shape: Shape) -> Shape:
-        """Return the leading dynamic dimension, or nothing."""
-        return shape[:1] if shape and isinstance(shape[0], Dynamic) else ()

@@ -19,7 +19,8 @@ from onnxfold.export.tflite.registry import Converter, find_converter
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
 from onnxfold.export.tflite.serialize import serialize
 from onnxfold.export.tflite.shapes import activation_shapes
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
 
 #: Operators that are constants once the inputs' sizes are.
 _OF_SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "Range"})

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from onnx import NodeProto
 
 from onnxfold.export.tflite.layout import Layout, Shape, channels_last, flattened, keeps_order, plain
+from onnxfold.graph.nodes import attr_int, attr_ints
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import attr_int, attr_ints
 
 Layouts = Mapping[str, Layout]
 Demands = Iterable[tuple[str, Layout]]

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout_rules import LayoutRule
-from onnxfold.graph.view import DEFAULT_DOMAINS
+from onnxfold.graph.registry import OperatorRegistry
 
 Write = Callable[[Op], None]
 
 
 @dataclass(frozen=True)
 class Converter:
-    """A function and the layouts it works in."""
+    """A function and the layouts it reads and writes its tensors in."""
 
     op_type: str
     since: int
@@ -20,7 +20,8 @@ class Converter:
     layouts: LayoutRule
 
 
-_CONVERTERS: dict[tuple[str, str], list[Converter]] = {}
+_CONVERTERS = OperatorRegistry[Converter]("a converter")
+find_converter = _CONVERTERS.find
 
 
 def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str = "") -> Callable[[Write], Write]:
@@ -45,26 +46,12 @@ def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str =
 
     def register(function: Write) -> Write:
         for op_type in op_types:
-            known = _CONVERTERS.setdefault((_canonical(domain), op_type), [])
-            if any(c.since == since for c in known):
-                raise ValueError(f"operator {domain}::{op_type} version {since} already has a converter")
-            known.append(Converter(op_type, since, function, layouts))
-            known.sort(key=lambda c: c.since)
+            _CONVERTERS.add(op_type, Converter(op_type, since, function, layouts), since=since, domain=domain)
         return function
 
     return register
 
 
-def find_converter(domain: str, op_type: str, version: int) -> Converter | None:
-    """Return the newest converter that is not newer than the model's operator set."""
-    known = _CONVERTERS.get((_canonical(domain), op_type), [])
-    return next((c for c in reversed(known) if c.since <= version), None)
-
-
 def registered() -> list[tuple[str, Converter]]:
     """Return every converter with its domain, for documentation and tests."""
-    return [(domain, c) for (domain, _), known in sorted(_CONVERTERS.items()) for c in known]
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain in DEFAULT_DOMAINS else domain
+    return [(domain, found) for domain, _, found in _CONVERTERS]

@@ -18,16 +18,17 @@ from onnxfold.channels.declarations import (
     Select,
     Use,
 )
+from onnxfold.graph.node_reader import NodeReader
+from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.shape_inference import Shape
-from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names, node_key
+from onnxfold.graph.view import GraphView
 
 
 class CannotDeclareError(Exception):
     """Raised by a rule to leave the whole node alone; the text is the reason shown to the user."""
 
 
-class NodeContext:
+class NodeContext(NodeReader):
     """One node, its shapes and constants, and the declarations made about it.
 
     Parameters
@@ -41,30 +42,18 @@ class NodeContext:
     """
 
     def __init__(self, view: GraphView, node: NodeProto, live: set[Axis]) -> None:
-        self.view = view
-        self.node = node
-        self.key = node_key(node)
+        super().__init__(view, node)
         self.declarations: list[Declaration] = []
         self._live = live
+        #: Axes that this node's declarations, and no earlier ones, made live.
+        self._revived: list[Axis] = []
         self._mentioned: set[tuple[str, int]] = set()
 
     # -- reading -------------------------------------------------------------------------------
 
-    def input(self, index: int) -> str:
-        """Return the name of an input, '' if absent."""
-        return self.node.input[index] if index < len(self.node.input) else ""
-
-    def output(self, index: int = 0) -> str:
-        """Return the name of an output, '' if absent."""
-        return self.node.output[index] if index < len(self.node.output) else ""
-
-    def is_weight(self, tensor: str) -> bool:
-        """Whether `tensor` is an initializer."""
-        return self.view.is_weight(tensor)
-
     def shape(self, tensor: str) -> Shape:
         """Return the dimensions of a tensor of known rank."""
-        shape = self.view.shape(tensor)
+        shape = self.known_shape(tensor)
         if shape is None:
             raise CannotDeclareError(f"the shape of '{tensor}' is unknown; give it with --input-shapes")
         return shape
@@ -77,11 +66,6 @@ class NodeContext:
         """Return the number of positions on an axis, None if unknown."""
         size = self.shape(axis.tensor)[axis.axis]
         return None if size is None or size > MAX_WIDTH else size * axis.blocks
-
-    def constant(self, index: int) -> Array | None:
-        """Return the values of a constant input, None if it is absent or computed at run time."""
-        name = self.input(index)
-        return self.view.weight(name) if name and self.is_weight(name) else None
 
     def constant_ints(self, index: int, what: str) -> list[int]:
         """Return a constant integer input.
@@ -133,7 +117,7 @@ class NodeContext:
         self._mention(a)
         self._mention(b)
         if a in self._live:
-            self._live.add(b)
+            self._revive(b)
         width_a, width_b = self.width(a), self.width(b)
         if width_a is None or width_b is None:
             for axis in (a, b):  # an unknown width has no positions to follow
@@ -156,7 +140,7 @@ class NodeContext:
     ) -> None:
         """Declare that a weight axis holds entries of the positions of `channels`, one to one unless told."""
         if role is Role.PRODUCER:
-            self._live.add(channels)
+            self._revive(channels)
         self.declarations.append(Use(weight, role, self.key, channels))
         self._connect(weight, channels, weight_positions, channel_positions)
 
@@ -220,11 +204,24 @@ class NodeContext:
 
     def refuse_rest(self, reason: str) -> None:
         """Block every axis of the node's tensors that no declaration mentioned."""
-        for tensor in dict.fromkeys([*self.node.input, *captured_names(self.node), *self.node.output]):
-            shape = self.view.shape(tensor) if tensor else None
+        for tensor in dict.fromkeys([*self.inputs, *captured_names(self.node), *self.outputs]):
+            shape = self.known_shape(tensor) if tensor else None
             for axis in range(len(shape or ())):
                 if (tensor, axis) not in self._mentioned:
                     self.declarations.append(Block(Axis(tensor, axis), reason, self.key))
+
+    def rollback(self) -> None:
+        """Take back everything that was declared about the node."""
+        self.declarations.clear()
+        self._mentioned.clear()
+        self._live.difference_update(self._revived)
+        self._revived.clear()
+
+    def _revive(self, axis: Axis) -> None:
+        """Note that an axis carries channels that a weight produced."""
+        if axis not in self._live:
+            self._live.add(axis)
+            self._revived.append(axis)
 
     def _mention(self, axis: Axis) -> None:
         self._mentioned.add((axis.tensor, axis.axis))

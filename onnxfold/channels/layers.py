@@ -11,7 +11,8 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.graph.view import GraphView, attr_float
+from onnxfold.graph.nodes import attr_float
+from onnxfold.graph.view import GraphView
 
 #: Linear operators with an activation inside, as onnxruntime's optimiser writes them.
 FUSED_OPS = frozenset({"FusedConv", "FusedGemm", "FusedMatMul"})

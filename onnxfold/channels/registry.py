@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.graph.view import DEFAULT_DOMAINS
+from onnxfold.graph.registry import OperatorRegistry
 
 RuleFunction = Callable[[NodeContext], None]
 
@@ -19,7 +19,8 @@ class ChannelRule:
     mixes: str
 
 
-_RULES: dict[tuple[str, str], list[ChannelRule]] = {}
+_RULES = OperatorRegistry[ChannelRule]("a channel rule")
+find_rule = _RULES.find
 
 
 def channel_rule(
@@ -47,26 +48,12 @@ def channel_rule(
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            rules = _RULES.setdefault((_canonical(domain), op_type), [])
-            if any(rule.since == since for rule in rules):
-                raise ValueError(f"operator {domain}::{op_type} version {since} already has a channel rule")
-            rules.append(ChannelRule(op_type, since, function, mixes))
-            rules.sort(key=lambda rule: rule.since)
+            _RULES.add(op_type, ChannelRule(op_type, since, function, mixes), since=since, domain=domain)
         return function
 
     return register
 
 
-def find_rule(domain: str, op_type: str, version: int) -> ChannelRule | None:
-    """Return the newest rule that is not newer than the model's operator set."""
-    rules = _RULES.get((_canonical(domain), op_type), [])
-    return next((rule for rule in reversed(rules) if rule.since <= version), None)
-
-
 def registered() -> list[tuple[str, ChannelRule]]:
     """Return every rule with its domain, for documentation and contract tests."""
-    return [(domain, rule) for (domain, _), rules in sorted(_RULES.items()) for rule in rules]
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain in DEFAULT_DOMAINS else domain
+    return [(domain, rule) for domain, _, rule in _RULES]

@@ -25,7 +25,8 @@ from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.channels.registry import find_rule
-from onnxfold.graph.view import GraphView, captured_names, node_key, subgraphs
+from onnxfold.graph.nodes import captured_names, node_key, subgraphs
+from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
 
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
@@ -58,7 +59,7 @@ def declare(view: GraphView) -> list[Declaration]:
     live: set[Axis] = set()
     declarations: list[Declaration] = []
     for node in view.nodes:
-        declarations += _declare_node(view, NodeContext(view, node, live))
+        declarations += _declare_node(NodeContext(view, node, live))
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
             reason = f"it is the model's {kind} '{name}', whose shape must stay"
@@ -66,19 +67,17 @@ def declare(view: GraphView) -> list[Declaration]:
     return declarations
 
 
-def _declare_node(view: GraphView, context: NodeContext) -> list[Declaration]:
-    node = context.node
-    rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
+def _declare_node(context: NodeContext) -> list[Declaration]:
+    rule = find_rule(context.node.domain, context.op_type, context.version)
     if rule is None:
-        body = any(True for _ in subgraphs(node))
+        body = any(True for _ in subgraphs(context.node))
         reason = "it is read inside a subgraph" if body else "no channel rule says how this operator treats the axis"
         context.refuse_rest(reason)
         return context.declarations
     try:
         rule.declare(context)
     except CannotDeclareError as reason_given:
-        context.declarations.clear()
-        context._mentioned.clear()
+        context.rollback()
         context.refuse_rest(str(reason_given))
         return context.declarations
     context.refuse_rest(rule.mixes)

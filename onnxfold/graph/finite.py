@@ -6,8 +6,9 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.errors import NonFiniteError
+from onnxfold.graph.nodes import subgraphs
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
-from onnxfold.graph.view import GraphView, subgraphs
+from onnxfold.graph.view import GraphView
 
 NAN, INFINITE = "NaN", "infinite"
 

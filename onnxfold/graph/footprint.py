@@ -6,9 +6,10 @@ from math import prod
 
 from onnx import GraphProto, NodeProto, helper
 
+from onnxfold.graph.nodes import captured_names, subgraphs
 from onnxfold.graph.shape_inference import TensorType, infer_types
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names, subgraphs
+from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 
 #: Operators whose result may be larger than the largest tensor that they read; of others that one says enough where

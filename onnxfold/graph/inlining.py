@@ -7,7 +7,7 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto
 
 from onnxfold.errors import MemoryLimitError, ModelLoadError
-from onnxfold.graph.view import subgraphs
+from onnxfold.graph.nodes import subgraphs
 from onnxfold.machine import memory
 
 #: Functions that call functions double with every level: a file of some KB can stand for any number of nodes.

@@ -18,8 +18,9 @@ import onnxruntime as ort
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfold.errors import EndlessRunError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
 from onnxfold.graph.tensors import Array, LazyTensor
-from onnxfold.graph.view import DEFAULT_DOMAINS, GraphView, subgraphs
+from onnxfold.graph.view import GraphView
 
 #: Most seconds of one run of a network, or of a node, that holds a Loop without a trip count.
 MOST_SECONDS = 60.0

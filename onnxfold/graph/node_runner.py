@@ -6,9 +6,10 @@ from onnx import NodeProto, helper
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.loops import ending, open_loop
+from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.view import GraphView
 
 #: Weights from this size on are inputs of the one-node model. A weight inside it would be held several times: in its
 #: protobuf message, in the serialized model and in onnxruntime.

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
+from onnxfold.graph.nodes import captured_by, node_key
 from onnxfold.graph.tensors import LazyTensor, is_float, to_proto
-from onnxfold.graph.view import GraphView, captured_by, node_key
+from onnxfold.graph.view import GraphView
 
 
 @dataclass(eq=False)

@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, defs, helper
 
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
 from onnxfold.graph.tensors import LazyTensor, bits_per_element
-from onnxfold.graph.view import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
 from onnxfold.graph.wiring import node_label
 from onnxfold.printable import shortened
 

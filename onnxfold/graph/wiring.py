@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
-from onnxfold.graph.view import subgraphs
+from onnxfold.graph.nodes import subgraphs
 
 #: An input or a weight is there before the first node.
 _GIVEN = -1

@@ -5,8 +5,9 @@ from collections import Counter
 from onnx import NodeProto
 
 from onnxfold.graph.node_runner import NodeRunner
+from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.view import GraphView
 
 #: One dict of inputs per batch.
 Batches = list[dict[str, Array]]

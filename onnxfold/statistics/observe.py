@@ -21,8 +21,9 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import batch_norm_epsilon
 from onnxfold.channels.rows import rows_of
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches

@@ -7,8 +7,9 @@ from onnx import NodeProto
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, captured_names, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph import operators as operators  # registers the builders
 from onnxfold.torch_graph.node import TorchNode
 from onnxfold.torch_graph.registry import Operation, find_builder

@@ -14,9 +14,10 @@ from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.shape_inference import drop_inferable
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 #: Weights from this size on are streamed.

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
-from onnxfold.graph.view import GraphView, subgraphs
+from onnxfold.graph.nodes import subgraphs
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 

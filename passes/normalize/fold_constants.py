@@ -7,8 +7,9 @@ import numpy as np
 from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.constant_folding import evaluate, result_bytes
+from onnxfold.graph.nodes import attr_int, node_key, subgraphs
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, attr_int, node_key, subgraphs
+from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, PassResult
 

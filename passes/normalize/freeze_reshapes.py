@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.view import GraphView, attr_int
+from onnxfold.graph.nodes import attr_int
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 

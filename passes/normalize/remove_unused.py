@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfold.graph.nodes import attr_ints
 from onnxfold.graph.shape_inference import Shape
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, attr_ints
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 #: Stand-ins for unknown dimensions; primes that no channel count is likely to be confused with.

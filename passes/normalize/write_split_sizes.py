@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.graph.view import GraphView, attr_int, attribute
+from onnxfold.graph.nodes import attr_int, attribute
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 #: From this operator set on the sizes are an input.

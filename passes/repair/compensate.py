@@ -6,8 +6,9 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
+from onnxfold.graph.nodes import attr_int, attr_ints, attribute
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import attr_int, attr_ints, attribute
 from onnxfold.statistics.channel_moments import Samples
 
 

@@ -21,8 +21,9 @@ from onnx import NodeProto
 
 from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS, batch_norm_epsilon
 from onnxfold.graph.axes import from_front, to_front
+from onnxfold.graph.nodes import attr_float, attr_int
 from onnxfold.graph.tensors import Array, Matrix
-from onnxfold.graph.view import GraphView, attr_float, attr_int
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import ChannelMoments

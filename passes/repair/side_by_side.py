@@ -7,8 +7,9 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap, axis_map
 from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Activations, Batches, reads

@@ -6,7 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.channels import find_groups
+from onnxfold.channels import find_groups, walker
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Block, Role
+from onnxfold.channels.registry import ChannelRule
 from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.load import load
 from tests.channels.describe import groups, reasons
@@ -170,3 +173,23 @@ def test_symbolic_dimensions_can_be_given() -> None:
     assert "conv_1" not in [g.name for g in onnxfold.inspect(model)]
     assert "--input-shapes" in reasons(model)["conv_1_w.0"]
     assert "conv_1" in [g.name for g in onnxfold.inspect(model, input_shapes={"x": (1, 3, 8, 8)})]
+
+
+def test_a_rule_that_gives_up_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its declarations nor the channels that it had said to come through."""
+    seen: list[NodeContext] = []
+
+    def gives_up(node: NodeContext) -> None:
+        seen.append(node)
+        node.use(Axis("conv_0_w", 0), Role.PRODUCER, Axis("conv_0_out", 1))
+        node.link(Axis("conv_0_out", 1), Axis("relu_0_out", 1))
+        raise CannotDeclareError("it gave up")
+
+    rule = ChannelRule("Conv", 1, gives_up, "it does not matter")
+    monkeypatch.setattr(walker, "find_rule", lambda domain, op_type, version: rule if op_type == "Conv" else None)
+    declarations = walker.declare(load(_chain()))
+    assert seen
+    assert all(isinstance(d, Block) for d in declarations)
+    assert any(d.axis == Axis("conv_0_w", 0) and d.reason == "it gave up" for d in declarations if isinstance(d, Block))
+    assert not seen[-1].is_live(Axis("conv_0_out", 1))
+    assert not seen[-1].is_live(Axis("relu_0_out", 1))

@@ -17,9 +17,10 @@ from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup
 from onnxfold.graph.load import load
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.save import to_model
 from onnxfold.graph.shape_inference import drop_inferable
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 
 Array = NDArray[Any]

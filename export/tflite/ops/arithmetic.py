@@ -40,12 +40,12 @@ def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
 @converter(*_ARITHMETIC, layouts=Follow(elementwise=True))
 def arithmetic(op: Op) -> None:
     """One TFLite operator per pair; small integers are computed in 32 bits."""
-    code, types = _ARITHMETIC[op.node.op_type]
+    code, types = _ARITHMETIC[op.op_type]
     calc = Calculator(op.graph)
     total, *others = _operands(op, types)
     for other in others:
         total = calc.binary(code, total, other)
-    if op.node.op_type == "Mean" and others:
+    if op.op_type == "Mean" and others:
         total = calc.mul(total, 1 / (1 + len(others)))
     op.write(op.graph.cast(total, op.result_type()), op.planned())
 
@@ -53,16 +53,16 @@ def arithmetic(op: Op) -> None:
 @converter(*_COMPARISONS, layouts=Follow(elementwise=True))
 def comparison(op: Op) -> None:
     """A comparison; small integers are compared in 32 bits."""
-    types = ("FLOAT32", "INT32", "INT64", *(("BOOL",) if op.node.op_type == "Equal" else ()))
+    types = ("FLOAT32", "INT32", "INT64", *(("BOOL",) if op.op_type == "Equal" else ()))
     a, b = _operands(op, types)
-    op.write(Calculator(op.graph).binary(_COMPARISONS[op.node.op_type], a, b, "BOOL"), op.planned())
+    op.write(Calculator(op.graph).binary(_COMPARISONS[op.op_type], a, b, "BOOL"), op.planned())
 
 
 @converter(*_LOGICAL, layouts=Follow(elementwise=True))
 def logical(op: Op) -> None:
     """LOGICAL_AND, LOGICAL_OR."""
     a, b = _operands(op, ("BOOL",))
-    op.write(Calculator(op.graph).binary(_LOGICAL[op.node.op_type], a, b), op.planned())
+    op.write(Calculator(op.graph).binary(_LOGICAL[op.op_type], a, b), op.planned())
 
 
 @converter("Xor", layouts=Follow(elementwise=True))
@@ -84,7 +84,7 @@ def power(op: Op) -> None:
     """Products and roots for the usual constant exponents, else POW."""
     layout, calc = op.planned(), Calculator(op.graph)
     result_type = op.result_type()
-    exponent = op.constant(1, "exponent").reshape(-1) if op.is_constant(1) else np.zeros(0)
+    exponent = op.required(1, "exponent").reshape(-1) if op.is_constant(1) else np.zeros(0)
     number = float(exponent[0]) if exponent.size == 1 and len(op.shape(1)) <= len(op.shape(0)) else None
     base = op.operand(0, layout)
     if result_type == "FLOAT32" and number in _POWERS:

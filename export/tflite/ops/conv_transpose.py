@@ -26,7 +26,7 @@ def conv_transpose(op: Op) -> None:
     rank = len(size) + 2
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
-    op.constant(1, "weight")
+    op.required(1, "weight")
     layout, group = channels_last(rank), op.integer("group", 1)
     flat = [1] if rank == 3 else []
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
@@ -43,7 +43,7 @@ def conv_transpose(op: Op) -> None:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
         return op.weight(1, lambda w: _spread(w[rows], dilation).transpose(1, 2, 3, 0))
 
-    bias = op.weight(2) if op.has(2) else None
+    bias = op.weight(2) if op.has_input(2) else None
     parts = [x]
     if group > 1:
         shapes = [(*x.shape[:3], inputs // group)] * group

@@ -13,7 +13,7 @@ from onnxfold.graph.tensors import Array
 @converter("Gemm", layouts=Dense())
 def gemm(op: Op) -> None:
     """Alpha A B + beta C; a flattened feature map as A permutes the columns of constant weights."""
-    alpha, beta = op.real("alpha", 1.0), op.real("beta", 1.0)
+    alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
     turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
     result = op.result()
     if op.is_constant(1):
@@ -32,7 +32,7 @@ def gemm(op: Op) -> None:
         return
     y = op.graph.op("BATCH_MATMUL", [op.read(0), op.read(1)], result, adjX=turned_a, adjY=turned_b)
     y = y if alpha == 1.0 else op.graph.op("MUL", [y, op.graph.constant(np.array([alpha], np.float32))], result)
-    if op.has(2):
+    if op.has_input(2):
         term = op.operand(2, plain(2))
         if beta != 1.0:
             term = op.graph.op("MUL", [term, op.graph.constant(np.array([beta], np.float32))], term.shape)
@@ -49,7 +49,7 @@ def _reordered(weights: Array, layout: Layout, out: Layout) -> Array:
 def _bias(op: Op, out: Layout, width: int, beta: float) -> tuple[Value, Value | None]:
     """Return C as a bias vector, and as a term of its own where it is none."""
     zero = op.graph.constant(np.zeros(width, np.float32), "no_bias")
-    if not op.has(2):
+    if not op.has_input(2):
         return zero, None
     shape = op.shape(2)
     if op.is_constant(2) and all(d == 1 for d in shape[:-1]):

@@ -33,7 +33,7 @@ _SAME = {
 def same(op: Op) -> None:
     """The TFLite operator of the same meaning."""
     x, layout = op.read(0, op.planned()), op.planned()
-    op.write(op.graph.op(_SAME[op.node.op_type], [x], x.shape), layout)
+    op.write(op.graph.op(_SAME[op.op_type], [x], x.shape), layout)
 
 
 @converter("Identity", layouts=Follow(elementwise=True))
@@ -46,7 +46,7 @@ def identity(op: Op) -> None:
 def leaky_relu(op: Op) -> None:
     """LEAKY_RELU."""
     x = op.read(0, op.planned())
-    op.write(op.graph.op("LEAKY_RELU", [x], x.shape, alpha=op.real("alpha", 0.01)), op.planned())
+    op.write(op.graph.op("LEAKY_RELU", [x], x.shape, alpha=op.number("alpha", 0.01)), op.planned())
 
 
 @converter("PRelu", layouts=Follow(elementwise=True))
@@ -72,7 +72,7 @@ def _write(op: Op, calculate: Callable[[Calculator, Value], Value]) -> None:
 @converter("HardSigmoid", layouts=Follow(elementwise=True))
 def hard_sigmoid(op: Op) -> None:
     """Clip(alpha x + beta, 0, 1); with RELU6 where alpha is 1/6."""
-    alpha, beta = op.real("alpha", 0.2), op.real("beta", 0.5)
+    alpha, beta = op.number("alpha", 0.2), op.number("beta", 0.5)
 
     def calculate(c: Calculator, x: Value) -> Value:
         if math.isclose(alpha, 1 / 6, rel_tol=1e-6):
@@ -85,21 +85,21 @@ def hard_sigmoid(op: Op) -> None:
 @converter("Elu", layouts=Follow(elementwise=True))
 def elu(op: Op) -> None:
     """ELU; for another alpha than 1 the negative part is scaled."""
-    alpha = op.real("alpha", 1.0)
+    alpha = op.number("alpha", 1.0)
     _write(op, lambda c, x: c.unary("ELU", x) if alpha == 1.0 else c.elu(x, alpha))
 
 
 @converter("Celu", layouts=Follow(elementwise=True))
 def celu(op: Op) -> None:
     """max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
-    alpha = op.real("alpha", 1.0)
+    alpha = op.number("alpha", 1.0)
     _write(op, lambda c, x: c.mul(c.unary("ELU", c.mul(x, 1 / alpha)), alpha))
 
 
 @converter("Selu", layouts=Follow(elementwise=True))
 def selu(op: Op) -> None:
     """Gamma ELU(x) with scaled negative part."""
-    alpha, gamma = op.real("alpha", 1.67326319217681884765625), op.real("gamma", 1.05070102214813232421875)
+    alpha, gamma = op.number("alpha", 1.67326319217681884765625), op.number("gamma", 1.05070102214813232421875)
     _write(op, lambda c, x: c.mul(c.elu(x, alpha), gamma))
 
 
@@ -124,14 +124,14 @@ def softsign(op: Op) -> None:
 @converter("Swish", layouts=Follow(elementwise=True))
 def swish(op: Op) -> None:
     """X sigmoid(alpha x)."""
-    alpha = op.real("alpha", 1.0)
+    alpha = op.number("alpha", 1.0)
     _write(op, lambda c, x: c.mul(x, c.unary("LOGISTIC", x if alpha == 1.0 else c.mul(x, alpha))))
 
 
 @converter("ThresholdedRelu", layouts=Follow(elementwise=True))
 def thresholded_relu(op: Op) -> None:
     """X where x > alpha, else 0."""
-    alpha = op.real("alpha", 1.0)
+    alpha = op.number("alpha", 1.0)
     _write(op, lambda c, x: c.select(c.greater(x, alpha), x, 0.0))
 
 
@@ -163,9 +163,9 @@ def clip(op: Op) -> None:
     limits: list[float | Value | None] = []
     for index, name in ((1, "min"), (2, "max")):
         if op.has_attribute(name):
-            limits.append(op.real(name, 0.0))
+            limits.append(op.number(name, 0.0))
         elif op.is_constant(index):
-            limits.append(op.constant(index, name).reshape(-1)[0].item())
+            limits.append(op.required(index, name).reshape(-1)[0].item())
         else:
-            limits.append(op.operand(index, layout) if op.has(index) else None)
+            limits.append(op.operand(index, layout) if op.has_input(index) else None)
     op.write(calc.limit(x, *limits), layout)

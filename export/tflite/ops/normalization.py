@@ -26,10 +26,10 @@ def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
     layout = plain(2) if op.planned().block and trains else op.planned()
-    rank, epsilon = len(op.shape()), op.real("epsilon", 1e-5)
+    rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
     c, x = Calculator(op.graph), op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
-    scale, bias, mean, variance = (op.constant(i + 1, n).astype(np.float64) for i, n in enumerate(names))
+    scale, bias, mean, variance = (op.required(i + 1, n).astype(np.float64) for i, n in enumerate(names))
 
     def channelwise(values: Array) -> Value:
         full = layout.values(values.astype(np.float32).reshape(1, -1, *[1] * (rank - 2)))
@@ -43,10 +43,10 @@ def batch_normalization(op: Op) -> None:
     axes = [layout.axis(a) for a in range(rank) if a != 1]
     y, batch_mean, inverse = _standardise(c, x, axes, epsilon)
     op.write(c.add(c.mul(y, channelwise(scale)), channelwise(bias)), layout)
-    momentum, width = op.real("momentum", 0.9), op.shape(1)
+    momentum, width = op.number("momentum", 0.9), op.shape(1)
     batch_variance = c.sub(c.div(1.0, c.mul(inverse, inverse)), epsilon)
     for index, old, new in ((1, mean, batch_mean), (2, variance, batch_variance)):
-        if op.wants(index):
+        if op.has_output(index):
             flat = c.mul(op.graph.reshape(new, width), 1 - momentum)
             op.write(c.add(flat, op.graph.constant((old * momentum).astype(np.float32))), None, index)
 
@@ -56,7 +56,7 @@ def instance_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes."""
     layout, c = channels_last(len(op.shape())), Calculator(op.graph)
     x = op.read(0, layout)
-    y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.real("epsilon", 1e-5))
+    y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.number("epsilon", 1e-5))
     op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
 
 
@@ -65,11 +65,11 @@ def layer_normalization(op: Op) -> None:
     """Mean and variance over the axes from the given one on."""
     rank, c = len(op.shape()), Calculator(op.graph)
     first = op.integer("axis", -1) % rank
-    y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.real("epsilon", 1e-5))
+    y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
     y = c.mul(y, op.operand(1, plain(rank)))
-    op.write(c.add(y, op.operand(2, plain(rank))) if op.has(2) else y)
+    op.write(c.add(y, op.operand(2, plain(rank))) if op.has_input(2) else y)
     for index, value in ((1, mean), (2, inverse)):
-        if op.wants(index):
+        if op.has_output(index):
             op.write(value, None, index)
 
 
@@ -78,7 +78,7 @@ def rms_normalization(op: Op) -> None:
     """Division by the root mean square over the axes from the given one on."""
     rank, c, x = len(op.shape()), Calculator(op.graph), op.read(0)
     axes = list(range(op.integer("axis", -1) % rank, rank))
-    square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.real("epsilon", 1e-5))
+    square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.number("epsilon", 1e-5))
     op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, plain(rank))))
 
 
@@ -90,13 +90,13 @@ def group_normalization(op: Op) -> None:
     batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
     spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
     grouped = op.graph.reshape(x, (batch, spatial, groups, channels // groups))
-    y, _, _ = _standardise(c, grouped, [1, 3], op.real("epsilon", 1e-5))
+    y, _, _ = _standardise(c, grouped, [1, 3], op.number("epsilon", 1e-5))
     y = op.graph.reshape(y, x.shape)
 
     def per_channel(values: Array) -> Array:
         return np.repeat(values, channels // len(values))
 
-    scale, bias = (op.graph.constant(per_channel(op.constant(i, n))) for i, n in ((1, "scale"), (2, "bias")))
+    scale, bias = (op.graph.constant(per_channel(op.required(i, n))) for i, n in ((1, "scale"), (2, "bias")))
     op.write(c.add(c.mul(y, scale), bias), layout)
 
 

@@ -62,7 +62,7 @@ def _amounts(op: Op) -> Array:
     """Return (rank, 2): what is added before and after each ONNX axis."""
     rank = len(op.shape())
     given = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
-    axes = [int(a) % rank for a in op.constant(3, "axes").reshape(-1)] if op.has(3) else list(range(rank))
+    axes = [int(a) % rank for a in op.required(3, "axes").reshape(-1)] if op.has_input(3) else list(range(rank))
     amounts = np.zeros((rank, 2), np.int64)
     amounts[axes] = np.array(given).reshape(2, -1).T
     return amounts
@@ -70,5 +70,5 @@ def _amounts(op: Op) -> Array:
 
 def _fill(op: Op) -> float:
     if op.has_attribute("value"):
-        return op.real("value", 0.0)
-    return float(op.constant(2, "fill value").reshape(-1)[0]) if op.has(2) else 0.0
+        return op.number("value", 0.0)
+    return float(op.required(2, "fill value").reshape(-1)[0]) if op.has_input(2) else 0.0

@@ -21,7 +21,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 def global_pool(op: Op) -> None:
     """MEAN or REDUCE_MAX over the spatial axes."""
     layout = channels_last(len(op.shape()))
-    code = "MEAN" if op.node.op_type == "GlobalAveragePool" else "REDUCE_MAX"
+    code = "MEAN" if op.op_type == "GlobalAveragePool" else "REDUCE_MAX"
     x = op.read(0, layout)
     op.write(Calculator(op.graph).reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
 
@@ -29,7 +29,7 @@ def global_pool(op: Op) -> None:
 @converter("MaxPool", layouts=ChannelsLast())
 def max_pool(op: Op) -> None:
     """MAX_POOL_2D; a dilated one as the maximum of slices; in three dimensions one after the other."""
-    if op.wants(1):
+    if op.has_output(1):
         op.refuse("TFLite's pools do not return indices")
     layout = channels_last(len(op.shape()))
     win = window(op, op.integers("kernel_shape"), op.shape()[2:], op.result()[2:])

@@ -11,7 +11,7 @@ from onnxfold.export.tflite.layout import plain
 from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, without
 from onnxfold.export.tflite.registry import converter
 from onnxfold.export.tflite.schema import type_of
-from onnxfold.graph.view import attr_int, attr_ints
+from onnxfold.graph.nodes import attr_int, attr_ints
 
 
 def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
@@ -64,14 +64,14 @@ def reduction(op: Op) -> None:
         return
     axes = axes or list(range(rank))
     keep = bool(op.integer("keepdims", 1))
-    y = _REDUCTIONS[op.node.op_type](Calculator(op.graph), x, [layout.axis(a) for a in axes], keep)
+    y = _REDUCTIONS[op.op_type](Calculator(op.graph), x, [layout.axis(a) for a in axes], keep)
     op.write(y, layout if keep else without(layout, axes))
 
 
 @converter("ArgMax", "ArgMin", layouts=Reducing(_declared_axis))
 def arg_extreme(op: Op) -> None:
     """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
-    code = "ARG_MAX" if op.node.op_type == "ArgMax" else "ARG_MIN"
+    code = "ARG_MAX" if op.op_type == "ArgMax" else "ARG_MIN"
     layout = op.assigned() if not op.assigned().block else plain(len(op.shape()))
     x = op.read(0, layout)
     onnx_axis = op.integer("axis", 0)

@@ -40,7 +40,7 @@ def resize(op: Op) -> None:
 @converter("Upsample", layouts=ChannelsLast())
 def upsample(op: Op) -> None:
     """Resize of older operator sets: asymmetric coordinates."""
-    given = op.constant(1, "scales") if op.has(1) else np.array(_scales_attribute(op))
+    given = op.required(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
     _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), given, strict=True)])
 
 
@@ -51,20 +51,20 @@ def _scales_attribute(op: Op) -> list[float]:
 def _axes(op: Op) -> list[_Axis]:
     shape, result = op.shape(), op.result()
     rank = len(shape)
-    roi_index, scales_index = (-1, 1) if op.opset < 11 else (1, 2)
-    scales: Array | None = op.constant(scales_index, "scales") if op.has(scales_index) else None
+    roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
+    scales: Array | None = op.required(scales_index, "scales") if op.has_input(scales_index) else None
     if scales is not None and scales.size == 0:
         scales = None
     axes = [a % rank for a in op.integers("axes", list(range(rank)))]
     factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales is not None else {}
-    if op.has(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        sizes = op.constant(3, "sizes")
+    if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        sizes = op.required(3, "sizes")
         choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
         common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
         factors = dict.fromkeys(axes, common)
     roi = dict.fromkeys(range(rank), (0.0, 1.0))
     if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        values = op.constant(roi_index, "region of interest").astype(np.float64)
+        values = op.required(roi_index, "region of interest").astype(np.float64)
         roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
     found = []
     for i, (n, o) in enumerate(zip(shape, result, strict=True)):
@@ -78,7 +78,7 @@ def _axes(op: Op) -> list[_Axis]:
 def _resize(op: Op, axes: list[_Axis]) -> None:
     layout = channels_last(len(axes))
     mode = op.text("mode", "nearest")
-    default = "half_pixel" if op.opset >= 11 and op.node.op_type == "Resize" else "asymmetric"
+    default = "half_pixel" if op.version >= 11 and op.op_type == "Resize" else "asymmetric"
     how = op.text("coordinate_transformation_mode", default)
     x = op.read(0, layout)
     changed = [a for a, axis in enumerate(axes) if axis.length != axis.output or (axis.start, axis.end) != (0.0, 1.0)]
@@ -181,9 +181,7 @@ def _coordinates(axis: _Axis, how: str) -> Array:
 def _nearest(op: Op, axis: _Axis, how: str) -> Array:
     """Return the input position of every output position."""
     at = _coordinates(axis, how)
-    rounding = op.text(
-        "nearest_mode", "round_prefer_floor" if op.opset >= 11 and op.node.op_type == "Resize" else "floor"
-    )
+    rounding = op.text("nearest_mode", "round_prefer_floor" if op.version >= 11 and op.op_type == "Resize" else "floor")
     roundings: dict[str, Callable[[Array], Array]] = {
         "floor": np.floor,
         "ceil": np.ceil,
@@ -198,7 +196,7 @@ def _interpolation(op: Op, axis: _Axis, mode: str, how: str) -> Array:
     """Return the matrix (output, input) of linear or cubic interpolation along one axis."""
     at = _coordinates(axis, how)
     shrink = min(axis.scale, 1.0) if op.integer("antialias", 0) else 1.0
-    sharpness = op.real("cubic_coeff_a", -0.75)
+    sharpness = op.number("cubic_coeff_a", -0.75)
     reach = (1 if mode == "linear" else 2) / shrink
     matrix = np.zeros((axis.output, axis.length))
     for row, centre in enumerate(at):
@@ -231,7 +229,7 @@ def _apply(op: Op, x: Value, matrix: Array, axis: int) -> Value:
 
 def _extrapolate(op: Op, y: Value, axes: list[_Axis]) -> Value:
     """Replace what lies outside of the input by the extrapolation value."""
-    value = op.real("extrapolation_value", 0.0)
+    value = op.number("extrapolation_value", 0.0)
     inside = np.ones(())
     for axis in axes:
         at = _coordinates(axis, "tf_crop_and_resize") if axis.length != 1 or axis.output != 1 else np.zeros(1)

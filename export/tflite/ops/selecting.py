@@ -10,7 +10,7 @@ from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, plain
 from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, without
 from onnxfold.export.tflite.registry import converter
-from onnxfold.graph.view import attr_int
+from onnxfold.graph.nodes import attr_int
 
 _MAX_SLICE_RANK = 5
 
@@ -94,7 +94,7 @@ def gather(op: Op) -> None:
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
     indices_rank = len(op.shape(1))
     if op.is_constant(1):
-        values = op.constant(1, "indices")
+        values = op.required(1, "indices")
         index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
         layout = op.assigned() if not op.assigned().block and indices_rank < 2 else plain(len(shape))
     else:
@@ -116,7 +116,7 @@ def gather(op: Op) -> None:
 def expand(op: Op) -> None:
     """BROADCAST_TO; a TILE where the batch is free."""
     layout = plain(2) if op.planned().block else op.planned()
-    op.constant(1, "shape")
+    op.required(1, "shape")
     x = op.operand(0, layout)
     shape = layout.shape(op.result())
     x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
@@ -130,7 +130,7 @@ def expand(op: Op) -> None:
 def tile(op: Op) -> None:
     """TILE."""
     layout = plain(2) if op.planned().block else op.planned()
-    repeats = op.constant(1, "repeats")
+    repeats = op.required(1, "repeats")
     op.write(_tile(op, op.read(0, layout), [int(repeats[p]) for p in layout.perm], layout.shape(op.result())), layout)
 
 

@@ -13,7 +13,7 @@ _CODES = {"Softmax": "SOFTMAX", "LogSoftmax": "LOG_SOFTMAX"}
 
 
 def _apply(op: Op, x: Value) -> Value:
-    code = _CODES[op.node.op_type]
+    code = _CODES[op.op_type]
     options: dict[str, Any] = {"beta": 1.0} if code == "SOFTMAX" else {}
     return op.graph.op(code, [x], x.shape, **options)
 

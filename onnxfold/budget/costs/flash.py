@@ -16,8 +16,9 @@ from onnx import NodeProto, TensorProto
 from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, numbered
 from onnxfold.budget.costs.shapes import graphs_of
 from onnxfold.budget.costs.weights import used_nodes
+from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.tensors import bits_per_element
-from onnxfold.graph.view import GraphView, attr_int, captured_names
+from onnxfold.graph.view import GraphView
 
 #: Bytes of structure per model, per operator and per tensor. Assumption, rounded up from what float TFLite files of
 #: small networks take beyond their weights.

@@ -9,7 +9,8 @@ from onnxfold.budget.costs.shapes import BatchOfOne, common_batch, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.view import GraphView, attr_int
+from onnxfold.graph.nodes import attr_int
+from onnxfold.graph.view import GraphView
 
 
 class MacsCost(SumCost):

@@ -33,7 +33,8 @@ from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.view import GraphView, captured_names
+from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.view import GraphView
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _IN_PLACE = frozenset({*UNARY, "BatchNormalization", "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "PRelu"})

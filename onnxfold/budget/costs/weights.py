@@ -4,8 +4,9 @@ import numpy as np
 from onnx import GraphProto, NodeProto
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, numbered
+from onnxfold.graph.nodes import captured_names, subgraphs
 from onnxfold.graph.tensors import is_float
-from onnxfold.graph.view import GraphView, captured_names, subgraphs
+from onnxfold.graph.view import GraphView
 
 
 class WeightCost(SumCost):

@@ -3,7 +3,6 @@
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
 
@@ -11,7 +10,7 @@ ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
 @channel_rule("BatchNormalization")
 def batch_normalization(node: NodeContext) -> None:
     """Read X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
-    if attr_int(node.node, "training_mode", 0) or any(node.node.output[1:]):
+    if node.integer("training_mode", 0) or any(node.outputs[1:]):
         raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
     x, y = node.input(0), node.output()
     for index, role in enumerate(ROLES, start=1):

@@ -24,5 +24,5 @@ def broadcast(node: NodeContext) -> None:
 
 
 def _link_operands(node: NodeContext, role: Role) -> None:
-    for operand in node.node.input:
+    for operand in node.inputs:
         node.link_broadcast(operand, node.output(), role)

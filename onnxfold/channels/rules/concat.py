@@ -4,16 +4,15 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 
 @channel_rule("Concat")
 def concat(node: NodeContext) -> None:
     """Place inputs one behind the other on one axis, side by side on the others."""
     y = node.output()
-    axis = attr_int(node.node, "axis", 1) % node.rank(y)
+    axis = node.integer("axis", 1) % node.rank(y)
     offset = 0
-    for x in node.node.input:
+    for x in node.inputs:
         node.link_all(x, y, but=[axis])
         width = node.width(node.axis(x, axis))
         if width is None:

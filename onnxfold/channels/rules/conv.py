@@ -5,7 +5,6 @@ import numpy as np
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 
 @channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes")
@@ -19,7 +18,7 @@ def conv(node: NodeContext) -> None:
     x, w, y = node.input(0), node.input(1), node.output()
     if not node.is_weight(w):
         raise CannotDeclareError(f"its weight '{w}' is computed at run time")
-    group = attr_int(node.node, "group", 1)
+    group = node.integer("group", 1)
     out_channels, in_per_group = (d or 0 for d in node.shape(w)[:2])
     channels_in, channels_out = node.axis(x, 1), node.axis(y, 1)
     node.link(node.axis(x, 0), node.axis(y, 0))

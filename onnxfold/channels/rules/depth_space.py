@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int, attribute
 
 _MIXES = "it moves pixels between this axis and the channels"
 
@@ -12,7 +11,7 @@ _MIXES = "it moves pixels between this axis and the channels"
 @channel_rule("DepthToSpace", mixes=_MIXES)
 def depth_to_space(node: NodeContext) -> None:
     """DCR: input channel b*C + c makes output channel c; CRD: input channel c*blocksize^2 + b."""
-    mode = attribute(node.node, "mode", b"DCR")
+    mode = node.value("mode", b"DCR")
     _link(node, deep=node.input(0), shallow=node.output(), channel_first=mode == b"CRD")
 
 
@@ -27,7 +26,7 @@ def _link(node: NodeContext, *, deep: str, shallow: str, channel_first: bool) ->
     channels = node.width(node.axis(shallow, 1))
     if channels is None:
         raise CannotDeclareError("its channel count is unknown; give it with --input-shapes")
-    block = attr_int(node.node, "blocksize", 1) ** 2
+    block = node.integer("blocksize", 1) ** 2
     index = np.repeat(np.arange(channels), block) if channel_first else np.tile(np.arange(channels), block)
     if deep == node.input(0):
         node.link(node.axis(deep, 1), node.axis(shallow, 1), None, index)

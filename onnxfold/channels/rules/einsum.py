@@ -3,7 +3,6 @@
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attribute
 
 _MIXES = "it sums over this index of two activations, where a merged channel would count only once"
 
@@ -15,13 +14,13 @@ def einsum(node: NodeContext) -> None:
     A letter of the result passes through, and is produced by a constant operand that has it. A letter
     that is summed over is consumed where exactly one of two operands is constant.
     """
-    given = attribute(node.node, "equation", b"")
+    given = node.value("equation", b"")
     equation = (given.decode() if isinstance(given, bytes) else str(given)).replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in [*terms, result]):
         raise CannotDeclareError(f"the equation '{equation}' is not followed: only plain products of two operands are")
-    operands = list(zip(node.node.input, terms, strict=True))
+    operands = list(zip(node.inputs, terms, strict=True))
     for tensor, term in operands:
         for axis, letter in enumerate(term):
             if letter not in result:

@@ -30,7 +30,7 @@ def dropout(node: NodeContext) -> None:
     training = node.constant(2)
     if node.input(2) and (training is None or bool(training.reshape(-1)[0])):
         raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
-    for output in filter(None, node.node.output):
+    for output in filter(None, node.outputs):
         node.link_all(node.input(0), output)
 
 

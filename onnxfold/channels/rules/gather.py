@@ -3,7 +3,6 @@
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 
 @channel_rule("Gather", mixes="it picks single positions of this axis")
@@ -15,7 +14,7 @@ def gather(node: NodeContext) -> None:
     """
     data, indices, y = node.input(0), node.input(1), node.output()
     rank, index_rank = node.rank(data), node.rank(indices)
-    axis = attr_int(node.node, "axis", 0) % rank
+    axis = node.integer("axis", 0) % rank
     for source in range(rank):
         if source != axis:
             result = Axis(y, source if source < axis else source + index_rank - 1)

@@ -3,15 +3,14 @@
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 
 @channel_rule("Gemm", mixes="a matrix product sums over this axis")
 def gemm(node: NodeContext) -> None:
     """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
-    m, k_a = (1, 0) if attr_int(node.node, "transA", 0) else (0, 1)
-    k_b, n = (1, 0) if attr_int(node.node, "transB", 0) else (0, 1)
+    m, k_a = (1, 0) if node.integer("transA", 0) else (0, 1)
+    k_b, n = (1, 0) if node.integer("transB", 0) else (0, 1)
     rows_out, columns_out = node.axis(y, 0), node.axis(y, 1)
     if node.is_weight(b):
         node.use(node.axis(b, k_b), Role.CONSUMER, node.axis(a, k_a))

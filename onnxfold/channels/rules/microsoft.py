@@ -6,7 +6,6 @@ from onnxfold.channels.registry import channel_rule
 from onnxfold.channels.rules.conv import conv
 from onnxfold.channels.rules.gemm import gemm
 from onnxfold.channels.rules.matmul import matmul
-from onnxfold.graph.view import attr_int
 
 _DOMAIN = "com.microsoft"
 
@@ -32,7 +31,7 @@ def fused_gemm(node: NodeContext) -> None:
 @channel_rule("FusedMatMul", domain=_DOMAIN, mixes="it sums over this axis of two activations")
 def fused_matmul(node: NodeContext) -> None:
     """MatMul with a scale; transposed operands are not followed."""
-    if any(attr_int(node.node, name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")):
+    if any(node.integer(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")):
         raise CannotDeclareError(
             "transposed operands of FusedMatMul are not followed; fold before onnxruntime's optimiser"
         )

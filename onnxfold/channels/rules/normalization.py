@@ -3,7 +3,6 @@
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 _OVER_CHANNELS = (
     "its mean and variance are taken over these channels, and merging channels changes their weight in them"
@@ -27,7 +26,7 @@ def instance_normalization(node: NodeContext) -> None:
 @channel_rule("LayerNormalization", "RMSNormalization", mixes=_OVER_CHANNELS)
 def layer_normalization(node: NodeContext) -> None:
     """Axes in front of `axis` are independent samples."""
-    axis = attr_int(node.node, "axis", -1) % node.rank(node.input(0))
+    axis = node.integer("axis", -1) % node.rank(node.input(0))
     _link_before(node, axis)
 
 
@@ -65,12 +64,12 @@ def local_response_normalization(node: NodeContext) -> None:
 @channel_rule("LpNormalization", "CumSum", mixes="every position of this axis depends on the others")
 def along_one_axis(node: NodeContext) -> None:
     """One axis is mixed; CumSum names it in an input."""
-    is_sum = node.node.op_type == "CumSum"
-    axis = node.constant_ints(1, "axis")[0] if is_sum else attr_int(node.node, "axis", -1)
+    is_sum = node.op_type == "CumSum"
+    axis = node.constant_ints(1, "axis")[0] if is_sum else node.integer("axis", -1)
     node.link_all(node.input(0), node.output(), but=[axis])
 
 
 def _link_before(node: NodeContext, axis: int) -> None:
-    for output in filter(None, node.node.output):
+    for output in filter(None, node.outputs):
         for i in range(min(axis, node.rank(output))):
             node.link(node.axis(node.input(0), i), node.axis(output, i))

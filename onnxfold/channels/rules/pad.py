@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_ints, attribute
 
 _MIXES = "it pads this axis with values of other positions"
 
@@ -12,7 +11,7 @@ _MIXES = "it pads this axis with values of other positions"
 @channel_rule("Pad", since=1, mixes=_MIXES)
 def pad_attribute(node: NodeContext) -> None:
     """Amounts are an attribute before opset 11."""
-    _pad(node, attr_ints(node.node, "pads"), attribute="pads")
+    _pad(node, node.integers("pads"), attribute="pads")
 
 
 @channel_rule("Pad", since=11, mixes=_MIXES)
@@ -64,5 +63,5 @@ def _pad(
 
 
 def _mode(node: NodeContext) -> str:
-    value = attribute(node.node, "mode", b"constant")
+    value = node.value("mode", b"constant")
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -5,7 +5,6 @@ import numpy as np
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 #: Gates per operator: W is (directions, gates * hidden, input), R (directions, gates * hidden, hidden).
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -22,11 +21,11 @@ def recurrent(node: NodeContext) -> None:
     x, w, r = node.input(0), node.input(1), node.input(2)
     if not node.is_weight(w) or not node.is_weight(r):
         raise CannotDeclareError("its weights are computed at run time")
-    gates = _GATES[node.node.op_type]
-    hidden = attr_int(node.node, "hidden_size", 0) or node.shape(r)[2] or 0
-    batch_first = bool(attr_int(node.node, "layout", 0))
+    gates = _GATES[node.op_type]
+    hidden = node.integer("hidden_size", 0) or node.shape(r)[2] or 0
+    batch_first = bool(node.integer("layout", 0))
     rows = np.tile(np.arange(hidden), gates)
-    states = [y for y in node.node.output if y]
+    states = [y for y in node.outputs if y]
     anchor = node.axis(states[0], -1)
     node.use(node.axis(w, 2), Role.CONSUMER, node.axis(x, 2))
     node.use(node.axis(w, 1), Role.PRODUCER, anchor, None, rows)

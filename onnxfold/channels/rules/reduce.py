@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int, attribute
 
 _MIXES = "it reduces over this axis, where a merged channel would count only once"
 
@@ -19,18 +18,18 @@ def reduce(node: NodeContext) -> None:
     if node.input(1):
         axes = node.constant_ints(1, "list of axes")
     else:
-        axes = [int(a) for a in np.atleast_1d(np.asarray(attribute(node.node, "axes", []), np.int64))]
-    if not axes and not attr_int(node.node, "noop_with_empty_axes", 0):
+        axes = [int(a) for a in np.atleast_1d(np.asarray(node.value("axes", []), np.int64))]
+    if not axes and not node.integer("noop_with_empty_axes", 0):
         axes = list(range(rank))
-    link_unreduced(node, {a % rank for a in axes}, keepdims=bool(attr_int(node.node, "keepdims", 1)))
+    link_unreduced(node, {a % rank for a in axes}, keepdims=bool(node.integer("keepdims", 1)))
 
 
 @channel_rule("ArgMax", "ArgMin", mixes="its result is a position on this axis")
 def arg_extremum(node: NodeContext) -> None:
     """One axis is reduced to an index."""
     rank = node.rank(node.input(0))
-    axis = attr_int(node.node, "axis", 0) % rank
-    link_unreduced(node, {axis}, keepdims=bool(attr_int(node.node, "keepdims", 1)))
+    axis = node.integer("axis", 0) % rank
+    link_unreduced(node, {axis}, keepdims=bool(node.integer("keepdims", 1)))
 
 
 def link_unreduced(node: NodeContext, reduced: set[int], *, keepdims: bool) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_ints, attribute
 
 _MIXES = "it interpolates along this axis"
 
@@ -12,7 +11,7 @@ _MIXES = "it interpolates along this axis"
 @channel_rule("Upsample", mixes=_MIXES)
 def upsample(node: NodeContext) -> None:
     """Scales are an attribute (7) or input 1 (9)."""
-    given = attribute(node.node, "scales")
+    given = node.value("scales")
     scales = np.asarray(given, np.float64) if given is not None else node.constant(1)
     _scaled(node, scales)
 
@@ -28,7 +27,7 @@ def resize(node: NodeContext) -> None:
     """Inputs X, roi, scales, sizes; a size of the channel axis counts channels."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)
-    axes = [a % rank for a in attr_ints(node.node, "axes", range(rank))]
+    axes = [a % rank for a in node.integers("axes", range(rank))]
     if not node.input(3):
         _scaled(node, node.constant(2), axes)
         return

@@ -3,7 +3,7 @@
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import GraphView, attr_int
+from onnxfold.graph.view import GraphView
 
 
 @channel_rule("Shape", mixes="its width is read as a number that the model computes with")
@@ -11,9 +11,9 @@ def shape(node: NodeContext) -> None:
     """Only the dimensions that somebody looks at must stay."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)
-    start = attr_int(node.node, "start", 0)
+    start = node.integer("start", 0)
     first = max(0, start + rank if start < 0 else start)
-    end = attr_int(node.node, "end", rank)
+    end = node.integer("end", rank)
     count = max(0, min(rank, end + rank if end < 0 else end) - first)
     for axis in set(range(rank)) - {first + i for i in _looked_at(node.view, y, count)}:
         node.link(Axis(x, axis), Axis(x, axis))

@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_ints
 
 _MIXES = "a strided or computed slice takes single positions out of this axis"
 
@@ -12,8 +11,8 @@ _MIXES = "a strided or computed slice takes single positions out of this axis"
 @channel_rule("Slice", since=1, mixes=_MIXES)
 def slice_attribute(node: NodeContext) -> None:
     """Bounds are attributes before opset 10."""
-    starts, ends = attr_ints(node.node, "starts"), attr_ints(node.node, "ends")
-    _slice(node, starts, ends, attr_ints(node.node, "axes", range(len(starts))), [1] * len(starts), as_input=False)
+    starts, ends = node.integers("starts"), node.integers("ends")
+    _slice(node, starts, ends, node.integers("axes", range(len(starts))), [1] * len(starts), as_input=False)
 
 
 @channel_rule("Slice", since=10, mixes=_MIXES)

@@ -4,7 +4,6 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_int
 
 
 @channel_rule("Split", since=1)
@@ -22,9 +21,9 @@ def split_input(node: NodeContext) -> None:
 def _split(node: NodeContext, target: dict[str, object]) -> None:
     """Outputs are consecutive ranges of the axis; each size counts its own output."""
     x = node.input(0)
-    axis = attr_int(node.node, "axis", 0) % node.rank(x)
+    axis = node.integer("axis", 0) % node.rank(x)
     source, offset = node.axis(x, axis), 0
-    for element, y in enumerate(node.node.output):
+    for element, y in enumerate(node.outputs):
         node.link_all(x, y, but=[axis])
         width = node.width(node.axis(y, axis))
         if width is None:

@@ -2,11 +2,10 @@
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.view import attr_ints
 
 
 def _axes(node: NodeContext, rank: int) -> set[int] | None:
-    given = node.constant_ints(1, "list of axes") if node.input(1) else attr_ints(node.node, "axes")
+    given = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
     return {a % rank for a in given} or None
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from onnxfold.channels.layers import batch_norm_epsilon
-from onnxfold.graph.view import GraphView, node_key
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure
 from onnxfold.torch_graph.executor import TorchGraph
 from onnxfold.torch_graph.registry import Operation

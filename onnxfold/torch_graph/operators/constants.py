@@ -13,8 +13,8 @@ from onnxfold.torch_graph.values import tensor_type, to_tensor
 def constant(node: TorchNode) -> Operation:
     """A literal value."""
     value = node.value("value")
-    numbers = next((node.value(n) for n in ("value_float", "value_floats") if node.has(n)), None)
-    integers = next((node.value(n) for n in ("value_int", "value_ints") if node.has(n)), None)
+    numbers = next((node.value(n) for n in ("value_float", "value_floats") if node.has_attribute(n)), None)
+    integers = next((node.value(n) for n in ("value_int", "value_ints") if node.has_attribute(n)), None)
     if isinstance(value, TensorProto):
         tensor = to_tensor(numpy_helper.to_array(value), node.dtype)
     elif numbers is not None:

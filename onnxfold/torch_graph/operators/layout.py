@@ -86,7 +86,7 @@ def concat(node: TorchNode) -> Operation:
 def split(node: TorchNode) -> Operation:
     """Parts along an axis, of given lengths or as equal as possible."""
     axis, fixed = node.integer("axis", 0), node.integers("split")
-    count = node.integer("num_outputs", node.output_count)
+    count = node.integer("num_outputs", len(node.outputs))
 
     def run(x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
         lengths = fixed if sizes is None else [int(s) for s in sizes.tolist()]

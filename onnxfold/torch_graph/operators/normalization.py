@@ -38,7 +38,7 @@ def instance_normalization(node: TorchNode) -> Operation:
 @operator("LayerNormalization")
 def layer_normalization(node: TorchNode) -> Operation:
     """Normalise over the last axes."""
-    axis, epsilon, outputs = node.integer("axis", -1), node.number("epsilon", 1e-5), node.output_count
+    axis, epsilon, outputs = node.integer("axis", -1), node.number("epsilon", 1e-5), len(node.outputs)
 
     def run(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         first = axis % x.ndim

@@ -1,0 +1,68 @@
+"""Nodes of a graph as protobuf messages: their keys, attributes, bodies, and the outer names that bodies read."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def node_key(node: NodeProto) -> str:
+    """Return the output that names a node uniquely: its first one, or the first that is not left out."""
+    return next(filter(None, node.output), "")
+
+
+def attribute(node: NodeProto, name: str, default: object = None) -> object:
+    """Return an attribute's value, `default` where the node does not have it."""
+    for attr in node.attribute:
+        if attr.name == name:
+            return onnx.helper.get_attribute_value(attr)
+    return default
+
+
+def attr_int(node: NodeProto, name: str, default: int) -> int:
+    """Return an integer attribute."""
+    value = attribute(node, name, default)
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def attr_ints(node: NodeProto, name: str, default: Iterable[int] = ()) -> list[int]:
+    """Return an integer list attribute."""
+    value = attribute(node, name)
+    return [int(v) for v in (default if value is None else value)]  # type: ignore[attr-defined]
+
+
+def attr_float(node: NodeProto, name: str, default: float) -> float:
+    """Return a float attribute."""
+    value = attribute(node, name, default)
+    return float(value)  # type: ignore[arg-type]
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs held in a node's attributes (bodies of If, Loop, Scan)."""
+    for attr in node.attribute:
+        if attr.type == AttributeProto.GRAPH:
+            yield attr.g
+        elif attr.type == AttributeProto.GRAPHS:
+            yield from attr.graphs
+
+
+def captured_names(node: NodeProto) -> list[str]:
+    """Return the outer tensors that a node's subgraphs read, in order, each once."""
+    return list(dict.fromkeys(name for graph in subgraphs(node) for name in captured_by(graph)))
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """Return the outer tensors that a body reads, in order, each once."""
+    names: dict[str, None] = {}
+    local = {i.name for i in graph.input} | {i.name for i in graph.initializer}
+    for inner in graph.node:
+        for name in [*inner.input, *captured_names(inner)]:
+            if name and name not in local:
+                names[name] = None
+        local.update(inner.output)
+    for out in graph.output:
+        if out.name not in local:
+            names[out.name] = None
+    return list(names)
