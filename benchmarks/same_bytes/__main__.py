@@ -8,6 +8,7 @@ results on purpose say so in their message: with the trailer ``Changes-bits: REA
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +64,23 @@ def finish(process: "subprocess.Popen[str]", tree: Path, out: Path, seconds: flo
     return found
 
 
-def run_sides(
-    trees: Sequence[Path], folder: Path, seeds: Sequence[int], more: Path | None, seconds: float
-) -> list[Difference]:
-    """Run both sides at a time and compare them."""
+def run_sides(trees: Sequence[Path], folder: Path, args: argparse.Namespace) -> list[Difference]:
+    """Run both sides at a time and compare them.
+
+    Raises
+    ------
+    SideError
+        If a side does not run to its end, or no case is asked for.
+    """
     (models := folder / "models").mkdir()
-    cases = all_cases(write_models(models, seeds, more))
+    names = write_models(models, args.seeds, args.models)
+    cases = [case for case in all_cases(names) if fnmatchcase(case.name, args.only)]
+    if not cases:
+        raise SideError(f"no case is called '{args.only}'")
     (listed := folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
     outs = [folder / "before", folder / "after"]
     processes = [start(tree, listed, models, out) for tree, out in zip(trees, outs, strict=True)]
-    end = time.monotonic() + seconds
+    end = time.monotonic() + args.most_seconds
     try:
         before, after = (
             finish(process, tree, out, max(end - time.monotonic(), 0.0))
@@ -99,7 +108,7 @@ def judge(differences: Sequence[Difference], bits: Sequence[str], results: Seque
     if differences:
         print("\n| case | differs | where |\n|---|---|---|")
     for d in differences:
-        print(f"| {d.case} | {d.what}{' (rounding)' * d.is_rounding} | {d.details} |")
+        print(f"| {d.case} | {d.what}{' (rounding)' * d.is_rounding} | {d.details.replace('|', '/')} |")
     refused = [d for d in differences if not results and not (bits and d.is_rounding)]
     for trailer, reasons in ((revisions.BITS, bits), (revisions.RESULTS, results)):
         for reason in reasons:
@@ -114,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", help="Revision; by default where the branch left main, or else HEAD^.")
     parser.add_argument("--models", type=Path, help="A folder of further models.")
     parser.add_argument("--seeds", type=int, nargs="*", default=range(10), help="Seeds of random graphs.")
+    parser.add_argument("--only", default="*", metavar="GLOB", help="Cases by name, such as 'residual-*'.")
     parser.add_argument("--most-seconds", type=float, default=900.0, help="Most seconds that both sides may take.")
     parser.add_argument("--allow-bits", action="store_true", help="Rounding may differ, as Changes-bits states it.")
     args = parser.parse_args(arguments)
@@ -122,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parent = revisions.commit(_ROOT, args.parent) if args.parent else revisions.parent_of_work(_ROOT)
         bits, results = (revisions.reasons(_ROOT, parent, t) for t in (revisions.BITS, revisions.RESULTS))
         with revisions.checked_out(_ROOT, parent) as tree, tempfile.TemporaryDirectory() as folder:
-            differences = run_sides((tree, _ROOT), Path(folder), args.seeds, args.models, args.most_seconds)
+            differences = run_sides((tree, _ROOT), Path(folder), args)
     except revisions.NoRevisionError as error:
         print(f"nothing to compare with, fetch the history (git fetch --unshallow): {error}", file=sys.stderr)
         return 2
@@ -135,4 +145,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # The processes and the temporary folders end with this one.
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
     sys.exit(main())

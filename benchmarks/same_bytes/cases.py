@@ -38,7 +38,9 @@ def all_cases(models: Sequence[str]) -> list[Case]:
     """Return the cases for a set of models, each with a name of its own."""
     cases = [*_tables(), *_options(), *_errors(), *_commands()]
     for index, model in enumerate(models):
-        cases += [Case(f"inspect-{model}", "inspect", model), _fold("default", model)]
+        # The least that most random graphs allow.
+        goal = {"sparsity": 0.1} if model.startswith("random_") else {}
+        cases += [Case(f"inspect-{model}", "inspect", model), _fold("default", model, **goal)]
         cases.append(_fold("uniform", model, channel_ratio=0.3, method=("fold-ar", "fold-naive", "ifm")[index % 3]))
     for model in ("residual", "nhwc_tail", "autoencoder", "lenet5_2x"):
         cases.append(Case(f"export-{model}", "export", model))

@@ -1,19 +1,12 @@
 """Differences between the results of two revisions, case by case, and whether they are rounding only."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-import onnxruntime as ort
-from numpy.typing import NDArray
-from onnx import numpy_helper
-
-#: Most that rounding may change an output, relative to its largest entry; float16 keeps three digits.
-TOLERANCE = 1e-5
-_ULPS = 4
+from benchmarks.same_bytes.model_differences import outputs_difference, structure_difference, weights_difference
 
 Result = Mapping[str, Any]
 
@@ -27,11 +20,11 @@ class Difference:
     case : str
         Its name.
     what : str
-        The first of 'error', 'widths', 'graph', 'weights', 'file', 'report', 'text' that differs.
+        The first of 'crash', 'error', 'widths', 'graph', 'weights', 'file', 'report', 'text' that differs.
     details : str
         Where, and by how much.
     is_rounding : bool
-        Whether widths and names are the same and outputs within the tolerance.
+        Whether nothing but numbers differs: widths, nodes and words are the same, outputs within the tolerance.
     """
 
     case: str
@@ -58,29 +51,42 @@ def compare_case(
     same_version : bool
         Whether both are the same version of onnxfold: other versions stand in files.
     """
-    keys = [k for k in {**before, **after} if same_version or k != "file" or "graph" not in before]
-    different = [key for key in keys if before.get(key) != after.get(key)]
-    if not different:
+    if "crash" in after:  # an equal one on both sides is broken all the same
+        return Difference(case, "crash", after["crash"])
+    keys = {key for key in (*before, *after) if before.get(key) != after.get(key)}
+    if not same_version and "graph" in after:
+        keys -= {"file"}
+    if not keys:
         return None
-    if "error" in different:
-        return Difference(case, "error", f"{before.get('error', 'no error')} -> {after.get('error', 'no error')}")
+    if keys & {"error", "crash"}:
+        told = [side.get("error") or side.get("crash") or "no error" for side in (before, after)]
+        return Difference(case, "error", " -> ".join(told))
     if _widths(before) != _widths(after):
         pairs = zip(_widths(before), _widths(after), strict=False)
-        first = next((f"{a} -> {b}" for a, b in pairs if a != b), "another number of groups")
-        return Difference(case, "widths", first)
-    in_report = list(paths_that_differ(before.get("report"), after.get("report")))
-    if "graph" in before and before["graph"] != after["graph"]:
-        models = [folder / f"{case}.onnx" for folder in folders]
-        structure = structure_difference(*models)
-        if structure:
-            return Difference(case, "graph", structure)
-        details, worst = outputs_difference(*models, samples)
-        told = f"{weights_difference(*models)}; {details}{_listed(in_report)}"
-        strict = [path for path, is_number in in_report if not is_number]
-        return Difference(case, "weights", told, is_rounding=worst <= 1.0 and not strict)
-    if in_report:
-        return Difference(case, "report", _listed(in_report).lstrip("; "))
-    return Difference(case, different[0], _first_line(str(before.get(different[0])), str(after.get(different[0]))))
+        return Difference(case, "widths", next((f"{a} -> {b}" for a, b in pairs if a != b), "another number of groups"))
+    found: list[tuple[str, str, bool]] = []
+    if "graph" in keys:
+        found.append(_models_difference(folders[0] / f"{case}.onnx", folders[1] / f"{case}.onnx", samples))
+    elif "file" in keys:
+        found.append(("file", "other bytes", False))
+    if "report" in keys:
+        entries = list(entries_that_differ(before.get("report"), after.get("report")))
+        names = [path for path, _ in entries]
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        found.append(("report", f"report: {', '.join(names[:4])}{more}", all(is_number for _, is_number in entries)))
+    if "text" in keys:
+        texts = str(before.get("text")), str(after.get("text"))
+        found.append(("text", _first_line(*texts), without_numbers(texts[0]) == without_numbers(texts[1])))
+    details = "; ".join(text for _, text, _ in found)
+    return Difference(case, found[0][0], details, is_rounding=all(is_rounding for *_, is_rounding in found))
+
+
+def _models_difference(before: Path, after: Path, samples: Path) -> tuple[str, str, bool]:
+    structure = structure_difference(before, after)
+    if structure:
+        return "graph", structure, False
+    outputs, worst = outputs_difference(before, after, samples)
+    return "weights", f"{weights_difference(before, after)}, {outputs}", worst <= 1.0
 
 
 def _widths(result: Result) -> list[tuple[str, int, int]]:
@@ -94,89 +100,24 @@ def _first_line(before: str, after: str) -> str:
     return next((f"{a[:200]} -> {b[:200]}" for a, b in pairs if a != b), "one is longer")
 
 
-def _listed(paths: list[tuple[str, bool]]) -> str:
-    names = [path for path, _ in paths]
-    return f"; report: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}" if names else ""
-
-
-def paths_that_differ(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, bool]]:
-    """Yield the paths of entries that differ, and whether only numbers with a fraction do, alone or in text."""
+def entries_that_differ(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield the path of every entry that differs, and whether only numbers do: those with a fraction, or in text."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
+            inner = f"{path}.{key}".lstrip(".")
             if key in before and key in after:
-                yield from paths_that_differ(before[key], after[key], f"{path}.{key}".lstrip("."))
+                yield from entries_that_differ(before[key], after[key], inner)
             else:
-                yield f"{path}.{key}".lstrip(".") + (" (gone)" if key in before else " (new)"), False
+                yield f"{inner} ({'gone' if key in before else 'new'})", False
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, pair in enumerate(zip(before, after, strict=True)):
-            yield from paths_that_differ(*pair, f"{path}[{index}]")
+            yield from entries_that_differ(*pair, f"{path}[{index}]")
     elif before != after:
-        yield path, _without_numbers(before) == _without_numbers(after)
+        floats = isinstance(before, float) and isinstance(after, float)
+        texts = isinstance(before, str) and isinstance(after, str) and without_numbers(before) == without_numbers(after)
+        yield path, floats or texts
 
 
-def _without_numbers(value: Any) -> str:
-    """Return text without its digits; a float without its value."""
-    if isinstance(value, float):
-        return "a number"
-    text = str(value)
-    return "".join("0" if c.isdigit() else c for c in text) if isinstance(value, str) else text
-
-
-def structure_difference(before: Path, after: Path) -> str:
-    """Return where the nodes, or the shapes and types of weights, of two models differ, '' if nowhere."""
-    a, b = (_structure(onnx.load(str(path), load_external_data=False)) for path in (before, after))
-    if a == b:
-        return ""
-    return next(
-        (f"{x} -> {y}" for x, y in zip(a, b, strict=False) if x != y), f"{len(a)} -> {len(b)} nodes and weights"
-    )
-
-
-def _structure(model: onnx.ModelProto) -> list[str]:
-    nodes = [f"{n.op_type} {n.name}({','.join(n.input)}) -> {','.join(n.output)}" for n in model.graph.node]
-    return nodes + [f"{w.name}: {w.data_type}{list(w.dims)}" for w in model.graph.initializer]
-
-
-def weights_difference(before: Path, after: Path) -> str:
-    """Return the first weight that differs, and by how much relative to its largest entry."""
-    a, b = (onnx.load(str(path)).graph.initializer for path in (before, after))
-    for x, y in zip(a, b, strict=True):
-        values, others = numpy_helper.to_array(x), numpy_helper.to_array(y)
-        if values.tobytes() != others.tobytes():
-            return f"weight {x.name} by {relative(values, others):.2g}"
-    return "no weight of the main graph"
-
-
-def outputs_difference(before: Path, after: Path, samples: Path) -> tuple[str, float]:
-    """Return by how much outputs differ, in words, and the worst as a multiple of what rounding may change."""
-    with np.load(samples) as data:
-        feeds = dict(data)
-    words, worst = [], 0.0
-    names, values = _run(before, feeds)
-    for name, x, y in zip(names, values, _run(after, feeds)[1], strict=True):
-        found = relative(x, y)
-        allowed = max(TOLERANCE, _ULPS * float(np.finfo(x.dtype).eps)) if x.dtype.kind == "f" else 0.0
-        worst = max(worst, found / allowed if allowed else float(found > 0.0) * 2.0)
-        words.append(f"output {name} by {found:.2g}")
-    return ", ".join(words), worst
-
-
-def _run(path: Path, feeds: Mapping[str, NDArray[Any]]) -> tuple[list[str], list[NDArray[Any]]]:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return [o.name for o in session.get_outputs()], [np.asarray(y) for y in session.run(None, dict(feeds))]
-
-
-def relative(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return the largest difference over the largest entry of `a`; infinite where shapes, or NaNs, differ."""
-    if a.shape != b.shape:
-        return float("inf")
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(x - y)).max(initial=0.0)
-    scale = float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
-    if not np.isfinite(apart):
-        return float("inf")
-    return float(apart) / scale if scale else (float("inf") if apart else 0.0)
+def without_numbers(text: str) -> str:
+    """Return text with one sign in place of every number."""
+    return re.sub(r"\d+([.,]\d+)*(e[-+]?\d+)?", "#", text)

@@ -1,12 +1,12 @@
 """Models that both revisions fold: built once, by this revision, and written as files."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold.data
@@ -29,28 +29,27 @@ def write_models(folder: Path, seeds: Sequence[int], more: Path | None = None) -
     more : Path, optional
         A folder whose models are taken, too.
     """
+    bundled = Path(onnxfold.data.__file__).parent / "lenet5_2x.onnx"
     built: dict[str, Callable[[], onnx.ModelProto]] = {
-        **{name: lambda build=build: build(0) for name, build in ALL_MODELS.items()},
+        **{name: partial(build, 0) for name, build in ALL_MODELS.items()},
         "attention": attention,
         "bodies": bodies,
         "float16": lambda: as_float16(ALL_MODELS["residual"](1)),
-        "lenet5_2x": lambda: onnx.load(str(Path(onnxfold.data.__file__).parent / "lenet5_2x.onnx")),
-        **{f"random_{seed}": lambda seed=seed: random_graph(seed) for seed in seeds},
-        **{path.stem: lambda path=path: onnx.load(str(path)) for path in sorted(more.glob("*.onnx") if more else [])},
+        **{f"random_{seed}": partial(random_graph, seed) for seed in seeds},
+        **{
+            path.stem: partial(onnx.load, str(path)) for path in (bundled, *sorted(more.glob("*.onnx") if more else ()))
+        },
     }
     for name, build in built.items():
-        model = build()
-        onnx.save(model, str(folder / f"{name}.onnx"))
-        np.savez(folder / f"{name}.npz", **_samples(model))
-    model = ALL_MODELS["residual"](2)
-    external = folder / "external.onnx"
-    onnx.save(model, str(external), save_as_external_data=True, location="external.weights", size_threshold=0)
-    np.savez(folder / "external.npz", **_samples(model))
+        _write(build(), folder / f"{name}.onnx")
+    _write(ALL_MODELS["residual"](2), folder / "external.onnx", external="external.weights")
     return [*built, "external"]
 
 
-def _samples(model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
-    return draw_feeds(model, seed=7, batch=_SAMPLES)
+def _write(model: onnx.ModelProto, path: Path, external: str | None = None) -> None:
+    samples: dict[str, Any] = draw_feeds(model, seed=7, batch=_SAMPLES)
+    np.savez(path.with_suffix(".npz"), **samples)
+    onnx.save(model, str(path), save_as_external_data=bool(external), location=external, size_threshold=0)
 
 
 def attention() -> onnx.ModelProto:

@@ -28,15 +28,12 @@ def main(arguments: list[str]) -> int:
     cases, (models, out, checkout) = json.loads(Path(arguments[0]).read_text()), map(Path, arguments[1:])
     side = Side(models, out)
     results = {case["name"]: side.run(case) for case in cases}
-    loaded = {m.__file__ for n, m in list(sys.modules.items()) if n.split(".")[0] == "onnxfold" and _is_file(m)}
-    strange = sorted(f for f in loaded if not Path(f).resolve().is_relative_to(checkout.resolve()))
+    modules = [module for name, module in sys.modules.items() if name.split(".")[0] == "onnxfold"]
+    files = {str(module.__file__) for module in modules if getattr(module, "__file__", None)}
+    strange = sorted(file for file in files if not Path(file).resolve().is_relative_to(checkout.resolve()))
     found = {"file": onnxfold.__file__, "strange": strange, "version": onnxfold.__version__, "results": results}
     (out / "results.json").write_text(json.dumps(found))
     return int(bool(strange))
-
-
-def _is_file(module: Any) -> bool:
-    return getattr(module, "__file__", None) is not None
 
 
 class Side:
@@ -58,7 +55,9 @@ class Side:
         try:
             found: dict[str, Any] = getattr(self, case["kind"])(case["name"], model, **options)
         except Exception as error:  # whatever it is, it must be the same on both sides
-            return {"error": self._neutral(f"{type(error).__name__}: {error}")}
+            told = self._neutral(f"{type(error).__name__}: {error}")
+            # An error of any other package is nothing that onnxfold says: this script, or onnxfold, is broken.
+            return {"error": told} if type(error).__module__.startswith("onnxfold") else {"crash": told}
         return found
 
     def _placed(self, value: Any) -> Any:
@@ -75,13 +74,17 @@ class Side:
         """Fold and save."""
         result = onnxfold.fold(model, **options)
         path = result.save(self.out / f"{name}.onnx")
-        report = without(json.loads(result.report.to_json()), _NOT_RESULTS)
-        weights = [digest(p.read_bytes()) for p in sorted(self.out.glob(f"{name}.onnx.*"))]
+        (self.out / f"{name}.json").write_text(result.report.to_json())
+        return {**self._written(path), "text": self._neutral(str(result.report))}
+
+    def _written(self, path: Path) -> dict[str, Any]:
+        """Describe a folded model, its weights' file, and its report."""
+        weights = [digest(p.read_bytes()) for p in sorted(path.parent.glob(f"{path.name}.*"))]
+        report = without(json.loads(path.with_suffix(".json").read_text()), _NOT_RESULTS)
         return {
             "file": [digest(path.read_bytes()), *weights],
             "graph": [digest(anonymous(onnx.load(str(path), load_external_data=False))), *weights],
             "report": json.loads(self._neutral(json.dumps(report))),
-            "text": self._neutral(str(result.report)),
         }
 
     def inspect(self, name: str, model: Path) -> dict[str, Any]:
@@ -105,13 +108,9 @@ class Side:
         """Run the command line; what it prints and writes."""
         command = [sys.executable, "-P", "-m", "onnxfold", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        written = {}
-        for path in sorted(self.out.glob(f"{name}.*")):
-            is_report = path.suffix == ".json"
-            text = self._neutral(json.dumps(without(json.loads(path.read_text()), _NOT_RESULTS))) if is_report else ""
-            written[path.name] = digest(text.encode() if is_report else path.read_bytes())
+        path = self.out / f"{name}.onnx"
         printed = self._neutral(f"{done.returncode}\n{done.stdout}\n{done.stderr}")
-        return {"text": printed, "file": list(written.items())}
+        return {**(self._written(path) if path.exists() else {}), "text": printed}
 
 
 def digest(data: bytes) -> str:
@@ -124,7 +123,8 @@ def anonymous(model: onnx.ModelProto) -> bytes:
     for prop in model.metadata_props:
         if prop.key == "onnxfold":
             prop.value = prop.value.replace(f'"version": "{onnxfold.__version__}"', '"version": ""')
-    return model.SerializeToString(deterministic=True)
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
 
 
 def without(value: Any, keys: frozenset[str]) -> Any:
