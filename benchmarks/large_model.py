@@ -94,10 +94,11 @@ def main() -> None:
 
 def page(parts: list[Part]) -> str:
     """Return the page."""
+    shared = " shared with other jobs" if _LOAD > 1 else ""
     return "\n".join([
         "# Large models", "",
         "Seconds, and peak resident memory of the process. Written by `python -m benchmarks.large_model` on "
-        f"{datetime.now(UTC):%Y-%m-%d}; {usable_cores()} cores, {_LOAD:.1f} other jobs running when it began.", "",
+        f"{datetime.now(UTC):%Y-%m-%d} on {usable_cores()} cores{shared} (load average {_LOAD:.1f} when it began).", "",
         "| what | file | time | peak |", "|---|---|---:|---:|", *(part.row for part in parts), "",
     ])  # fmt: skip
 
