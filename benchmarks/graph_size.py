@@ -112,7 +112,7 @@ def fan(nodes: int) -> onnx.ModelProto:
 
 
 def bodies(nodes: int) -> onnx.ModelProto:
-    """If nodes in a row, two convolutions in each branch."""
+    """If nodes along one stream, two convolutions in each branch; their results are added to it."""
     g = _Graph()
     h = g.conv("x", 3)
     yes = g.node("Greater", g.node("ReduceMax", "x", keepdims=0), g.node("ReduceMin", "x", keepdims=0))
@@ -122,7 +122,8 @@ def bodies(nodes: int) -> onnx.ModelProto:
         for key in ("then_branch", "else_branch"):
             inner, prefix = _Graph(), f"b{count}_{key[0]}"
             inner.random = g.random
-            names = [inner.weight(_WIDTH, _WIDTH, name=f"{prefix}_w{i}") for i in (0, 1)]
+            # Bodies are folded without being run: in a chain of them, what every fold gains or loses would multiply.
+            names = [inner.weight(_WIDTH, _WIDTH, s, f"{prefix}_w{i}") for i, s in enumerate((1.0, 4 / nodes))]
             parts = [("Conv", [h, names[0]]), ("Relu", [f"{prefix}_0"]), ("Conv", [f"{prefix}_1", names[1]])]
             inner.nodes = [
                 helper.make_node(op, inputs, [f"{prefix}_{i}"], f"{prefix}_{i}") for i, (op, inputs) in enumerate(parts)
@@ -130,7 +131,7 @@ def bodies(nodes: int) -> onnx.ModelProto:
             shape = ["n", _WIDTH, _SIZE, _SIZE]
             out = helper.make_tensor_value_info(f"{prefix}_2", TensorProto.FLOAT, shape)
             branches[key] = helper.make_graph(inner.nodes, prefix, [], [out], inner.weights)
-        h = g.node("If", yes, **branches)
+        h = g.node("Add", h, g.node("If", yes, **branches))
         count += 6
     return g.model(g.conv(h))
 

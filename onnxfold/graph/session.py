@@ -26,6 +26,9 @@ ort.set_default_logger_severity(4)
 
 Feeds = Mapping[str, Array]
 
+#: Readers of a tensor from which on onnxruntime's optimiser takes longer than what it saves.
+_MANY_READERS = 1000
+
 #: onnxruntime's names of input types.
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -98,13 +101,12 @@ class Session:
     def __init__(
         self, model: str | Path | ModelProto | GraphView, *, threads: int = 0, counted: GraphView | None = None
     ) -> None:
-        # Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast.
-        options = session_options(ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, threads)
         if isinstance(model, GraphView):
             counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):
             require_regular_file(Path(model))
         counted = counted if counted is not None else _view(model)
+        options = session_options(_optimization(counted), threads)
         self._sizes = _Sizes(counted)
         self._loop = None if counted is None else open_loop(counted)
         self._sizes.require({})  # onnxruntime computes constants while it loads
@@ -181,6 +183,18 @@ class _Sizes:
         if feeds and footprint.unknown:
             require_trial_run(self._view, [feeds], "running the model")
         self._asked.add(key)
+
+
+def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
+    """Return what onnxruntime may change in a model.
+
+    Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. Where
+    it removes readers of a tensor one after the other, all of the rest are moved each time: with very many of them,
+    nothing is changed.
+    """
+    read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
+    level = ort.GraphOptimizationLevel
+    return level.ORT_DISABLE_ALL if read_often else level.ORT_ENABLE_BASIC
 
 
 def _view(model: str | Path | ModelProto) -> GraphView | None:

@@ -41,7 +41,7 @@ def default_limit() -> int:
 
 @contextmanager
 def limited_to(most: int | str | None) -> Iterator[int]:
-    """Set the limit for what runs inside the block; None leaves it as it is.
+    """Set the limit for what runs inside the block; None leaves it as it is at the beginning.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ def limited_to(most: int | str | None) -> Iterator[int]:
     ConfigError
         If `most` cannot be read.
     """
-    token = _chosen.set(_chosen.get() if most is None else parse_bytes(most))
+    # What the machine has is looked up once, not by every step of the work.
+    token = _chosen.set(limit() if most is None else parse_bytes(most))
     try:
         yield limit()
     finally:

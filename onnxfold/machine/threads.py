@@ -12,13 +12,14 @@ there are cores (:func:`crowd`).
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Event, Thread
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from onnxfold.machine.cgroups import MOUNTED, OWN, read_settings
 
@@ -67,8 +68,18 @@ def one_blas_thread() -> Iterator[None]:
     Those here are small and alternate with single nodes in onnxruntime: threads of two libraries would wait for each
     other more than they compute, and sums would change from run to run.
     """
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas"):
         yield
+
+
+@lru_cache(1)
+def _thread_pools(_modules: int) -> ThreadpoolController:
+    """Return the thread pools of the libraries that are loaded.
+
+    Looking for them reads every mapping of the process, which takes milliseconds. Libraries come with modules that are
+    imported: as long as their number stays, these are all.
+    """
+    return ThreadpoolController()
 
 
 @contextmanager

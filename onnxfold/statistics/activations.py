@@ -4,7 +4,7 @@ from collections import Counter
 
 from onnx import NodeProto
 
-from onnxfold.graph.node_runner import NodeRunner
+from onnxfold.graph.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -28,11 +28,12 @@ class Activations:
         self.view = view
         self.values: dict[str, list[Array]] = {name: [b[name] for b in inputs] for name in inputs[0]}
         self._batches = len(inputs)
+        self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in reads(node))
 
     def run(self, node: NodeProto) -> None:
         """Run a node on every batch."""
-        runner = NodeRunner(self.view, node)
+        runner = NodeRunner(self.view, node, self.sessions)
         results = [runner.run({n: self.values[n][b] for n in runner.inputs}) for b in range(self._batches)]
         for name in results[0]:
             self.values[name] = [result[name] for result in results]

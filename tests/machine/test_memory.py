@@ -42,6 +42,15 @@ def test_limit_holds_inside_the_block_only() -> None:
     assert memory.limit() == before
 
 
+def test_the_machine_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every step: its limits are read from a dozen files."""
+    machines = iter([1 << 30, 1 << 20])
+    monkeypatch.setattr(memory, "machine_bytes", lambda: next(machines))
+    with memory.limited_to(None) as most:
+        memory.require(most, "a tensor")
+        assert memory.limit() == most
+
+
 def test_sizes_beyond_64_bits_are_counted() -> None:
     assert memory.array_bytes((2**40, 2**40), 4) == 2**82
     with pytest.raises(MemoryLimitError, match=r"takes 1\.9e\+25 bytes"):

@@ -10,6 +10,8 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
+from benchmarks.graph_size import fan
+from onnxfold.graph import session
 from onnxfold.graph.session import Session, session_options
 from onnxfold.machine import threads
 from tests.machine.control_groups import control_groups
@@ -66,6 +68,32 @@ def test_sessions_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (options.intra_op_num_threads, options.inter_op_num_threads) == (1, 1)
     assert session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, 3).intra_op_num_threads == 3
     assert Session(chain_conv(0))._session.get_session_options().intra_op_num_threads == 1
+
+
+def test_loaded_libraries_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every body of a model; those that came with a module that was imported since are found."""
+    looked = []
+    found = threads.ThreadpoolController
+    monkeypatch.setattr(threads, "ThreadpoolController", lambda: (looked.append(1), found())[1])
+    threads._thread_pools.cache_clear()
+    for _ in range(3):
+        with threads.one_blas_thread():
+            assert {pool.num_threads for pool in found().lib_controllers if pool.user_api == "blas"} == {1}
+    assert len(looked) == 1
+    monkeypatch.setitem(sys.modules, "a_new_module", threads)
+    with threads.one_blas_thread():
+        assert len(looked) == 2
+
+
+def test_tensors_with_many_readers_are_not_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that onnxruntime's optimiser takes grows with the square of their number."""
+
+    def level() -> object:
+        return Session(fan(40))._session.get_session_options().graph_optimization_level
+
+    assert level() == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    monkeypatch.setattr(session, "_MANY_READERS", 10)
+    assert level() == ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def test_every_session_has_these_options() -> None:
