@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnxfold.graph.view import GraphView
@@ -17,14 +18,14 @@ class PassResult:
     ----------
     modified : bool
         Whether the graph or a weight changed. Running the pass again must then give False.
-    notes : tuple of str
-        What a user should know.
+    copies : mapping of str to str
+        Initializers that the pass made as copies of others, with the names of these.
     records : tuple of PassRecord
         Outcomes of inner passes.
     """
 
     modified: bool
-    notes: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
     records: tuple[PassRecord, ...] = field(default=())
 
 
@@ -37,19 +38,15 @@ class Pass(ABC):
         """The pass's name in reports."""
         return type(self).__name__
 
-    def requires(self, view: GraphView) -> None:  # noqa: B027  (a pass may have no condition)
-        """Raise :class:`~onnxfold.errors.PassError` if the pass cannot run on this graph."""
-
     @abstractmethod
     def run(self, view: GraphView) -> PassResult:
         """Change the graph."""
 
-    def ensures(self, view: GraphView) -> None:  # noqa: B027
+    def ensures(self, view: GraphView) -> None:  # noqa: B027  (a pass may promise nothing)
         """Raise :class:`~onnxfold.errors.PassError` if the pass did not do what it promises."""
 
     def __call__(self, view: GraphView) -> PassResult:
-        """Check, run, check."""
-        self.requires(view)
+        """Run, check."""
         result = self.run(view)
         self.ensures(view)
         return result
@@ -65,12 +62,12 @@ class Pipeline(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Run every pass and keep a record of each."""
         records: list[PassRecord] = []
-        notes: list[str] = []
+        copies: dict[str, str] = {}
         for step in self.passes:
             self.progress(step.name, 0, 0)
             start = time.perf_counter()
             result = step(view)
             records += result.records
             records.append(PassRecord(step.name, result.modified, time.perf_counter() - start))
-            notes += result.notes
-        return PassResult(any(r.modified for r in records), tuple(notes), tuple(records))
+            copies |= result.copies
+        return PassResult(any(r.modified for r in records), copies, tuple(records))

@@ -183,7 +183,7 @@ def test_a_repair_that_overflows_is_an_error_without_a_run(monkeypatch: pytest.M
     def overflow(self: FoldChannels, view: onnxfold.graph.view.GraphView) -> object:
         done = run(self, view)
         name = next(n for n, w in view.weights.items() if not isinstance(w, LazyTensor) and w.dtype == np.float32)
-        view.weights[name] = np.full_like(view.weights[name], INF)
+        view.put_weights({name: np.full_like(view.weights[name], INF)})
         return done
 
     monkeypatch.setattr(FoldChannels, "run", overflow)

@@ -20,12 +20,12 @@ from onnxfold.channels.rules.elementwise import UNARY
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, plan
 from onnxfold.export.firmware.interface import Interface
-from onnxfold.export.firmware.plain_names import use_plain_names
 from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
 from onnxfold.export.fusion.fuse_batch_norm import FuseBatchNorm, ScaledWeight
 from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.save import save
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pipeline
@@ -172,7 +172,7 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     use_plain_names(view)
     source, target = work / "prepared.onnx", work / "generated.c"
     for weight in [n for n, w in view.weights.items() if isinstance(w, ScaledWeight)]:
-        view.weights[weight] = view.weight(weight)
+        view.set_weight(weight, view.weight(weight))
     save(view, source)
     command = [
         sys.executable, "-m", "emx_onnx_cgen", "compile", "--color", "never", "--model-name", "model",

@@ -27,13 +27,8 @@ class DropExpand(Pass):
                 readers = view.consumers(node.output[0])
                 if readers and all(_broadcasts(view, reader, node) for reader in readers):
                     renamed[node.output[0]] = node.input[0]
-        if renamed:
-            for node in view.graph.node:
-                for i, name in enumerate(node.input):
-                    if name in renamed:
-                        node.input[i] = renamed[name]
-            view.replace_nodes(n for n in view.nodes if n.output[0] not in renamed)
-        return PassResult(bool(renamed))
+        view.rename_inputs(renamed)
+        return PassResult(view.substitute({}, removed=renamed))
 
 
 def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from onnx import NodeProto, helper
+
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -15,8 +18,8 @@ class DropInferenceDropout(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite in place."""
-        modified = False
-        for node in view.graph.node:
+        replaced: dict[str, NodeProto] = {}
+        for node in view.nodes:
             if node.op_type != "Dropout" or node.domain not in ("", "ai.onnx"):
                 continue
             training = node.input[2] if len(node.input) > 2 else ""
@@ -24,9 +27,5 @@ class DropInferenceDropout(Pass):
             read = any(view.consumers(o) or o in view.output_names for o in node.output[1:] if o)
             if trains or read:
                 continue
-            node.op_type = "Identity"
-            del node.input[1:], node.output[1:], node.attribute[:]
-            modified = True
-        if modified:
-            view.touch()
-        return PassResult(modified)
+            replaced[node_key(node)] = helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
+        return PassResult(view.substitute(replaced))

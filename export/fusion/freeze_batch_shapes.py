@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import attribute
+from onnxfold.graph.nodes import attribute, node_key, rewritten
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -35,48 +35,44 @@ class FreezeBatchShapes(Pass):
         if not computed or not free:
             return PassResult(False)
         folded = [_folded(view, size) for size in _SIZES]
-        modified = False
-        for node in view.graph.node:
+        changed: dict[str, NodeProto] = {}
+        for node in view.nodes:
+            inputs = list(node.input)
             for i, name in enumerate(node.input):
                 if view.is_weight(name) or not all(name in f.weights for f in folded):
                     continue
                 values = [f.weight(name) for f in folded]
                 if node.op_type == "Resize" and i == 3:
-                    modified |= _scales_for_sizes(view, node, values)
+                    inputs[2:] = _scales_for_sizes(view, node, values) or inputs[2:]
                     continue
                 constant = _common(view, node.op_type, i, node.input[0], values)
                 if constant is not None:
-                    node.input[i] = view.add_weight(f"{name}_frozen", constant)
-                    modified = True
-        if modified:
-            view.touch()
-        return PassResult(modified)
+                    inputs[i] = view.add_weight(f"{name}_frozen", constant)
+            if inputs != node.input:
+                changed[node_key(node)] = rewritten(node, inputs=inputs)
+        return PassResult(view.substitute(changed))
 
 
 def _folded(view: GraphView, batch: int) -> GraphView:
     """Return a copy for one size of the batch, with everything folded that this makes constant."""
     copy = view.copy()
-    for info in copy.graph.input:
-        dims = info.type.tensor_type.shape.dim
-        if info.name in view.input_names and dims and not dims[0].HasField("dim_value"):
-            dims[0].dim_value = batch
-    copy.touch()
+    free = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]
+    copy.fix_input_shapes(dict.fromkeys(free, (batch,)))
     FoldConstants()(copy)
     return copy
 
 
-def _scales_for_sizes(view: GraphView, node: NodeProto, values: list[Array]) -> bool:
-    """Give a Resize scales in place of sizes that follow the batch only on the first axis."""
+def _scales_for_sizes(view: GraphView, node: NodeProto, values: list[Array]) -> list[str]:
+    """Return the inputs of a Resize with scales in place of sizes that follow the batch only on the first axis."""
     shape = view.shape(node.input[0])
     if attribute(node, "axes") is not None or shape is None or None in shape[1:]:
-        return False
+        return []
     if any(int(v[0]) != b for v, b in zip(values, _SIZES, strict=True)) or np.any(values[0][1:] != values[1][1:]):
-        return False
+        return []
     scales = np.array([1.0, *(int(o) / int(n or 1) for o, n in zip(values[0][1:], shape[1:], strict=True))], np.float32)
     reached = np.floor(scales[1:].astype(np.float64) * np.array(shape[1:], np.float64))
     scales[1:] = np.where(reached < values[0][1:], np.nextafter(scales[1:], np.float32(np.inf)), scales[1:])
-    node.input[2], node.input[3] = view.add_weight(f"{node.output[0]}_scales", scales), ""
-    return True
+    return [view.add_weight(f"{node.output[0]}_scales", scales), ""]
 
 
 def _common(view: GraphView, op_type: str, index: int, data: str, values: list[Array]) -> Array | None:

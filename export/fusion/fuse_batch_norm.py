@@ -14,7 +14,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.channels.layers import batch_norm_epsilon
-from onnxfold.graph.nodes import attr_float, attr_int
+from onnxfold.graph.nodes import attr_float, attr_int, node_key, rewritten
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -67,23 +67,14 @@ class FuseBatchNorm(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Merge all there are."""
-        gone: dict[str, str] = {}
+        merged: dict[str, NodeProto] = {}
+        gone: set[str] = set()
         for norm in view.nodes:
             layer = _layer(view, norm) if norm.op_type == "BatchNormalization" else None
             if layer is not None:
-                _merge(view, layer, norm)
-                gone[norm.output[0]] = layer.output[0]
-        if gone:
-            original = {layer: norm for norm, layer in gone.items()}
-            kept = []
-            for node in view.nodes:
-                if node.output[0] in gone:
-                    continue
-                if node.output[0] in original:  # the layer now writes what the normalisation wrote
-                    node.output[0] = original[node.output[0]]
-                kept.append(node)
-            view.replace_nodes(kept)
-        return PassResult(bool(gone))
+                merged[node_key(layer)] = _merged(view, layer, norm)
+                gone.add(node_key(norm))
+        return PassResult(view.substitute(merged, gone))
 
 
 def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
@@ -105,23 +96,21 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
     return layer
 
 
-def _merge(view: GraphView, layer: NodeProto, norm: NodeProto) -> None:
+def _merged(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
+    """Return the layer that writes what the normalisation wrote."""
     gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in norm.input[1:5])
     scale = gamma / np.sqrt(variance + batch_norm_epsilon(norm))
     weight = layer.input[1]
     factors = _factors(layer, scale, view.weights[weight].shape)
-    layer.input[1] = _scaled(view, weight, factors)
+    scaled = _scaled(view, weight, factors)
     bias: Array = np.zeros(len(scale))
     if len(layer.input) > 2 and layer.input[2]:
         bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1)
         if layer.op_type == "Gemm":
             bias = bias * attr_float(layer, "beta", 1.0)
-    if layer.op_type == "Gemm":
-        for attr in [a for a in layer.attribute if a.name == "beta"]:
-            layer.attribute.remove(attr)
-    del layer.input[2:]
     values = (scale * (bias - mean) + beta).astype(np.float32)
-    layer.input.append(view.add_weight(f"{weight}_bias", values))
+    inputs = [layer.input[0], scaled, view.add_weight(f"{weight}_bias", values)]
+    return rewritten(layer, inputs=inputs, outputs=norm.output[:1], without=["beta"] * (layer.op_type == "Gemm"))
 
 
 def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
@@ -138,5 +127,5 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
 def _scaled(view: GraphView, weight: str, factors: Array) -> str:
     name = view.fresh_name(f"{weight}_scaled")
     stub = to_proto(name, np.zeros(0, np.float32))
-    view.weights[name] = ScaledWeight(stub, base=view.weights[weight], factors=factors)
+    view.put_weights({name: ScaledWeight(stub, base=view.weights[weight], factors=factors)})
     return name

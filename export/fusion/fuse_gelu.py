@@ -26,9 +26,7 @@ class FuseGelu(Pass):
                 if match is not None:
                     source, result = match
                     found[result] = helper.make_node("Gelu", [source], [result], name=node.name)
-        if found:
-            view.replace_nodes(found.get(n.output[0], n) for n in view.nodes)
-        return PassResult(bool(found))
+        return PassResult(view.substitute(found))
 
 
 def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:

@@ -32,9 +32,7 @@ class FuseGroupNorm(Pass):
                 "GroupNormalization", [first.input[0], scale, bias], [last.output[0]], norm.name,
                 num_groups=groups, epsilon=attr_float(norm, "epsilon", 1e-5),
             )  # fmt: skip
-        if found:
-            view.replace_nodes(found.get(n.output[0], n) for n in view.nodes)
-        return PassResult(bool(found))
+        return PassResult(view.substitute(found))
 
 
 def _match(view: GraphView, norm: NodeProto) -> tuple[NodeProto, NodeProto, int, int] | None:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
-from onnxfold.graph.nodes import attr_float, attr_ints, attribute
+from onnxfold.graph.nodes import attr_float, attr_ints, attribute, node_key, rewritten, with_input
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -20,6 +20,7 @@ class FusePadding(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Merge all there are."""
+        padded: dict[str, NodeProto] = {}
         gone: set[str] = set()
         for conv in view.nodes:
             pad = view.producer(conv.input[0]) if conv.op_type == "Conv" and conv.input else None
@@ -27,14 +28,10 @@ class FusePadding(Pass):
             if pad is None or amounts is None or attribute(conv, "auto_pad", b"NOTSET") != b"NOTSET":
                 continue
             own = attr_ints(conv, "pads", [0] * len(amounts))
-            for attr in [a for a in conv.attribute if a.name == "pads"]:
-                conv.attribute.remove(attr)
-            conv.attribute.append(helper.make_attribute("pads", [a + b for a, b in zip(own, amounts, strict=True)]))
-            conv.input[0] = pad.input[0]
+            pads = [a + b for a, b in zip(own, amounts, strict=True)]
+            padded[node_key(conv)] = rewritten(with_input(conv, 0, pad.input[0]), attributes={"pads": pads})
             gone.add(pad.output[0])
-        if gone:
-            view.replace_nodes(n for n in view.nodes if n.output[0] not in gone)
-        return PassResult(bool(gone))
+        return PassResult(view.substitute(padded, gone))
 
 
 def _amounts(view: GraphView, pad: NodeProto) -> list[int] | None:

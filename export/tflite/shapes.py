@@ -1,5 +1,7 @@
 """Shapes of all activations, with the free dimensions marked."""
 
+from collections.abc import Mapping
+
 from onnx import TensorProto
 
 from onnxfold.errors import ConfigError, ExportError
@@ -21,6 +23,7 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
         If another dimension of an input is free.
     """
     fixed = view.copy()
+    sizes_of: dict[str, tuple[int, ...]] = {}
     for name in view.input_names:
         shape = view.shape(name)
         if shape is None or view.elem_type(name) in (TensorProto.STRING, TensorProto.UNDEFINED):
@@ -32,8 +35,8 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
                 "batch: give --input-shapes "
                 f"{name}:{text.replace('?', '1', 1) if shape[0] is None else text}"
             )
-        fixed.input_shapes[name] = tuple(1 if d is None else d for d in shape)
-    fixed.touch()
+        sizes_of[name] = tuple(1 if d is None else d for d in shape)
+    fixed.assume({**fixed.input_shapes, **sizes_of})
     found: dict[str, Shape] = {}
     names = [*view.input_names, *(o for n in view.nodes for o in n.output if o)]
     for name in names:
@@ -46,16 +49,9 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
     return found
 
 
-def fix_inputs(view: GraphView, shapes: dict[str, tuple[int, ...]]) -> None:
+def fix_inputs(view: GraphView, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Write sizes of inputs into the model."""
-    for info in view.graph.input:
-        if info.name in shapes:
-            dims = info.type.tensor_type.shape.dim
-            del dims[:]
-            for size in shapes[info.name]:
-                dims.add(dim_value=size)
-    view.input_shapes = {}
-    view.touch()
+    view.fix_input_shapes(shapes)
 
 
 def fix_to_one_sample(view: GraphView) -> None:

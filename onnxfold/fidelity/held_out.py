@@ -109,8 +109,7 @@ def _cost(view: GraphView) -> float:
     shapes = {name: view.shape(name) for name in view.input_names}
     free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
     sized = view.copy()
-    sized.input_shapes = {**free, **view.input_shapes}
-    sized.touch()
+    sized.assume({**free, **view.input_shapes})
     return forward_cost(sized)
 
 

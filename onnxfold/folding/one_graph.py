@@ -25,7 +25,7 @@ from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.merge.scale_to_output import ScaleToOutput
-from onnxfold.passes.normalize.pipelines import CLEAN_UP
+from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.passes.repair.recalibrate import Recalibrate
 from onnxfold.passes.repair.repair_approximate import RepairApproximate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
@@ -155,7 +155,7 @@ class ScopeFold:
         self.diagnostics = diagnose(
             original, view, self.plan, self.groups, widths, errors, batches, progress=self.progress
         )
-        return [*records, *CLEAN_UP(view).records]
+        return [*records, *clean_up(self.scope.copies)(view).records]
 
     def records(self, widths: Sequence[int]) -> list[GroupRecord]:
         """Return what the report says of every group, after the fold."""

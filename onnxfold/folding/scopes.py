@@ -1,5 +1,6 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
@@ -24,6 +25,8 @@ class Scope:
         Its groups and refusals.
     records : list of PassRecord
         What normalisation did.
+    copies : mapping of str to str
+        The initializers that normalisation copied, with their originals.
     body : Body, optional
         Where the graph goes back to; None for the main graph.
     """
@@ -31,15 +34,16 @@ class Scope:
     view: GraphView
     analysis: ChannelAnalysis
     records: list[PassRecord]
+    copies: Mapping[str, str]
     body: Body | None = None
 
 
 def open_scopes(view: GraphView, body: Body | None = None) -> list[Scope]:
     """Normalise and analyse a graph and every body inside it; outer graphs come first."""
-    records = list(NORMALIZE(view).records)
+    normal = NORMALIZE(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
-    return [Scope(view, find_groups(view), records, body), *inner]
+    return [Scope(view, find_groups(view), list(normal.records), normal.copies, body), *inner]
 
 
 def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
@@ -93,7 +97,7 @@ def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
                 continue
             found = flaw(view.weights[tensor])
             if found:
-                name = view.copies.get(tensor, tensor)
+                name = scope.copies.get(tensor, tensor)
                 raise NonFiniteError(
                     f"weight '{name}' is {found} in places and holds channels of fold group '{group.name}', which "
                     "cannot be compared or merged then: check the training",

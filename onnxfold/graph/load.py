@@ -91,8 +91,7 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     require_main_graph(proto)
     view = _to_view(proto, base_dir, where)
     if input_shapes is not None:
-        view.input_shapes = _checked_shapes(view, input_shapes)
-        view.touch()
+        view.assume(_checked_shapes(view, input_shapes))
     return view
 
 
@@ -187,7 +186,7 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         raise ModelLoadError(f"{where} is broken: {error}") from None
     require_inlinable(skeleton)  # shape inference follows every call, too
     _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, where)
-    view = GraphView(skeleton, dict(weights))
+    view = GraphView(skeleton, weights)
     if unsorted:
         view.notes.append(f"the nodes were sorted: {unsorted} of them stood before something that they read")
     return view

@@ -144,8 +144,8 @@ def _value(view: GraphView | None, known: Mapping[str, int], name: str) -> int |
     """Return a constant that is one number, None for what is not known."""
     if name in known or view is None:
         return known.get(name)
-    holder = view.lent.get(name, view)
-    if not holder.is_weight(name) or holder.weight_size(name) != 1:
+    holder = view.holder(name)
+    if holder is None or holder.weight_size(name) != 1:
         return None
     return _number(holder.weight(name))
 

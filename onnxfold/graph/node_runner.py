@@ -95,7 +95,7 @@ class NodeRunner:
         self._sessions = sessions or NodeSessions(view)
         self._session: ort.InferenceSession | None = None
         names = dict.fromkeys(n for n in [*node.input, *captured_names(node)] if n)
-        constants = [n for n in names if view.is_weight(n) or n in view.lent]
+        constants = [n for n in names if view.holder(n) is not None]
         self.inputs = [n for n in names if n not in constants]
         large = [(n, self._fed_values(n)) for n in constants]
         self._fed = {n: values for n, values in large if values is not None}
@@ -138,7 +138,8 @@ class NodeRunner:
 
     def _fed_values(self, name: str) -> Array | None:
         """Return a weight that is an input of the one-node model, None for others and for types that cannot be fed."""
-        holder = self._view.lent.get(name, self._view)
+        holder = self._view.holder(name)
+        assert holder is not None
         weight = holder.weights[name]
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(holder.weight_type(name)))
         if dtype.kind not in "biuf":

@@ -1,6 +1,7 @@
 """Nodes of a graph as protobuf messages: their keys, attributes, bodies, and the outer names that bodies read."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
@@ -37,6 +38,54 @@ def attr_float(node: NodeProto, name: str, default: float) -> float:
     """Return a float attribute."""
     value = attribute(node, name, default)
     return float(value)  # type: ignore[arg-type]
+
+
+def rewritten(
+    node: NodeProto,
+    *,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    attributes: Mapping[str, object] = MappingProxyType({}),
+    without: Collection[str] = (),
+) -> NodeProto:
+    """Return a node that differs from another one in some respects.
+
+    Parameters
+    ----------
+    node : NodeProto
+        Left as it is.
+    inputs, outputs : sequence of str, optional
+        Names of all tensors that it reads, and writes.
+    attributes : mapping of str to object
+        Attributes to add, or to give another value.
+    without : collection of str
+        Attributes to leave out.
+    """
+    made = NodeProto()
+    made.CopyFrom(node)
+    if inputs is not None:
+        made.input[:] = inputs
+    if outputs is not None:
+        made.output[:] = outputs
+    if without:
+        kept = [attr for attr in made.attribute if attr.name not in without]
+        del made.attribute[:]
+        made.attribute.extend(kept)
+    for name, value in attributes.items():
+        fresh = onnx.helper.make_attribute(name, value)
+        old = next((attr for attr in made.attribute if attr.name == name), None)
+        if old is None:
+            made.attribute.append(fresh)
+        else:
+            if old.HasField("doc_string"):
+                fresh.doc_string = old.doc_string
+            old.CopyFrom(fresh)
+    return made
+
+
+def with_input(node: NodeProto, index: int, tensor: str) -> NodeProto:
+    """Return a node that reads another tensor at one place."""
+    return rewritten(node, inputs=[*node.input[:index], tensor, *node.input[index + 1 :]])
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, helper
 
 from onnxfold.graph.nodes import captured_by, node_key
 from onnxfold.graph.tensors import LazyTensor, is_float, to_proto
-from onnxfold.graph.view import GraphView
+from onnxfold.graph.view import GraphView, Weight
 
 
 @dataclass(eq=False)
@@ -31,10 +31,6 @@ class Body:
         First output of that node.
     attribute : str
         The attribute that holds the body.
-
-    Notes
-    -----
-    New names in a body begin with its place in the model, since no name may hide one of the graphs around it.
     """
 
     view: GraphView
@@ -55,14 +51,8 @@ class Body:
                 continue
             stored = isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name
             graph.initializer.append(value.proto if stored else to_proto(name, self.view.weight(name)))  # type: ignore[union-attr]
-        node = self.parent.producer(self.node)
-        assert node is not None
-        for attr in node.attribute:
-            if attr.name == self.attribute:
-                attr.g.CopyFrom(graph)
-        for name in self._lent:
-            self.parent.lent.pop(name, None)
-        self.parent.touch_bodies()
+        self.parent.put_body(self.node, self.attribute, graph)
+        self.parent.end_lending(self._lent)
 
 
 def open_bodies(view: GraphView) -> Iterator[Body]:
@@ -77,26 +67,22 @@ def open_bodies(view: GraphView) -> Iterator[Body]:
 def _open(view: GraphView, node: str, attr: AttributeProto, readers: Counter[str]) -> Body:
     model = ModelProto(ir_version=view.model.ir_version, opset_import=view.model.opset_import)
     model.graph.CopyFrom(attr.g)
-    weights = {t.name: LazyTensor(t) for t in attr.g.initializer}
+    weights: dict[str, Weight] = {t.name: LazyTensor(t) for t in attr.g.initializer}
     del model.graph.initializer[:]
     formal = len(model.graph.input)
-    borrowed = set()
-    moved = []
+    borrowed, moved = {}, []
     for name in captured_by(attr.g):
         if view.is_weight(name) and readers[name] == 1:
-            weights[name] = view.weights.pop(name)  # type: ignore[assignment]
             moved.append(name)
         elif view.is_weight(name) and not is_float(view.weight_type(name)):
             # Axes, shapes and indices: several bodies read them, none changes them in place.
-            weights[name] = view.weights[name]  # type: ignore[assignment]
-            borrowed.add(name)
+            borrowed[name] = view.weights[name]
         else:
             shape = view.shape(name)
             dims = None if shape is None else list(shape)
             model.graph.input.append(helper.make_tensor_value_info(name, view.elem_type(name), dims))
-    inner = GraphView(model, dict(weights))
-    view.lent.update(dict.fromkeys(moved, inner))
-    inner.name_prefix = f"{view.name_prefix}{node}/{attr.name}/"
+    inner = GraphView(model, weights | borrowed, f"{view.namespace}{node}/{attr.name}/")
+    view.lend_weights(moved, inner)
     return Body(inner, view, node, attr.name, formal, frozenset(borrowed), tuple(moved))
 
 

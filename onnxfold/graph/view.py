@@ -1,26 +1,38 @@
 """An editable view of one model: nodes, names, shapes, and lazily read weights."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names
-from onnxfold.graph.shape_inference import Shape, TensorType, infer_types, values_matter
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
+from onnxfold.graph.shape_inference import Shape, TensorType, drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
+
+#: Before this IR version every initializer had to be listed as a graph input as well.
+_IR_WITHOUT_LISTED_WEIGHTS = 4
+
+Weight = LazyTensor | Array
 
 
 class GraphView:
     """The main graph of a model, with weights as an overlay over lazy tensors.
 
+    Reading is free: messages are shown as they are. Editing goes through the methods of this class, each of which
+    forgets what no longer holds of what was derived from the graph (who writes and reads a tensor, types, names in
+    use); a test holds that no other package edits a graph in place.
+
     Parameters
     ----------
     model : ModelProto
         The model without initializers; owned by the view and edited in place.
-    weights : dict of str to LazyTensor or ndarray
+    weights : mapping of str to LazyTensor or ndarray
         Initializers by name. An ndarray is an edited weight.
+    namespace : str
+        What new names begin with: the place of a body in its model, since no name may hide one of the graphs around
+        it; '' for the main graph.
 
     Notes
     -----
@@ -28,18 +40,14 @@ class GraphView:
     but the weights.
     """
 
-    def __init__(self, model: ModelProto, weights: dict[str, LazyTensor | Array]) -> None:
+    def __init__(self, model: ModelProto, weights: Mapping[str, Weight], namespace: str = "") -> None:
         self.model = model
-        self.weights = weights
-        self.input_shapes: dict[str, tuple[int, ...]] = {}
+        self.namespace = namespace
         #: What was changed on loading, in words.
         self.notes: list[str] = []
-        #: What new names begin with.
-        self.name_prefix = ""
-        #: Initializers that are copies of another one, made so that they can be edited apart.
-        self.copies: dict[str, str] = {}
-        #: Initializers that an opened body holds meanwhile, by name.
-        self.lent: dict[str, GraphView] = {}
+        self._weights = dict(weights)
+        self._lent: dict[str, GraphView] = {}
+        self._input_shapes: dict[str, tuple[int, ...]] = {}
         self._types: dict[str, TensorType] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -60,7 +68,7 @@ class GraphView:
     @property
     def input_names(self) -> list[str]:
         """Graph inputs that are not weights."""
-        return [i.name for i in self.graph.input if i.name not in self.weights]
+        return [i.name for i in self.graph.input if i.name not in self._weights]
 
     @property
     def output_names(self) -> list[str]:
@@ -88,67 +96,198 @@ class GraphView:
                         self._consumers.setdefault(name, []).append(node)
         return self._consumers.get(tensor, [])
 
+    # -- editing nodes -------------------------------------------------------------------------
+
     def replace_nodes(self, nodes: Iterable[NodeProto]) -> None:
         """Put `nodes`, in topological order, in place of all nodes."""
         fresh = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
         del self.graph.node[:]
         self.graph.node.extend(fresh)
-        self.touch()
+        self._forget()
 
-    def touch(self) -> None:
-        """Forget everything derived from the nodes; call after editing them."""
-        self._types = self._producers = self._consumers = self._names = None
+    def substitute(self, replaced: Mapping[str, NodeProto], removed: Collection[str] = ()) -> bool:
+        """Put nodes in place of others, and remove some; return whether anything changed.
 
-    def touch_bodies(self) -> None:
-        """Forget what bodies inside nodes tell; call after editing only these."""
-        self._types = self._consumers = self._names = None
+        Parameters
+        ----------
+        replaced : mapping of str to NodeProto
+            Other nodes, in the place of those with these keys (:func:`onnxfold.graph.nodes.node_key`).
+        removed : collection of str
+            Keys of nodes to remove.
+        """
+        if removed:
+            nodes = [(node_key(node), node) for node in self.graph.node]
+            self.replace_nodes(replaced.get(key, node) for key, node in nodes if key not in removed)
+        elif replaced:
+            for node in self.graph.node:
+                found = replaced.get(node_key(node))
+                if found is not None:
+                    node.CopyFrom(found)
+            self._forget()
+        return bool(replaced or removed)
+
+    def rename_inputs(self, renamed: Mapping[str, str]) -> bool:
+        """Let nodes read other tensors, outside of their bodies; return whether any reads another one."""
+        changed = False
+        for node in self.graph.node:
+            for i, name in enumerate(node.input):
+                if name in renamed:
+                    node.input[i] = renamed[name]
+                    changed = True
+        if changed:
+            self._types = self._consumers = None
+        return changed
 
     def append_input(self, node: NodeProto, weight: str) -> None:
-        """Let a node read one more weight, which changes no type; nothing else derived from the nodes is forgotten."""
+        """Let a node read one more weight, in place of inputs that are left out at its end.
+
+        This changes no type; all that is derived from the nodes is kept up to date, so it is cheap at any time.
+        """
+        while node.input and not node.input[-1]:
+            node.input.pop()
         node.input.append(weight)
         if self._consumers is not None:
             self._consumers.setdefault(weight, []).append(node)
 
+    def put_body(self, node: str, attribute: str, body: GraphProto) -> None:
+        """Write a body into an attribute of the node that is called by its key."""
+        holder = self.producer(node)
+        assert holder is not None
+        for attr in holder.attribute:
+            if attr.name == attribute:
+                attr.g.CopyFrom(body)
+        self._types = self._consumers = self._names = None
+
+    # -- editing the model ---------------------------------------------------------------------
+
+    def replace_model(self, model: ModelProto) -> None:
+        """Take over another form of the model, without initializers."""
+        self.model.CopyFrom(model)
+        self._forget()
+
+    def unlist_weights(self) -> bool:
+        """Take weights off the list of graph inputs; return whether there were any.
+
+        Before IR version 4 every weight had to be listed; a caller of the model could override it.
+        """
+        kept = [info for info in self.graph.input if info.name not in self._weights]
+        if len(kept) == len(self.graph.input):
+            return False
+        del self.graph.input[:]
+        self.graph.input.extend(kept)
+        self.model.ir_version = max(self.model.ir_version, _IR_WITHOUT_LISTED_WEIGHTS)
+        self._forget()
+        return True
+
+    def drop_lost_infos(self) -> None:
+        """Drop declared types of tensors that nothing writes any more."""
+        names = {o for node in self.graph.node for o in node.output} | {info.name for info in self.graph.input}
+        known = [info for info in self.graph.value_info if info.name in names]
+        if len(known) != len(self.graph.value_info):
+            del self.graph.value_info[:]
+            self.graph.value_info.extend(known)
+
+    def drop_inferable_infos(self) -> None:
+        """Drop declared types that shape inference finds anew; they may be stale."""
+        drop_inferable(self.model)
+        self._types = None
+
+    @property
+    def input_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Dimensions that are assumed for graph inputs; they are not written into the model."""
+        return self._input_shapes
+
+    def assume(self, input_shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Assume dimensions of graph inputs, in place of what was assumed before."""
+        self._input_shapes = dict(input_shapes)
+        self._types = None
+
+    def fix_input_shapes(self, shapes: Mapping[str, Sequence[int | None]]) -> None:
+        """Write dimensions of graph inputs into the model; None leaves one as it is. Nothing is assumed any more."""
+        for info in self.graph.input:
+            dims = info.type.tensor_type.shape.dim
+            for axis, size in enumerate(shapes.get(info.name, ())):
+                dim = dims[axis] if axis < len(dims) else dims.add()
+                if size is not None:
+                    dim.dim_value = size
+        self.assume({})
+
     # -- weights -------------------------------------------------------------------------------
+
+    @property
+    def weights(self) -> Mapping[str, Weight]:
+        """Initializers by name."""
+        return self._weights
 
     def is_weight(self, tensor: str) -> bool:
         """Whether `tensor` is an initializer."""
-        return tensor in self.weights
+        return tensor in self._weights
+
+    def holder(self, weight: str) -> "GraphView | None":
+        """Return the graph that holds a weight: this one, or an open body that alone reads it."""
+        return self if weight in self._weights else self._lent.get(weight)
 
     def weight(self, name: str) -> Array:
         """Return an initializer's values."""
-        if name in self.lent:
-            return self.lent[name].weight(name)
-        value = self.weights[name]
+        if name in self._lent:
+            return self._lent[name].weight(name)
+        value = self._weights[name]
         return value.load() if isinstance(value, LazyTensor) else value
 
     def set_weight(self, name: str, values: Array) -> None:
         """Replace an initializer, keeping its element type, or add one."""
-        old = self.weights.get(name)
+        old = self._weights.get(name)
         if old is not None:
             dtype = helper.tensor_dtype_to_np_dtype(self.weight_type(name))
             values = values.astype(dtype, copy=False)
-        self.weights[name] = np.asarray(values)
+        self._weights[name] = np.asarray(values)
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = None
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
-        self.weights[name] = values
+        self._weights[name] = values
         return name
+
+    def put_weights(self, values: Mapping[str, Weight]) -> None:
+        """Add or replace initializers, as they are given."""
+        self._weights.update(values)
+        if values:
+            self._types = None
+
+    def rename_weights(self, new_name: Callable[[str], str]) -> None:
+        """Give initializers other names, after those that read them were given these."""
+        self._weights = {new_name(name): value for name, value in self._weights.items()}
+        self._forget()
+
+    def remove_weights(self, names: Iterable[str]) -> None:
+        """Remove initializers that no node reads any more; so no type changes."""
+        for name in names:
+            del self._weights[name]
+
+    def lend_weights(self, names: Iterable[str], body: "GraphView") -> None:
+        """Leave initializers to an open body that alone reads them; what runs the node still finds them."""
+        for name in names:
+            body._weights[name] = self._weights.pop(name)
+            self._lent[name] = body
+
+    def end_lending(self, names: Iterable[str]) -> None:
+        """Forget initializers that a body keeps for good."""
+        for name in names:
+            self._lent.pop(name, None)
 
     def weight_size(self, name: str) -> int:
         """Return the number of elements of an initializer without reading it."""
-        return int(np.prod(self.weights[name].shape, dtype=np.int64))
+        return int(np.prod(self._weights[name].shape, dtype=np.int64))
 
     def float_weight_names(self) -> list[str]:
         """Names of the float initializers."""
-        return [n for n in self.weights if is_float(self.weight_type(n))]
+        return [n for n in self._weights if is_float(self.weight_type(n))]
 
     def weight_type(self, name: str) -> int:
         """Return the ONNX element type of an initializer without reading it."""
-        value = self.weights[name]
+        value = self._weights[name]
         return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
 
     def fresh_name(self, stem: str) -> str:
@@ -157,11 +296,11 @@ class GraphView:
 
     def fresh_names(self, stem: str) -> Iterator[str]:
         """Yield tensor names that are not in use: the stem, then the stem with numbers."""
-        start = stem if stem.startswith(self.name_prefix) else self.name_prefix + stem
+        start = stem if stem.startswith(self.namespace) else self.namespace + stem
         for name in (start if i == 0 else f"{start}_{i}" for i in count()):
             if self._names is None:
                 self._names = self._used_names()
-            if name not in self.weights and name not in self._names:
+            if name not in self._weights and name not in self._names:
                 yield name
 
     def _used_names(self) -> set[str]:
@@ -176,8 +315,8 @@ class GraphView:
 
     def shape(self, tensor: str) -> Shape | None:
         """Return the dimensions (None = not known as a number), None if the rank is unknown."""
-        if tensor in self.weights:
-            return tuple(self.weights[tensor].shape)
+        if tensor in self._weights:
+            return tuple(self._weights[tensor].shape)
         found = self._inferred().get(tensor)
         return found[1] if found else None
 
@@ -188,24 +327,26 @@ class GraphView:
 
     def elem_type(self, tensor: str) -> int:
         """Return the ONNX element type, 0 if unknown."""
-        if tensor in self.weights:
+        if tensor in self._weights:
             return self.weight_type(tensor)
         return self._inferred().get(tensor, (0, (), ()))[0]
 
     def _inferred(self) -> dict[str, TensorType]:
         if self._types is None:
-            self._types = infer_types(self.model, self.weights, self.input_shapes)
+            self._types = infer_types(self.model, self._weights, self._input_shapes)
         return self._types
+
+    def _forget(self) -> None:
+        """Forget everything derived from the nodes."""
+        self._types = self._producers = self._consumers = self._names = None
 
     def copy(self) -> "GraphView":
         """Return an independent view; weights are shared until edited."""
         model = ModelProto()
         model.CopyFrom(self.model)
-        view = GraphView(model, dict(self.weights))
-        view.input_shapes = dict(self.input_shapes)
-        view.copies = dict(self.copies)
-        view.lent = dict(self.lent)
-        view.name_prefix = self.name_prefix
+        view = GraphView(model, self._weights, self.namespace)
+        view._input_shapes = dict(self._input_shapes)
+        view._lent = dict(self._lent)
         view._types = self._types
         return view
 

@@ -1,6 +1,6 @@
 """Random inputs of the right type and shape."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _FREE_DIMENSION = 64
 
 
 def noise_inputs(
-    inputs: list[InputInfo], *, samples: int, seed: int, shapes: dict[str, tuple[int, ...]] | None = None
+    inputs: list[InputInfo], *, samples: int, seed: int, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> dict[str, Array]:
     """Return standard normal floats, and zeros and ones for integers.
 

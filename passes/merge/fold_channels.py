@@ -14,8 +14,7 @@ from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
-from onnxfold.graph.nodes import node_key
-from onnxfold.graph.shape_inference import drop_inferable
+from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, with_input
 from onnxfold.graph.tensors import Array, DerivedTensor, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -56,19 +55,21 @@ class FoldChannels(Pass):
             old = view.weights[tensor]
             if self.streams and isinstance(old, LazyTensor) and old.is_external and old.stored_bytes >= _STREAMED_BYTES:
                 merge = partial(merge_weight, view, self.plan, tensor)
-                view.weights[tensor] = DerivedTensor.of(old, self._shape(tensor, old.shape), merge)
+                view.put_weights({tensor: DerivedTensor.of(old, self._shape(tensor, old.shape), merge)})
             else:
                 view.set_weight(tensor, merge_weight(view, self.plan, tensor, view.weight(tensor)))
         by_output = {node_key(node): node for node in view.graph.node}
+        changed: dict[str, NodeProto] = {}
         for count in self.counts:
             if self.plan.touches(count.axis):
                 new = self.plan.kept_between(count.axis, count.start, count.stop)
-                _set_count(view, by_output[count.node], count, new)
+                node = changed.get(count.node, by_output[count.node])
+                changed[count.node] = _with_count(view, node, count, new)
         for select in self.selects:
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
-                self._renumber(view, by_output[select.node], select)
-        drop_inferable(view.model)
-        view.touch()
+                changed[select.node] = self._renumbered(view, changed.get(select.node, by_output[select.node]), select)
+        view.substitute(changed)
+        view.drop_inferable_infos()
         return PassResult(modified=bool(tensors))
 
     def _shape(self, tensor: str, shape: tuple[int, ...]) -> list[int]:
@@ -78,12 +79,13 @@ class FoldChannels(Pass):
             new[axis.axis] = self.plan.kept_between(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
         return new
 
-    def _renumber(self, view: GraphView, node: NodeProto, select: Select) -> None:
+    def _renumbered(self, view: GraphView, node: NodeProto, select: Select) -> NodeProto:
         old = view.weight(node.input[select.input_index])
         chosen = old[self.plan.kept_positions(select.axis, len(old))]
         # Negative positions count from an end that moves.
         new = [self.plan.kept_between(select.source, 0, int(position) % select.width) for position in chosen]
-        node.input[select.input_index] = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
+        indices = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
+        return with_input(node, select.input_index, indices)
 
     def ensures(self, view: GraphView) -> None:
         """Check that every weight axis has the planned width."""
@@ -131,17 +133,18 @@ def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPa
     return np.maximum(1.0 / merged**2 - eps, 0.0).astype(values.dtype)
 
 
-def _set_count(view: GraphView, node: NodeProto, count: Count, new: int) -> None:
+def _with_count(view: GraphView, node: NodeProto, count: Count, new: int) -> NodeProto:
+    """Return a node with another number in the attribute, or the constant input, that holds a count."""
     if count.attribute:
-        for attr in node.attribute:
-            if attr.name == count.attribute:
-                if count.element is None:
-                    attr.i = new
-                else:
-                    attr.ints[count.element] = new
-        return
+        if attribute(node, count.attribute) is None:
+            return node  # the operator takes the number from its weights
+        if count.element is None:
+            return rewritten(node, attributes={count.attribute: new})
+        numbers = attr_ints(node, count.attribute)
+        numbers[count.element] = new
+        return rewritten(node, attributes={count.attribute: numbers})
     # The constant may be read by other nodes, for which it counts something else.
     old = view.weight(node.input[count.input_index])
     values = np.array(old)
     values.reshape(-1)[count.element or 0] = new
-    node.input[count.input_index] = view.add_weight(f"{node_key(node)}_{count.input_index}", values)
+    return with_input(node, count.input_index, view.add_weight(f"{node_key(node)}_{count.input_index}", values))

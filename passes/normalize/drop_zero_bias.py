@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, defs
 
+from onnxfold.graph.nodes import node_key, rewritten
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -21,16 +22,13 @@ class DropZeroBias(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Cut the input; the initializer goes with the unused ones."""
-        modified = False
-        for node in view.graph.node:
+        without: dict[str, NodeProto] = {}
+        for node in view.nodes:
             index = _BIAS_INPUT.get(node.op_type, -1) if node.domain in ("", "ai.onnx") else -1
             bias = node.input[index] if 0 <= index < len(node.input) else ""
             if view.is_weight(bias) and _is_optional(view, node, index) and not np.any(view.weight(bias)):
-                del node.input[index:]
-                modified = True
-        if modified:
-            view.touch()
-        return PassResult(modified)
+                without[node_key(node)] = rewritten(node, inputs=node.input[:index])
+        return PassResult(view.substitute(without))
 
 
 def _is_optional(view: GraphView, node: NodeProto, index: int) -> bool:

@@ -1,5 +1,6 @@
 """Remove nodes that change nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnx import NodeProto
@@ -26,21 +27,16 @@ class EliminateIdentity(Pass):
                 fixed.update(n for n in node.output)
                 fixed.update(name for name in _all_inner_names(node))
         renamed: dict[str, str] = {}
-        kept: list[NodeProto] = []
         for node in view.nodes:
-            for i, name in enumerate(node.input):
-                if name in renamed:
-                    node.input[i] = renamed[name]
-            if _is_identity(view, node) and node.output[0] not in fixed:
-                renamed[node.output[0]] = node.input[0]
-            else:
-                kept.append(node)
-        if renamed:
-            view.replace_nodes(kept)
-        return PassResult(modified=bool(renamed))
+            inputs = [renamed.get(name, name) for name in node.input]
+            if _is_identity(view, node, inputs) and node.output[0] not in fixed:
+                renamed[node.output[0]] = inputs[0]
+        view.rename_inputs(renamed)
+        return PassResult(view.substitute({}, removed=renamed))
 
 
-def _is_identity(view: GraphView, node: NodeProto) -> bool:
+def _is_identity(view: GraphView, node: NodeProto, inputs: Sequence[str]) -> bool:
+    """Whether a node, with these inputs, passes on the first of them."""
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "Identity":
@@ -49,7 +45,7 @@ def _is_identity(view: GraphView, node: NodeProto) -> bool:
         return False
     if any(o in view.output_names for o in node.output[1:]):
         return False
-    training = node.input[2] if len(node.input) > 2 else ""
+    training = inputs[2] if len(inputs) > 2 else ""
     return not training or (view.is_weight(training) and not bool(view.weight(training).reshape(-1)[0]))
 
 

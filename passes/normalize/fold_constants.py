@@ -46,16 +46,14 @@ class FoldConstants(Pass):
             foldable = _constant_nodes(view, set(known))
             if not known and not foldable:
                 break
-            view.weights.update(known)
+            view.put_weights(known)
             largest = max((view.weights[i].size * 8 for n in foldable for i in n.input if view.is_weight(i)), default=0)
             values = known | (evaluate(view, foldable, max(self.limit_bytes, largest)) if foldable else {})
             done = [n for n in view.nodes if all(not o or (o in values and o not in outputs) for o in n.output)]
             if not done:
                 break
-            view.weights.update({o: np.asarray(values[o]) for n in done for o in n.output if o})
-            gone = {node_key(n) for n in done}
-            view.replace_nodes(n for n in view.nodes if node_key(n) not in gone)
-            modified = True
+            view.put_weights({o: np.asarray(values[o]) for n in done for o in n.output if o})
+            modified = view.substitute({}, removed={node_key(n) for n in done})
         return PassResult(modified=modified)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import attr_int
+from onnxfold.graph.nodes import attr_int, node_key, with_input
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -25,27 +25,21 @@ class FreezeReshapes(Pass):
         """Rewire every such Reshape."""
         if view.input_shapes:
             # The dimensions in view are the user's assumption for the analysis, not the model's.
-            assumed, view.input_shapes = view.input_shapes, {}
-            view.touch()
+            assumed = view.input_shapes
+            view.assume({})
             try:
                 return self.run(view)
             finally:
-                view.input_shapes = assumed
-                view.touch()
-        frozen: dict[str, list[int]] = {}
+                view.assume(assumed)
+        frozen: dict[str, NodeProto] = {}
         for node in view.nodes:
             if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
                 continue
             target = _without_copies(view, node) if view.is_weight(node.input[1]) else _target(view, node)
             if target is not None:
-                frozen[node.output[0]] = target
-        for node in view.graph.node:
-            if node.output[0] in frozen and node.op_type == "Reshape":
-                values = np.array(frozen[node.output[0]], np.int64)
-                node.input[1] = view.add_weight(f"{node.output[0]}_shape", values)
-        if frozen:
-            view.touch()
-        return PassResult(modified=bool(frozen))
+                shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
+                frozen[node_key(node)] = with_input(node, 1, shape)
+        return PassResult(view.substitute(frozen))
 
 
 def _target(view: GraphView, node: NodeProto) -> list[int] | None:

@@ -15,6 +15,5 @@ class InlineFunctions(Pass):
         """Inline with onnx's own inliner; weights do not pass through it."""
         if not view.model.functions:
             return PassResult(modified=False)
-        view.model.CopyFrom(inlined(view.model))
-        view.touch()
+        view.replace_model(inlined(view.model))
         return PassResult(modified=True)

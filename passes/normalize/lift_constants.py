@@ -9,9 +9,6 @@ from onnxfold.graph.tensors import Array, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
-#: Before IR version 4 every initializer had to be listed as an input as well.
-_IR_WITHOUT_LISTED_WEIGHTS = 4
-
 
 @dataclass(frozen=True)
 class LiftConstants(Pass):
@@ -24,17 +21,9 @@ class LiftConstants(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Lift what can be lifted."""
         constants = {n.output[0]: v for n in view.nodes if (v := _constant_value(n)) is not None}
-        if constants:
-            view.weights.update(constants)
-            view.replace_nodes(n for n in view.nodes if n.output[0] not in constants)
-        listed = [i for i in view.graph.input if i.name in view.weights]
-        if listed:
-            kept = [i for i in view.graph.input if i.name not in view.weights]
-            del view.graph.input[:]
-            view.graph.input.extend(kept)
-            view.model.ir_version = max(view.model.ir_version, _IR_WITHOUT_LISTED_WEIGHTS)
-            view.touch()
-        return PassResult(modified=bool(constants or listed))
+        view.put_weights(constants)
+        modified = view.substitute({}, removed=constants)
+        return PassResult(view.unlist_weights() or modified)
 
 
 def _constant_value(node: NodeProto) -> LazyTensor | Array | None:

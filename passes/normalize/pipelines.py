@@ -1,5 +1,7 @@
 """Sequences of passes that bring exported graphs into the normal form."""
 
+from collections.abc import Mapping
+
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
@@ -31,5 +33,13 @@ NORMALIZE = Pipeline(
     )
 )
 
-#: After the fold.
-CLEAN_UP = Pipeline((ShareInitializers(), RemoveUnused()))
+
+def clean_up(copies: Mapping[str, str]) -> Pipeline:
+    """Return what comes after a fold.
+
+    Parameters
+    ----------
+    copies : mapping of str to str
+        The initializers that the normal form copied, with their originals.
+    """
+    return Pipeline((ShareInitializers(copies), RemoveUnused()))

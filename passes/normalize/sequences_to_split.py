@@ -30,9 +30,7 @@ class SequencesToSplit(Pass):
             if split is not None:
                 replaced[node.output[0]] = split
                 dropped.update(reader.output[0] for reader in view.consumers(node.output[0]))
-        if replaced:
-            view.replace_nodes(replaced.get(n.output[0], n) for n in view.nodes if n.output[0] not in dropped)
-        return PassResult(modified=bool(replaced))
+        return PassResult(view.substitute(replaced, dropped))
 
 
 def _as_split(view: GraphView, node: NodeProto) -> NodeProto | None:

@@ -11,7 +11,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
-#: Stand-ins for unknown dimensions; primes that no channel count is likely to be confused with.
+#: Size that stands for unknown dimensions; any will do, as the same one stands for all.
 _STAND_IN = 3
 
 
@@ -41,10 +41,7 @@ class ShufflesToGather(Pass):
             name = chain[-1].name or last
             replaced[last] = helper.make_node("Gather", [first.input[0], indices], [last], name, axis=axis)
             dropped.update(node.output[0] for node in chain[:-1])
-        if replaced:
-            nodes = [replaced.get(n.output[0], n) for n in view.nodes if n.output[0] not in dropped]
-            view.replace_nodes(nodes)
-        return PassResult(bool(replaced))
+        return PassResult(view.substitute(replaced, dropped))
 
 
 def _chain(view: GraphView, first: NodeProto) -> list[NodeProto] | None:

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnx import NodeProto
+
+from onnxfold.graph.nodes import node_key, rewritten
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -21,18 +24,19 @@ class UnshareInitializers(Pass):
         """Copy for every reader but the first."""
         seen: set[str] = set()
         names: dict[str, Iterator[str]] = {}
-        modified = False
-        for node in view.graph.node:
-            for i, name in enumerate(node.input):
+        copies: dict[str, str] = {}
+        rewired: dict[str, NodeProto] = {}
+        for node in view.nodes:
+            inputs = list(node.input)
+            for i, name in enumerate(inputs):
                 if not view.is_weight(name) or sum(d > 1 for d in view.weights[name].shape) != 1:
                     continue
                 if name in seen:
                     copy = next(names.setdefault(name, view.fresh_names(f"{name}_copy")))
-                    view.weights[copy] = view.weights[name]
-                    view.copies[copy] = name
-                    node.input[i] = copy
-                    modified = True
+                    view.put_weights({copy: view.weights[name]})
+                    copies[copy] = name
+                    inputs[i] = copy
                 seen.add(name)
-        if modified:
-            view.touch()
-        return PassResult(modified=modified)
+            if inputs != node.input:
+                rewired[node_key(node)] = rewritten(node, inputs=inputs)
+        return PassResult(view.substitute(rewired), copies)

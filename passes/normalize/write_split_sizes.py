@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import NodeProto
 
-from onnxfold.graph.nodes import attr_int, attribute
+from onnxfold.graph.nodes import attr_int, attribute, node_key, rewritten
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -21,9 +22,9 @@ class WriteSplitSizes(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Add the attribute or the input."""
-        modified = False
+        written: dict[str, NodeProto] = {}
         as_input = view.opset() >= _SIZES_AS_INPUT
-        for node in view.graph.node:
+        for node in view.nodes:
             if node.op_type != "Split" or node.domain not in ("", "ai.onnx"):
                 continue
             if (len(node.input) > 1 and node.input[1]) or attribute(node, "split") is not None:
@@ -33,15 +34,10 @@ class WriteSplitSizes(Pass):
             sizes = [None if s is None else s[axis] for s in shapes]
             if any(size is None for size in sizes):
                 continue
-            kept = [a for a in node.attribute if a.name != "num_outputs"]
             if as_input:
-                del node.attribute[:]
-                node.attribute.extend(kept)
-                del node.input[1:]
-                node.input.append(view.add_weight(f"{node.output[0]}_split", np.array(sizes, np.int64)))
+                split = view.add_weight(f"{node.output[0]}_split", np.array(sizes, np.int64))
+                made = rewritten(node, inputs=[node.input[0], split], without=["num_outputs"])
             else:
-                node.attribute.add(name="split", type=7, ints=[int(size or 0) for size in sizes])
-            modified = True
-        if modified:
-            view.touch()
-        return PassResult(modified)
+                made = rewritten(node, attributes={"split": sizes})
+            written[node_key(node)] = made
+        return PassResult(view.substitute(written))

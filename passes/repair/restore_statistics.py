@@ -56,7 +56,6 @@ class Restoration:
         """Store the statistics that the original's inputs would show."""
         for name, values in self._stored.items():
             self._view.set_weight(name, values)
-        self._view.touch()
 
     # -- with a BatchNormalization -------------------------------------------------------------
 
@@ -196,7 +195,6 @@ class Restoration:
             name = after.input[2]
             return name if view.is_weight(name) and view.weight_size(name) == width else None
         name = view.add_weight(f"{after.output[0]}_bias", np.zeros(width, view.weight(after.input[1]).dtype))
-        del after.input[2:]
         view.append_input(after, name)
         return name
 

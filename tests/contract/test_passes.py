@@ -12,13 +12,15 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.pipelines import CLEAN_UP, NORMALIZE
+from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from tests.contract.rule_models import RULE_MODELS
 from tests.export_forms import FORMS
 from tests.models import ALL_MODELS, random_input, run
 from tests.widen import relative_difference
+
+CLEAN_UP = clean_up({})
 
 PASSES: dict[str, Pass] = {
     **{p.name: p for p in (*NORMALIZE.passes, *CLEAN_UP.passes)},
@@ -211,12 +213,14 @@ def test_share_undoes_unshare() -> None:
     """Copies that are still equal become one again; one that was edited stays, and so does what was never shared."""
     view = load(_shared_vectors())
     before = set(view.weights)
-    UnshareInitializers()(view)
+    made = UnshareInitializers()(view).copies
     copies = set(view.weights) - before
-    assert len(copies) == 2
+    assert made == {"bn_0_gamma_copy": "bn_0_gamma", "bn_0_beta_copy": "bn_0_beta"}
+    assert set(made) == copies
     edited = min(copies)
     view.set_weight(edited, view.weight(edited) + 1)
-    assert ShareInitializers()(view).modified
+    assert ShareInitializers(made)(view).modified
+    assert not ShareInitializers(made)(view).modified
     read = {i for n in view.nodes for i in n.input}
     assert read & copies == {edited}
 
@@ -232,13 +236,14 @@ def test_pipeline_is_a_pass_that_keeps_records() -> None:
     assert [r.name for r in result.records if r.modified] == ["RemoveUnused", "Pipeline"]
 
 
-def test_requires_and_ensures_frame_a_run() -> None:
+def test_a_pipeline_hands_on_what_its_passes_copied() -> None:
+    assert set(NORMALIZE(load(_shared_vectors())).copies) == {"bn_0_gamma_copy", "bn_0_beta_copy"}
+
+
+def test_ensures_follows_a_run() -> None:
     calls: list[str] = []
 
     class Noisy(Pass):
-        def requires(self, view: GraphView) -> None:
-            calls.append("requires")
-
         def run(self, view: GraphView) -> PassResult:
             calls.append("run")
             return PassResult(modified=False)
@@ -247,7 +252,7 @@ def test_requires_and_ensures_frame_a_run() -> None:
             calls.append("ensures")
 
     Noisy()(load(_base()))
-    assert calls == ["requires", "run", "ensures"]
+    assert calls == ["run", "ensures"]
 
 
 def test_training_dropout_stays() -> None:

@@ -168,5 +168,4 @@ def widen(model: onnx.ModelProto, seed: int) -> tuple[onnx.ModelProto, list[int]
             del dims[:]
             for size in wide[info.name].shape:
                 dims.add(dim_value=size)
-    view.touch()
     return to_model(view), [g.size for g in analysis.groups]

@@ -17,8 +17,8 @@ from onnxfold.edge_bench.chart import render_html as bench_page
 from onnxfold.edge_bench.chart import write_png
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.export.firmware.plain_names import use_plain_names
 from onnxfold.graph.load import load
+from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.save import save
 from onnxfold.graph.session import Session
 from onnxfold.html_report import render_html

@@ -119,7 +119,7 @@ def test_weights_are_constants_and_half_precision_computes_in_single() -> None:
     model = ALL_MODELS["chain_conv"](0)
     view = load(model)
     for name in view.float_weight_names():
-        view.weights[name] = view.weight(name).astype(np.float16)
+        view.put_weights({name: view.weight(name).astype(np.float16)})
     graph = TorchGraph(view)
     x = graph.tensor(random_input(model, 0)["x"].astype(np.float16)).requires_grad_()
     y = graph.run({"x": x}, ["y"])["y"]

@@ -109,8 +109,7 @@ def graphs_of(view: GraphView) -> list[GraphView]:
         return [view]
     copy = view.copy()
     if functions:
-        copy.model.CopyFrom(inlined(copy.model))
-        copy.touch()
+        copy.replace_model(inlined(copy.model))
     return _opened(copy)
 
 

@@ -36,13 +36,12 @@ def use_plain_names(view: GraphView) -> None:
     for name in _names(view):
         if name == _FOREIGN.sub("_", name)[:_LONGEST]:
             plain(name)
-    view.weights = {plain(name): weight for name, weight in view.weights.items()}
     _rename(view.graph, plain)
+    view.rename_weights(plain)
     model = view.model
     for text in ("producer_name", "producer_version", "domain", "doc_string"):
         model.ClearField(text)
     del model.metadata_props[:]
-    view.touch()
 
 
 def _names(view: GraphView) -> Iterable[str]:
