@@ -17,16 +17,15 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from benchmarks.accuracy.networks import Images, Network
-from onnxfold.budget.costs.size import model_size
-from onnxfold.budget.width_request import width_request
 from onnxfold.channels.layers import layers
 from onnxfold.config import FoldConfig
+from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.methods import find_method
-from onnxfold.folding.one_graph import ScopeFold
-from onnxfold.folding.scopes import open_scopes
-from onnxfold.graph.load import load
+from onnxfold.folding.open_model import open_model
+from onnxfold.folding.prepare import prepare
 from onnxfold.graph.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.progress import silent
 
 #: A variance this much smaller than the layer's mean variance is a dead channel's.
 _DEAD = 1e-6
@@ -49,27 +48,26 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
     """
     config = FoldConfig(**options)
     method = find_method(config.method, cluster=config.cluster, repair=config.repair)
-    view = load(network.path)
-    before = model_size(view).parameters
-    scope = open_scopes(view)[0]
+    opened = open_model(network.path, {}, silent)
+    scope = opened.scopes[0]
     original = scope.view.copy()
     inputs: ModelInputs | None = None
     if method.needs_inputs or config.is_global:
         kind = config.inputs if config.inputs != "auto" else method.inputs
         inputs = model_inputs(scope.view, kind, config.calibration, seconds=math.inf, seed=config.seed)
-    fold = ScopeFold(scope, method, inputs, config.seed)
-    biases = method.repair == "least-squares"
-    request = width_request([(scope.view, fold.groups)], config, before, adds_biases=biases)
-    widths = request.choose(lambda: [candidates.errors for candidates in fold.curves])
-    fold.fold(widths, from_curves=config.is_global)
+    prepared = prepare(opened, method, inputs, config.seed)
+    request = request_widths(opened, config, method)
+    candidates = model_candidates(prepared, silent) if request.widths is None else None
+    folded = fold_model(prepared, request, candidates, config, silent)
+    plan = folded.graphs[0].plan
     found = []
-    for group, partition in fold.plan:
+    for group, partition in plan:
         for layer in layers(original, group):
             tensor = layer.normalization.output[0] if layer.normalization is not None else layer.output
-            rows = fold.plan.folded(layer.rows, partition).positions
+            rows = plan.folded(layer.rows, partition).positions
             found.append((layer.node.name, tensor, layer.rows.positions[:, 0], rows[:, 0], partition.labels))
     tensors = [tensor for _, tensor, *_ in found]
-    dense, folded = (channel_variances(to_model(v), tensors, images) for v in (original, fold.scope.view))
+    dense, folded = (channel_variances(to_model(v), tensors, images) for v in (original, folded.view))
     ratios = {name: ratio(dense[tensor][old], folded[tensor][new], labels) for name, tensor, old, new, labels in found}
     order = {node.name: i for i, node in enumerate(original.nodes)}
     return sorted(ratios.items(), key=lambda item: order[item[0]])

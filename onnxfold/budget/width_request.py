@@ -1,6 +1,6 @@
 """Resolve a request into the width of every group."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,7 @@ from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import LINEAR_OPS
 from onnxfold.config import DEFAULT_SPARSITY, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, NothingToFoldError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 
@@ -56,8 +56,8 @@ class WidthRequest:
         Widths that are given, by group index.
     budgets : Budgets
         Limits, the sparsity among them.
-    round_to : int
-        Widths are multiples of this.
+    config : FoldConfig
+        The request as it was made.
     widths : list of int, optional
         The widths, where they follow from the request alone.
     sparsity : float, optional
@@ -69,7 +69,7 @@ class WidthRequest:
     groups: list[FoldGroup]
     fixed: dict[int, int]
     budgets: Budgets
-    round_to: int
+    config: FoldConfig
     widths: list[int] | None = None
     sparsity: float | None = None
     by_default: bool = False
@@ -77,10 +77,11 @@ class WidthRequest:
     def notes(self, widths: Sequence[int], reached: float) -> list[str]:
         """Return why the widths that were chosen are not what was asked for, as far as they are not."""
         notes = []
-        odd = sum(width_step(group, self.round_to) % self.round_to > 0 for group in self.groups)
+        round_to = self.config.round_to
+        odd = sum(width_step(group, round_to) % round_to > 0 for group in self.groups)
         if odd:
             notes.append(
-                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {self.round_to}: theirs are "
+                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {round_to}: theirs are "
                 "not rounded"
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
@@ -90,18 +91,36 @@ class WidthRequest:
             goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
             given = "that are given, which are all," if not free else "that are given"
             return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the widths {given} come to that alone"]
-        whole = "whole numbers" if self.round_to == 1 else f"whole numbers, multiples of {self.round_to} where possible"
+        whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
         return [
             *notes,
             f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
             "none were found that come closer",
         ]
 
-    def choose(self, errors: Callable[[], Sequence[Matrix]]) -> list[int]:
-        """Return one width per group; error curves, shape (n + 1,) per group, are only asked for where needed."""
-        if self.widths is not None:
-            return self.widths
-        return allocate_globally(self.groups, errors(), self.budgets, self.fixed, self.round_to)
+    def choose(self, errors: Sequence[Matrix] = ()) -> list[int]:
+        """Return one width per group.
+
+        Parameters
+        ----------
+        errors : sequence of ndarray of shape (n + 1,)
+            The error curve of every group; not looked at where the widths follow from the request alone.
+
+        Raises
+        ------
+        NothingToFoldError
+            If every group would keep its width.
+        """
+        widths = self.widths
+        if widths is None:
+            widths = allocate_globally(self.groups, errors, self.budgets, self.fixed, self.config.round_to)
+        if self.config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, self.groups, strict=True)):
+            return widths
+        within = " and is within its limits already" if self.config.has_limits else "; ask for more"
+        raise NothingToFoldError(
+            f"nothing to fold: with this request the model keeps the widths of all its {len(self.groups)} fold "
+            f"groups{within}"
+        )
 
 
 def width_request(
@@ -127,11 +146,22 @@ def width_request(
         widths are to be multiples of.
     BudgetError
         If what is asked for cannot be reached; with the closest values that can be.
+    NothingToFoldError
+        If the widths follow from the request, and every group would keep its own.
     """
+    request = _request(graphs, config, before, adds_biases=adds_biases)
+    if request.widths is not None:
+        request.choose()
+    return request
+
+
+def _request(
+    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
+) -> WidthRequest:
     groups = [group for _, found in graphs for group in found]
     _require_rounding(groups, config.round_to)
     fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
-    settled = partial(WidthRequest, groups, fixed, round_to=config.round_to)
+    settled = partial(WidthRequest, groups, fixed, config=config)
     if config.channel_ratio is not None:
         widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
         return settled(budgets=Budgets(()), widths=widths)

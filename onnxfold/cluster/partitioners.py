@@ -136,8 +136,8 @@ def _ifm(task: Task, k: int) -> ChannelPartition:
     return ifm(task.stored, task.group, k, seed=task.seed, classes=task.classes)
 
 
-#: What stands in for a partitioner that needs moments where there are none.
-STAND_IN = "kmeans"
+def _eliminate(task: Task) -> Candidates:
+    return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
 
 
 @dataclass(frozen=True)
@@ -148,48 +148,66 @@ class Partitioner:
     ----------
     name : str
         Name on the command line.
-    compute : callable, optional
-        Takes a task and k; None for backward elimination, which finds all widths at once.
-    merges : bool
-        Whether channels are averaged; others only select.
+    candidates : callable
+        Takes a :class:`Task`, returns its :class:`~onnxfold.cluster.candidates.Candidates`.
     summary : str
         One line for the documentation.
+    averages : bool
+        Whether channels are averaged; others only select.
+    needs_moments : bool
+        Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
     """
 
     name: str
-    compute: Callable[[Task, int], ChannelPartition] | None
-    merges: bool
+    candidates: Callable[[Task], Candidates]
     summary: str
+    averages: bool = True
+    needs_moments: bool = False
 
-    @property
-    def needs_moments(self) -> bool:
-        """Whether partitions are chosen by what consumers see on some inputs."""
-        return self.compute is None
 
-    def candidates(self, task: Task) -> Candidates:
-        """Return the partitions of a group. Elimination needs moments; without any, k-means stands in for it."""
-        if self.compute is None and task.moments:
-            return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
-        name, compute = (STAND_IN, partial(_clusters, kmeans)) if self.compute is None else (self.name, self.compute)
+def one_by_one(
+    name: str, compute: Callable[[Task, int], ChannelPartition], summary: str, *, averages: bool = True
+) -> Partitioner:
+    """Return a row whose partitions are computed one width at a time; its error curves are measured on them.
+
+    Parameters
+    ----------
+    name, summary, averages
+        As in :class:`Partitioner`.
+    compute : callable
+        Takes a task and a width, returns a partition.
+    """
+
+    def candidates(task: Task) -> Candidates:
         return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, name)
+
+    return Partitioner(name, candidates, summary, averages)
+
+
+def clustered(name: str, clustering: Clustering, summary: str) -> Partitioner:
+    """Return a row that clusters the points of a task; it averages the channels of a cluster."""
+    return one_by_one(name, partial(_clusters, clustering), summary)
 
 
 PARTITIONERS = {
     p.name: p
     for p in (
-        Partitioner("elimination", None, True, "drop or merge what least squares makes up for best (needs inputs)"),
-        Partitioner("kmeans", partial(_clusters, kmeans), True, "k-means on producer rows and consumer columns"),
-        Partitioner("ward", partial(_clusters, ward_linkage), True, "agglomerative, Ward's linkage"),
-        Partitioner("complete", partial(_clusters, complete_linkage), True, "agglomerative, complete linkage"),
-        Partitioner("average", partial(_clusters, average_linkage), True, "agglomerative, average linkage"),
-        Partitioner("single", partial(_clusters, single_linkage), True, "agglomerative, single linkage"),
-        Partitioner("spectral", partial(_clusters, spectral), True, "spectral clustering, self-tuning affinity"),
-        Partitioner("greedy", partial(_clusters, greedy), True, "nearest pairs by direction, one after the other"),
-        Partitioner("ifm", _ifm, True, "iterative feature merging"),
-        Partitioner("top-l1", partial(_top, 1), False, "keep the channels with the largest L1 norm"),
-        Partitioner("top-l2", partial(_top, 2), False, "keep the channels with the largest L2 norm"),
+        Partitioner(
+            "elimination", _eliminate, "drop or merge what least squares makes up for best (needs inputs)",
+            needs_moments=True,
+        ),
+        clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
+        clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
+        clustered("complete", complete_linkage, "agglomerative, complete linkage"),
+        clustered("average", average_linkage, "agglomerative, average linkage"),
+        clustered("single", single_linkage, "agglomerative, single linkage"),
+        clustered("spectral", spectral, "spectral clustering, self-tuning affinity"),
+        clustered("greedy", greedy, "nearest pairs by direction, one after the other"),
+        one_by_one("ifm", _ifm, "iterative feature merging"),
+        one_by_one("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
+        one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
     )
-}
+}  # fmt: skip
 
 
 def find_partitioner(name: str) -> Partitioner:

@@ -15,6 +15,7 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
 
 _SAMPLES = 4
@@ -28,7 +29,7 @@ class VerificationResult:
     notes: tuple[str, ...] = ()
 
 
-def verify(original: ModelLike, view: GraphView, *, seed: int = 0) -> VerificationResult:
+def verify(original: ModelLike, view: GraphView, seed: int = 0, progress: Progress = silent) -> VerificationResult:
     """Check a folded model, and measure its fidelity on generated inputs that the fold has not seen.
 
     The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
@@ -43,12 +44,15 @@ def verify(original: ModelLike, view: GraphView, *, seed: int = 0) -> Verificati
         The folded model.
     seed : int
         Seed of the inputs.
+    progress : callable, optional
+        Called once.
 
     Raises
     ------
     VerificationError
         If a check fails.
     """
+    progress("verify in onnxruntime", 0, 0)
     before = load(original)
     was, is_now = interface(before), interface(view)
     if was != is_now:

@@ -1,15 +1,19 @@
-"""How far a model can be folded before it says something else."""
+"""How far a model can be folded before it says something else: a search around folds of one prepared model."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
 
-from onnx import ModelProto
-
-from onnxfold.errors import BudgetError, VerificationError
+from onnxfold.budget.width_request import WidthRequest
+from onnxfold.config import FoldConfig
+from onnxfold.errors import BudgetError, ConfigError, VerificationError
 from onnxfold.fidelity.measures import fidelity
-from onnxfold.graph.load import ModelLike
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates, request_widths
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.prepare import prepare
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
+from onnxfold.progress import Progress
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.activations import Batches
 
@@ -18,56 +22,94 @@ LEAST, _MOST = 0.02, 0.98
 _BISECTIONS = 6
 
 
-class Folded(Protocol):
-    """A folded model."""
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A fold whose fidelity holds."""
 
-    @property
-    def model(self) -> ModelProto:
-        """The model."""
-        ...
+    folded: FoldedModel
+    sparsity: float
+    report: FidelityReport
 
 
-F = TypeVar("F", bound=Folded)
+def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
+    """Return what the smallest fold of a search asks of the widths.
+
+    Raises
+    ------
+    BudgetError
+        If it cannot be reached.
+    ConfigError
+        If the widths of all groups are given, so that there is nothing to search.
+    """
+    request = request_widths(opened, _at(config, LEAST), method)
+    if len(request.fixed) == len(request.groups):
+        raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
+    return request
 
 
 def fold_while_faithful(
-    model: ModelLike, least: float, inputs: Batches, fold: Callable[[float], F]
-) -> tuple[F, float, FidelityReport]:
-    """Return the smallest of a series of folds whose fidelity holds, its sparsity and its fidelity.
+    opened: OpenedModel,
+    request: WidthRequest,
+    data: ChosenInputs,
+    config: FoldConfig,
+    method: Method,
+    progress: Progress,
+) -> tuple[FoldedModel, tuple[str, ...]]:
+    """Return the smallest of a series of folds whose fidelity on held-out inputs holds, and notes on it.
 
-    Fidelity is the top-1 agreement with the original where an output has class scores, one minus the
-    relative error otherwise; the lowest of all outputs. The sparsity is found by bisection.
+    Fidelity is the top-1 agreement with the original where an output has class scores, one minus the relative error
+    otherwise; the lowest of all outputs. The sparsity is found by bisection. The model is analysed, and what its groups
+    could become is computed, once.
 
     Parameters
     ----------
-    model : path or ModelProto
-        The original.
-    least : float
-        Fidelity to keep, in (0, 1).
-    inputs : list of dict
-        Batches that the folds do not see.
-    fold : callable
-        Takes a sparsity, returns a folded model; raises BudgetError where it cannot be reached.
+    opened : OpenedModel
+        The original; left as it is.
+    request : WidthRequest
+        What :func:`smallest_request` returned.
+    data : ChosenInputs
+        Three quarters of these inputs are shown to the folds; fidelity is measured on the last quarter.
+    config : FoldConfig
+        The request, with the fidelity to keep.
+    method : Method
+        The method.
+    progress : callable
+        Called for every step.
 
     Raises
     ------
     BudgetError
         If even the smallest fold says something else; with the fidelity that it has.
+    ConfigError
+        If there are too few inputs to hold some out.
+    VerificationError
+        If the network cannot be run.
     """
-    session = Session(model)
-    reference = session.run_all(inputs)
-    best: tuple[F, float, FidelityReport] | None = None
+    if data.inputs is None:
+        raise VerificationError(data.notes[0])
+    least = config.min_fidelity or 0.0
+    seen, held_out = data.inputs.split()
+    prepared = prepare(opened, method, seen, config.seed)
+    candidates = model_candidates(prepared, progress) if request.widths is None else None
+    session = Session(opened.source)
+    reference = session.run_all(held_out.batches)
+
+    def fold(sparsity: float) -> FoldedModel:
+        wanted = _at(config, sparsity)
+        return fold_model(prepared.copy(), request_widths(opened, wanted, method), candidates, wanted, progress)
+
+    best: _Kept | None = None
     low, high = 0.0, _MOST
-    sparsity, told = LEAST, 0.0
+    sparsity, reached = LEAST, 0.0
     for _ in range(_BISECTIONS + 1):
         try:
             folded = fold(sparsity)
         except BudgetError:
             high = sparsity
         else:
-            report, told = _measure(session.output_names, reference, folded.model, inputs)
-            if told >= least:
-                best, low = (folded, sparsity, report), sparsity
+            report, reached = _measure(session.output_names, reference, folded, held_out.batches)
+            if reached >= least:
+                best, low = _Kept(folded, sparsity, report), sparsity
             else:
                 high = sparsity
         if best is None:
@@ -75,17 +117,21 @@ def fold_while_faithful(
         sparsity = (low + high) / 2
     if best is None:
         raise BudgetError(
-            f"a fidelity of {least:g} cannot be kept: with {sparsity:.0%} of the weights removed it is {told:.3g}; "
+            f"a fidelity of {least:g} cannot be kept: with {sparsity:.0%} of the weights removed it is {reached:.3g}; "
             "ask for less, or give --calibration"
         )
-    return best
+    note = (
+        f"{worst(best.report):.1%} fidelity{confidence(best.report)} on {held_out.samples} held-out inputs at sparsity "
+        f"{best.sparsity:.3f}"
+    )
+    return best.folded, (note,)
 
 
 def _measure(
-    names: list[str], reference: list[Array], folded: ModelProto, inputs: Batches
+    names: list[str], reference: list[Array], folded: FoldedModel, inputs: Batches
 ) -> tuple[FidelityReport, float]:
     """Return the fidelity of a fold; none of one that gives NaN or infinity where the original gives numbers."""
-    outputs = Session(folded).run_all(inputs)
+    outputs = Session(folded.model).run_all(inputs)
     try:
         report = fidelity(names, reference, outputs, inputs="held out")
     except VerificationError:
@@ -106,3 +152,7 @@ def confidence(report: FidelityReport) -> str:
         return ""
     low, high = least.top1_interval
     return f" (95 % confidence interval {low:.1%} to {high:.1%})"
+
+
+def _at(config: FoldConfig, sparsity: float) -> FoldConfig:
+    return replace(config, sparsity=sparsity, min_fidelity=None)

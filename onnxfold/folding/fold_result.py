@@ -1,15 +1,17 @@
 """The result of a fold: the model, its report, and methods that write them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from onnx import ModelProto
 
-from onnxfold.config import checks
+from onnxfold.config import FoldConfig, checks
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs
-from onnxfold.graph.model_files import lazy_files
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.model_files import claims_on, lazy_files
 from onnxfold.graph.save import outputs_of, save, to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -127,3 +129,14 @@ class FoldResult:
         target = checks.path("path", path)
         check_outputs([Output(target, "the output", PNG)], self._reads())
         return write_png_grid(images, target)
+
+
+def files_read(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]:
+    """Return a function that lists the files that a fold reads; their paths hold even if the working folder changes."""
+    model = model if isinstance(model, ModelProto) else Path(model).absolute()
+    data = {"calibration": config.calibration, "the device": config.device}
+    files = {
+        role: Path(given).absolute() for role, given in data.items()
+        if isinstance(given, str | Path) and (role != "the device" or str(given).endswith(".toml"))
+    }  # fmt: skip
+    return partial(claims_on, [model], files)

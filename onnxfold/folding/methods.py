@@ -1,44 +1,140 @@
 """The methods as rows of one table: partition x repair x inputs."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.cluster.partitioners import STAND_IN, Partitioner, find_partitioner
+from onnxfold.channels import FoldGroup
+from onnxfold.cluster.partitioners import Partitioner, find_partitioner
+from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass
+from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
+from onnxfold.passes.merge.scale_to_output import ScaleToOutput
+from onnxfold.passes.repair.recalibrate import Recalibrate
+from onnxfold.passes.repair.repair_approximate import RepairApproximate
+from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.observe import Observation
+
+
+@dataclass(frozen=True)
+class RowUnits:
+    """The units that rows are merged in.
+
+    Parameters
+    ----------
+    name : str
+        Name in the documentation.
+    passes : callable
+        Takes groups, returns the passes that bring their rows into these units.
+    keeps_deviation : bool
+        Whether the deviation of a BatchNormalization still says something about its row.
+    """
+
+    name: str
+    passes: Callable[[tuple[FoldGroup, ...]], tuple[Pass, ...]]
+    keeps_deviation: bool = False
+
+
+STORED = RowUnits("as stored", lambda groups: (), keeps_deviation=True)
+NORMALISED = RowUnits("divided by the deviation of their BatchNormalization", lambda g: (NormalizeBatchNorm(g),))
+OUTPUT = RowUnits("scaled to what leaves their BatchNormalization", lambda g: (ScaleToOutput(g),))
+
+
+@dataclass(frozen=True, eq=False)
+class RepairTask:
+    """What a repair works on.
+
+    Parameters
+    ----------
+    original : GraphView
+        The graph before the merge, rows in the units of the repair, columns of exact duplicates added up.
+    plan : FoldPlan
+        The fold.
+    observation : Observation, optional
+        The original on inputs; there for repairs that need inputs, and perhaps for others.
+    seed : int
+        Seed of everything random.
+    progress : callable
+        Called for every step.
+    """
+
+    original: GraphView
+    plan: FoldPlan
+    observation: Observation | None = None
+    seed: int = 0
+    progress: Progress = silent
+
+    @property
+    def observed(self) -> Observation:
+        """The observation, which a repair that needs inputs has."""
+        assert self.observation is not None
+        return self.observation
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What is done about the activations after the merge.
+    """What is done about the activations after the merge: a row of the table.
 
     Parameters
     ----------
     name : str
         Name on the command line.
-    rows : {'stored', 'normalised', 'output'}
-        The units that rows are merged in: as they are stored, divided by the standard deviation of their
-        BatchNormalization, or scaled to what leaves it.
-    needs_inputs : bool
-        Whether it runs the network.
     summary : str
         One line for the documentation.
+    passes : callable
+        Takes a :class:`RepairTask`, returns the passes that run after the merge.
+    units : RowUnits
+        The units that rows are merged in.
+    needs_inputs : bool
+        Whether it runs the network.
+    needs_averages : bool
+        Whether it restores what averaging loses, and so goes with clusterings that average only.
+    adds_biases : bool
+        Whether it gives a bias to layers that have none.
     """
 
     name: str
-    rows: str
-    needs_inputs: bool
     summary: str
+    passes: Callable[[RepairTask], tuple[Pass, ...]]
+    units: RowUnits = NORMALISED
+    needs_inputs: bool = False
+    needs_averages: bool = False
+    adds_biases: bool = False
 
 
 REPAIRS = {
     r.name: r
     for r in (
-        Repair("none", "stored", False, "nothing"),
-        Repair("approximate", "normalised", False, "rescale by the correlation of the merged rows (Fold-AR)"),
-        Repair("independent", "normalised", False, "rescale as if merged channels were independent (IFM's variances)"),
-        Repair("recalibrate", "normalised", True, "statistics of the folded network on inputs (Fold-R, REPAIR)"),
-        Repair("least-squares", "output", True, "consumers refitted beside the original, statistics restored"),
+        Repair("none", "nothing", lambda task: (), STORED),
+        Repair(
+            "approximate", "rescale by the correlation of the merged rows (Fold-AR)",
+            lambda t: (RepairApproximate(t.original, t.plan),),
+            needs_averages=True,
+        ),
+        Repair(
+            "independent", "rescale as if merged channels were independent (IFM's variances)",
+            lambda t: (RepairApproximate(t.original, t.plan, independent=True),),
+            needs_averages=True,
+        ),
+        Repair(
+            "recalibrate", "statistics of the folded network on inputs (Fold-R, REPAIR)",
+            lambda t: (Recalibrate(t.original, t.plan, t.observed, t.progress),),
+            needs_inputs=True,
+        ),
+        Repair(
+            "least-squares", "consumers refitted beside the original, statistics restored",
+            lambda t: (RepairLeastSquares(t.original, t.plan, t.observed, t.seed, t.progress),), OUTPUT,
+            needs_inputs=True, adds_biases=True,
+        ),
     )
-}
+}  # fmt: skip
+
+#: What stands in, in this order, where the network cannot be run: for a partitioner that needs moments, and for a
+#: repair that needs inputs.
+STAND_IN_CLUSTER = "kmeans"
+STAND_IN_REPAIRS = ("approximate", "none")
 
 
 @dataclass(frozen=True)
@@ -67,25 +163,39 @@ class Method:
 
     @property
     def partitioner(self) -> Partitioner:
-        """How channels are chosen."""
+        """The row that chooses which channels become one."""
         return find_partitioner(self.cluster)
 
     @property
-    def repairs(self) -> Repair:
-        """What is done after the merge."""
+    def repair_row(self) -> Repair:
+        """The row that repairs after the merge."""
         return REPAIRS[self.repair]
 
     @property
     def needs_inputs(self) -> bool:
         """Whether the network is run."""
-        return self.partitioner.needs_moments or self.repairs.needs_inputs
+        return self.partitioner.needs_moments or self.repair_row.needs_inputs
 
-    def without_inputs(self) -> "Method":
-        """Return what comes closest where a graph cannot be run by itself."""
-        cluster = STAND_IN if self.partitioner.needs_moments else self.cluster
-        repair = "approximate" if self.repairs.needs_inputs and self.partitioner.merges else self.repair
-        repair = "none" if REPAIRS[repair].needs_inputs else repair
-        return replace(self, cluster=cluster, repair=repair)
+    @property
+    def is_supported(self) -> bool:
+        """Whether the repair finds what it restores."""
+        return self.partitioner.averages or not self.repair_row.needs_averages
+
+    def possible(self, *, moments: bool, inputs: bool) -> "Method":
+        """Return what comes closest with what is there; the only fallback.
+
+        Parameters
+        ----------
+        moments : bool
+            Whether it is known what the consumers of a group see.
+        inputs : bool
+            Whether the graph can be run.
+        """
+        cluster = STAND_IN_CLUSTER if self.partitioner.needs_moments and not moments else self.cluster
+        if inputs or not self.repair_row.needs_inputs:
+            return replace(self, cluster=cluster)
+        stand_ins = (replace(self, cluster=cluster, repair=name) for name in STAND_IN_REPAIRS)
+        return next(method for method in stand_ins if method.is_supported)
 
 
 METHODS = {
@@ -118,9 +228,13 @@ def find_method(name: str, *, cluster: str | None = None, repair: str | None = N
     method = METHODS[name]
     method = replace(method, cluster=cluster or method.cluster, repair=repair or method.repair)
     find_partitioner(method.cluster)
-    if method.repair in ("approximate", "independent") and not method.partitioner.merges:
+    if not method.is_supported:
         raise ConfigError(
             f"repair '{method.repair}' restores what averaging loses, and cluster '{method.cluster}' averages nothing: "
-            "take none, recalibrate or least-squares"
+            f"take {_either([r.name for r in REPAIRS.values() if not r.needs_averages])}"
         )
     return method
+
+
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,228 +1,225 @@
-"""Folding one graph: from what its groups could become to the folded graph."""
+"""The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.duplicates import find_duplicates, lossless_width
-from onnxfold.cluster.partition import ChannelPartition, Labels
+from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
-from onnxfold.folding.methods import Method
-from onnxfold.folding.scopes import Scope
+from onnxfold.folding.methods import RepairTask
+from onnxfold.folding.prepare import Prepared
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
-from onnxfold.passes.base import Pass, Pipeline
+from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
-from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
-from onnxfold.passes.merge.scale_to_output import ScaleToOutput
 from onnxfold.passes.normalize.pipelines import clean_up
-from onnxfold.passes.repair.recalibrate import Recalibrate
-from onnxfold.passes.repair.repair_approximate import RepairApproximate
-from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecord
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
+_NOT_SEEN: Sequence[ConsumerMoments] = ()
 
-@dataclass(eq=False)
-class ScopeFold:
-    """One graph on its way.
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """What the fold of one graph did; the view of its scope is the folded graph.
 
     Parameters
     ----------
-    scope : Scope
-        The graph; normalised; :meth:`fold` changes it.
-    method : Method
-        Partition and repair.
-    inputs : ModelInputs, optional
-        What the graph is run on; None where it cannot be run by itself.
-    seed : int
-        Seed.
+    plan : FoldPlan
+        The groups that shrank, and their partitions.
+    groups : tuple of GroupRecord
+        One per group of the graph.
+    passes : tuple of PassRecord
+        The passes that ran, those of the normal form first.
+    diagnostics : Diagnostics
+        What the fold did to the activations.
     """
 
-    scope: Scope
-    method: Method
-    inputs: ModelInputs | None
-    seed: int
-    progress: Progress = field(default=silent)
-    plan: FoldPlan = field(default_factory=lambda: FoldPlan((), ()))
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    plan: FoldPlan
+    groups: tuple[GroupRecord, ...]
+    passes: tuple[PassRecord, ...]
+    diagnostics: Diagnostics
 
-    def __post_init__(self) -> None:
-        self._requested = self.method
-        self._clusters: dict[int, str] = {}
-        if self.inputs is None:
-            self.method = self.method.without_inputs()
 
-    @property
-    def groups(self) -> list[FoldGroup]:
-        """The graph's groups."""
-        return self.scope.analysis.groups
+def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
+    """Return what every group of a graph could become, at any width; the graph stays as it is.
 
-    @cached_property
-    def duplicates(self) -> list[Labels]:
-        """Classes of exact duplicates per group."""
-        with one_blas_thread():
-            return find_duplicates(self.scope.view, self.groups, seed=self.seed)
-
-    @cached_property
-    def curves(self) -> list[Candidates]:
-        """What every group could become, at any width."""
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            return self._curves()
-
-    def _curves(self) -> list[Candidates]:
-        compared = self._with_rows(self.scope.view.copy(), self.groups)
-        stored = self.scope.view
-        self._lump(compared)
-        moments: Sequence[Sequence[ConsumerMoments]] = [()] * len(self.groups)
-        if self.inputs is not None:
-            moments = self._observe(compared).moments
+    Parameters
+    ----------
+    prepared : Prepared
+        The graph.
+    progress : callable, optional
+        Called for every node that is run, and for every group.
+    """
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        stored = prepared.scope.view
+        compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
+        seen = _moments(prepared, _observed(prepared, compared, progress))
         found = []
-        for i in range(len(self.groups)):
-            self.progress("error curves", i, len(self.groups))
-            found.append(self._candidates(i, compared, stored, moments[i], 1))
+        for i in range(len(prepared.groups)):
+            progress("error curves", i, len(prepared.groups))
+            found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
         return found
 
-    def fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
-        """Fold the graph.
 
-        Parameters
-        ----------
-        widths : sequence of int
-            Width of every group.
-        from_curves : bool
-            Take the partitions that the error curves were computed from; otherwise no other width is looked at.
+def fold_graph(
+    prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress = silent
+) -> Folded:
+    """Fold a graph, in place.
 
-        Raises
-        ------
-        VerificationError
-            If a weight is no longer finite.
-        """
-        if all(w == g.size for g, w in zip(self.groups, widths, strict=True)):
-            return []
-        infinite = edited_flaws(self.scope.view)  # masks that were computed from constants
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            records = self._fold(widths, from_curves=from_curves)
-        for name, found in edited_flaws(self.scope.view).items():
-            if name not in infinite:
-                raise VerificationError(
-                    f"weight '{name}' became {found} in the fold: its type cannot hold what was computed; take another "
-                    "--repair, or fold the model in float32"
-                )
-        return records
+    Parameters
+    ----------
+    prepared : Prepared
+        The graph.
+    widths : sequence of int
+        Width of every group.
+    candidates : sequence of Candidates, optional
+        What :func:`find_candidates` returned; without it, no other width is looked at.
+    progress : callable, optional
+        Called for every step.
 
-    def _fold(self, widths: Sequence[int], *, from_curves: bool) -> list[PassRecord]:
-        if from_curves:
-            _ = self.curves  # of the graph as it is now
-        stored, view = self.scope.view.copy(), self._with_rows(self.scope.view, self._losing(widths))
-        original = view.copy()
-        self._lump(original)
-        observation = None
-        if self.inputs is not None:
-            if self.method.partitioner.needs_moments and not from_curves:
-                observation = self._observe(original)
-            elif self.method.repairs.needs_inputs:
-                observation = Observation(original.copy(), self.inputs.batches, matches=self._matches, was_run=False)
+    Raises
+    ------
+    VerificationError
+        If a weight is no longer finite.
+    """
+    if all(w == g.size for g, w in zip(prepared.groups, widths, strict=True)):
+        plan = FoldPlan((), ())
+        return Folded(plan, _records(prepared, widths, plan, {}), tuple(prepared.scope.records), Diagnostics())
+    infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        folded = _fold(prepared, widths, candidates, progress)
+    for name, found in edited_flaws(prepared.scope.view).items():
+        if name not in infinite:
+            raise VerificationError(
+                f"weight '{name}' became {found} in the fold: its type cannot hold what was computed; take another "
+                "--repair, or fold the model in float32"
+            )
+    return folded
 
-        def partition(i: int, width: int) -> ChannelPartition:
-            if from_curves:
-                candidates = self.curves[i]
-            else:
-                moments = observation.moments[i] if observation is not None and observation.moments else ()
-                candidates = self._candidates(i, original, stored, moments, width)
-            self._clusters[i] = candidates.cluster
-            return candidates.partition(width)
 
-        self.plan = plan_folds(self.groups, widths, partition, self.progress, self.duplicates)
-        analysis = self.scope.analysis
-        streams = self.method.repair == "none" and self.inputs is None
-        merge = FoldChannels(self.plan, tuple(analysis.counts), tuple(analysis.selects), streams)
-        passes = (merge, *self._repair(original, observation))
-        records = Pipeline(passes, self.progress)(view).records
-        errors = [c.errors for c in self.curves] if from_curves else None
-        batches = None if self.inputs is None else self.inputs.batches
-        self.diagnostics = diagnose(
-            original, view, self.plan, self.groups, widths, errors, batches, progress=self.progress
-        )
-        return [*records, *clean_up(self.scope.copies)(view).records]
+def _fold(
+    prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress
+) -> Folded:
+    stored, view = prepared.scope.view.copy(), prepared.scope.view
+    _in_units(view, prepared, _losing(prepared, widths))
+    original = _lumped(view.copy(), prepared)
+    observation: Observation | None = None
+    if prepared.method.partitioner.needs_moments and candidates is None:
+        observation = _observed(prepared, original, progress)
+    elif prepared.repair.needs_inputs and prepared.inputs is not None:
+        observation = Observation(original.copy(), prepared.inputs.batches, matches=prepared.matches, was_run=False)
+    if candidates is None:
+        seen = _moments(prepared, observation)
+        chosen = {
+            i: _candidates(prepared, i, original, stored, seen[i], narrowest=width)
+            for i, (group, width) in enumerate(zip(prepared.groups, widths, strict=True))
+            if width < group.size
+        }
+    else:
+        chosen = dict(enumerate(candidates))
 
-    def records(self, widths: Sequence[int]) -> list[GroupRecord]:
-        """Return what the report says of every group, after the fold."""
-        lossy = {id(group) for group in self.plan.lossy.groups}
-        found = []
-        for i, (group, width, classes) in enumerate(zip(self.groups, widths, self.duplicates, strict=True)):
-            used = ("", "")
-            if width < group.size:
-                used = (self._clusters[i], self.method.repair) if id(group) in lossy else (ONLY_DUPLICATES, "none")
-            duplicates = group.size - int(classes.max()) - 1
-            found.append(
-                GroupRecord(
-                    group.name, group.size, width, group.nodes, duplicates,
-                    self._requested.cluster, self._requested.repair, *used,
-                )
-            )  # fmt: skip
-        return found
+    plan = plan_folds(
+        prepared.groups, widths, lambda i, width: chosen[i].partition(width), progress, prepared.duplicates
+    )
+    analysis = prepared.scope.analysis
+    streams = prepared.repair.name == "none" and prepared.inputs is None
+    merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
+    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress))
+    records = Pipeline((merge, *repair), progress)(view).records
+    errors = None if candidates is None else [c.errors for c in candidates]
+    batches = None if prepared.inputs is None else prepared.inputs.batches
+    diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
+    return Folded(
+        plan,
+        _records(prepared, widths, plan, {i: c.cluster for i, c in chosen.items()}),
+        (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records),
+        diagnostics,
+    )
 
-    def _losing(self, widths: Sequence[int]) -> list[FoldGroup]:
-        """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
-        merges = self.method.partitioner.merges
-        return [
-            group
-            for group, width, classes in zip(self.groups, widths, self.duplicates, strict=True)
-            if width < (lossless_width(classes, group.blocks) if merges else group.size)
-        ]
 
-    def _with_rows(self, view: GraphView, groups: Sequence[FoldGroup]) -> GraphView:
-        """Bring rows into the units that they are merged in."""
-        rows = self.method.repairs.rows
-        if rows == "normalised":
-            NormalizeBatchNorm(tuple(groups))(view)
-        elif rows == "output":
-            ScaleToOutput(tuple(groups))(view)
-        return view
+def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
+    """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
+    averages = prepared.method.partitioner.averages
+    return [
+        group
+        for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
+        if width < (lossless_width(classes, group.blocks) if averages else group.size)
+    ]
 
-    def _lump(self, view: GraphView) -> None:
-        if self.method.partitioner.merges:
-            LumpDuplicates(tuple(self.groups), tuple(self.duplicates))(view)
 
-    @property
-    def _matches(self) -> bool:
-        return self.inputs is not None and not self.inputs.has_data_statistics
+def _in_units(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
+    """Bring the rows of groups into the units that they are merged in."""
+    for step in prepared.repair.units.passes(tuple(groups)):
+        step(view)
+    return view
 
-    def _observe(self, view: GraphView) -> Observation:
-        assert self.inputs is not None
-        return observe(view, self.groups, self.inputs.batches, match=self._matches, progress=self.progress)
 
-    def _candidates(
-        self, i: int, view: GraphView, stored: GraphView, moments: Sequence[ConsumerMoments], narrowest: int
-    ) -> Candidates:
-        group = self.groups[i]
-        task = Task(
-            view, stored, group, self.duplicates[i], self.seed,
-            with_deviation=self.method.repairs.rows == "stored",
-            moments=moments,
-            narrowest=max(narrowest, group.block_count),
-        )  # fmt: skip
-        return self.method.partitioner.candidates(task)
+def _lumped(view: GraphView, prepared: Prepared) -> GraphView:
+    """Add up the columns of exact duplicates, where channels are averaged."""
+    if prepared.method.partitioner.averages:
+        LumpDuplicates(tuple(prepared.groups), prepared.duplicates)(view)
+    return view
 
-    def _repair(self, original: GraphView, observation: Observation | None) -> tuple[Pass, ...]:
-        name = self.method.repair
-        if name in ("approximate", "independent"):
-            return (RepairApproximate(original, self.plan, independent=name == "independent"),)
-        if name == "none":
-            return ()
-        assert observation is not None
-        if name == "recalibrate":
-            return (Recalibrate(original, self.plan, observation, self.progress),)
-        return (RepairLeastSquares(original, self.plan, observation, self.seed, self.progress),)
+
+def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observation | None:
+    """Run a graph; None where it cannot be run."""
+    if prepared.inputs is None:
+        return None
+    return observe(view, prepared.groups, prepared.inputs.batches, match=prepared.matches, progress=progress)
+
+
+def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Sequence[ConsumerMoments]]:
+    """Return what the consumers of every group see, nothing where the graph was not run."""
+    if observation is None or not observation.moments:
+        return [_NOT_SEEN] * len(prepared.groups)
+    return observation.moments
+
+
+def _candidates(
+    prepared: Prepared,
+    i: int,
+    compared: GraphView,
+    stored: GraphView,
+    moments: Sequence[ConsumerMoments],
+    *,
+    narrowest: int,
+) -> Candidates:
+    """Return what a group could become, by what stands in for the method where its consumers were not seen."""
+    group = prepared.groups[i]
+    task = Task(
+        compared,
+        stored,
+        group,
+        prepared.duplicates[i],
+        prepared.seed,
+        with_deviation=prepared.repair.units.keeps_deviation,
+        moments=moments,
+        narrowest=max(narrowest, group.block_count),
+    )
+    return prepared.method_with(moments=bool(moments)).partitioner.candidates(task)
+
+
+def _records(
+    prepared: Prepared, widths: Sequence[int], plan: FoldPlan, clusters: dict[int, str]
+) -> tuple[GroupRecord, ...]:
+    """Return what the report says of every group."""
+    lossy = {id(group) for group in plan.lossy.groups}
+    found = []
+    for i, (group, width, classes) in enumerate(zip(prepared.groups, widths, prepared.duplicates, strict=True)):
+        used = ("", "")
+        if width < group.size:
+            used = (clusters[i], prepared.repair.name) if id(group) in lossy else (ONLY_DUPLICATES, "none")
+        duplicates = group.size - int(classes.max()) - 1
+        requested = (prepared.method.cluster, prepared.method.repair)
+        found.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))
+    return tuple(found)

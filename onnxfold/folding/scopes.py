@@ -1,7 +1,7 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.errors import NonFiniteError, NothingToFoldError
@@ -44,6 +44,22 @@ def open_scopes(view: GraphView, body: Body | None = None) -> list[Scope]:
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
     return [Scope(view, find_groups(view), list(normal.records), normal.copies, body), *inner]
+
+
+def copy_scopes(scopes: list[Scope]) -> list[Scope]:
+    """Return the scopes of one model with graphs that are edited without an effect on these.
+
+    Parameters
+    ----------
+    scopes : list of Scope
+        The main graph and the bodies inside it, outer graphs first.
+    """
+    copies = {id(scope.view): scope.view.copy() for scope in scopes}
+    found = []
+    for scope in scopes:
+        body = None if scope.body is None else scope.body.moved(copies[id(scope.view)], copies[id(scope.body.parent)])
+        found.append(replace(scope, view=copies[id(scope.view)], body=body))
+    return found
 
 
 def all_groups(scopes: list[Scope]) -> list[FoldGroup]:

@@ -8,7 +8,7 @@ the node it came from.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
@@ -40,6 +40,11 @@ class Body:
     _inputs: int
     _borrowed: frozenset[str]
     _lent: tuple[str, ...]
+
+    def moved(self, view: GraphView, parent: GraphView) -> "Body":
+        """Return the body between copies of its graph and of the graph around it."""
+        parent.lend_to_copy(self._lent, view)
+        return replace(self, view=view, parent=parent)
 
     def close(self) -> None:
         """Write the body, weights included, back into its node."""

@@ -272,6 +272,10 @@ class GraphView:
             body._weights[name] = self._weights.pop(name)
             self._lent[name] = body
 
+    def lend_to_copy(self, names: Iterable[str], body: "GraphView") -> None:
+        """Find initializers that are lent already in a copy of the body that holds them."""
+        self._lent.update(dict.fromkeys(names, body))
+
     def end_lending(self, names: Iterable[str]) -> None:
         """Forget initializers that a body keeps for good."""
         for name in names:

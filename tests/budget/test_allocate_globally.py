@@ -329,6 +329,6 @@ def test_what_cannot_be_had_is_told_before_anything_runs(
     def unexpected(*_: object, **__: object) -> None:
         raise AssertionError("inputs were generated")
 
-    monkeypatch.setattr("onnxfold.api.model_inputs", unexpected)
+    monkeypatch.setattr("onnxfold.folding.choose_inputs.model_inputs", unexpected)
     with pytest.raises(error):
         onnxfold.fold(mlp(0), **goal)

@@ -143,7 +143,7 @@ def test_unknown_names(options: dict[str, str], words: str) -> None:
 def test_what_stands_in_where_a_graph_cannot_be_run(cluster: str, repair: str) -> None:
     """It needs no inputs, is a supported cell, and changes nothing that needs none."""
     method = find_method("fold-ls", cluster=cluster, repair=repair)
-    without = method.without_inputs()
+    without = method.possible(moments=False, inputs=False)
     assert not without.needs_inputs
     assert (without.cluster, without.repair) in SUPPORTED
     assert method.needs_inputs or without == method

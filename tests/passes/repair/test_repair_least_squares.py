@@ -17,14 +17,16 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.partition import select_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.folding.methods import METHODS
-from onnxfold.folding.one_graph import ScopeFold
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.one_graph import find_candidates, fold_graph
+from onnxfold.folding.open_model import open_model
+from onnxfold.folding.prepare import prepare
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
+from onnxfold.progress import silent
 from onnxfold.statistics.observe import observe
 from tests.graph_builder import GraphBuilder
 from tests.models import mlp, random_input, run
@@ -129,12 +131,11 @@ def test_closer_than_from_the_weights_alone(name: str) -> None:
 
 def _folded_on(model: onnx.ModelProto, x: Array, kind: str) -> onnx.ModelProto:
     """Fold to half the channels, having run on x, taken for data or not."""
-    view = load(model)
-    (scope,) = open_scopes(view)
+    opened = open_model(model, {}, silent)
     inputs = ModelInputs([{"x": part} for part in np.array_split(x, 4)], kind, "")
-    fold = ScopeFold(scope, METHODS["fold-ls"], inputs, 0)
-    fold.fold([g.size // 2 for g in scope.analysis.groups], from_curves=True)
-    return to_model(view)
+    (graph,) = prepare(opened, METHODS["fold-ls"], inputs, 0).graphs
+    fold_graph(graph, [g.size // 2 for g in graph.groups], find_candidates(graph))
+    return to_model(opened.view)
 
 
 def _standardised(model: onnx.ModelProto, x: Array) -> onnx.ModelProto:

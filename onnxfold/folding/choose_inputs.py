@@ -1,0 +1,96 @@
+"""What the main graph is run on: chosen by method and request, tried once."""
+
+from dataclasses import dataclass, replace
+
+from onnxfold.config import FoldConfig
+from onnxfold.errors import VerificationError
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.graph.footprint import Footprint, feed_shapes
+from onnxfold.graph.load import load
+from onnxfold.graph.session import sample_count
+from onnxfold.graph.trial_run import require_trial_run
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.progress import Progress
+from onnxfold.statistics.observe import observe
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenInputs:
+    """What the main graph is run on.
+
+    Parameters
+    ----------
+    inputs : ModelInputs, optional
+        None where it is not run.
+    notes : tuple of str
+        Why it is not run, which options change nothing, which limits won over what was asked for.
+    """
+
+    inputs: ModelInputs | None
+    notes: tuple[str, ...] = ()
+
+    def repeated_by(self, config: FoldConfig) -> FoldConfig:
+        """Return the request that comes to the same inputs whatever the clock says."""
+        return replace(config, input_steps=self.inputs.steps) if self.inputs is not None and self.inputs.cut else config
+
+
+def choose_inputs(
+    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool
+) -> ChosenInputs:
+    """Generate or read inputs, and run the main graph on one batch of them.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The model.
+    config : FoldConfig
+        The request.
+    method : Method
+        The method.
+    progress : callable
+        Called for every step of an inversion.
+    needed : bool
+        Whether the network is run at all.
+
+    Raises
+    ------
+    ConfigError
+        If samples do not fit.
+    VerificationError
+        If the network cannot be run on the samples that were given.
+    """
+    if not needed:
+        unused = ", ".join(config.about_inputs)
+        notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
+        return ChosenInputs(None, notes)
+    view = opened.view
+    try:
+        inputs = model_inputs(
+            view,
+            config.inputs if config.inputs != "auto" else method.inputs,
+            config.calibration,
+            samples=config.samples,
+            seconds=config.input_seconds,
+            steps=config.input_steps,
+            seed=config.seed,
+            progress=progress,
+        )
+        _require_memory(opened, inputs)
+        observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
+    except (VerificationError, MemoryError) as error:
+        if config.calibration is not None:
+            raise
+        note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
+        return ChosenInputs(None, (note,))
+    return ChosenInputs(inputs, inputs.notes)
+
+
+def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
+    """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
+    footprint = Footprint.of(opened.view, feed_shapes(inputs.batches[0]))
+    first = sample_count(inputs.batches[0])
+    footprint.require(f"running the network on {inputs.samples} samples", times=2 * inputs.samples / first)
+    if footprint.unknown:
+        # As it was given: bodies of the view are open, and its weights partly theirs.
+        require_trial_run(load(opened.source), inputs.batches, "running the network")

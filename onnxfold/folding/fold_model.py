@@ -1,0 +1,128 @@
+"""The fold of all graphs of a model to the widths that a request comes to."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from onnx import ModelProto
+
+from onnxfold._version import __version__
+from onnxfold.budget.costs.size import model_size
+from onnxfold.budget.width_request import WidthRequest, width_request
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.config import FoldConfig
+from onnxfold.folding.methods import Method
+from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.prepare import PreparedModel
+from onnxfold.graph.provenance import add_run
+from onnxfold.graph.save import to_model
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.progress import Progress
+from onnxfold.report import ModelSize
+
+#: What every group of every graph could become.
+ModelCandidates = list[list[Candidates]]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedModel:
+    """A folded model, and what was done to each of its graphs.
+
+    Parameters
+    ----------
+    view : GraphView
+        The folded main graph, bodies written back.
+    request : WidthRequest
+        What the widths had to satisfy.
+    widths : list of int
+        One width per group of the request.
+    graphs : list of Folded
+        What was done to each graph, outer ones first.
+    inputs : ModelInputs, optional
+        What the main graph was run on.
+    before, after : ModelSize
+        What the model costs.
+    """
+
+    view: GraphView
+    request: WidthRequest
+    widths: list[int]
+    graphs: list[Folded]
+    inputs: ModelInputs | None
+    before: ModelSize
+    after: ModelSize
+
+    @property
+    def model(self) -> ModelProto:
+        """The folded model; raises UnsupportedModelError above 2 GB."""
+        return to_model(self.view)
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of the weights removed."""
+        return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
+
+
+def request_widths(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
+    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`."""
+    adds_biases = method.repair_row.adds_biases
+    return width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
+
+
+def model_candidates(prepared: PreparedModel, progress: Progress) -> ModelCandidates:
+    """Return what every group of every graph could become, before any graph is folded."""
+    return [find_candidates(graph, progress) for graph in prepared.graphs]
+
+
+def fold_model(
+    prepared: PreparedModel,
+    request: WidthRequest,
+    candidates: ModelCandidates | None,
+    config: FoldConfig,
+    progress: Progress,
+) -> FoldedModel:
+    """Choose widths, fold every graph in place, and note the run in the metadata of the model.
+
+    Parameters
+    ----------
+    prepared : PreparedModel
+        The model; it is the folded one afterwards.
+    request : WidthRequest
+        What the widths have to satisfy.
+    candidates : list of list of Candidates, optional
+        What :func:`model_candidates` returned; needed unless the request settles the widths by itself.
+    config : FoldConfig
+        The request as it is kept in the metadata.
+    progress : callable
+        Called for every step.
+
+    Raises
+    ------
+    BudgetError
+        If a limit cannot be reached.
+    NothingToFoldError
+        If every group would keep its width.
+    VerificationError
+        If a weight is no longer finite.
+    """
+    widths = request.choose([c.errors for graph in candidates for c in graph] if candidates is not None else [])
+    parts = list(_per_graph(prepared, widths))
+    graphs: list[Folded] = []
+    # Bodies before the graph that holds them.
+    for i in reversed(range(len(parts))):
+        graph = prepared.graphs[i]
+        graphs.insert(0, fold_graph(graph, parts[i], None if candidates is None else candidates[i], progress))
+        if graph.scope.body is not None:
+            graph.scope.body.close()
+    view, before = prepared.opened.view, prepared.opened.size
+    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, before, model_size(view))
+    add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
+    return folded
+
+
+def _per_graph(prepared: PreparedModel, widths: Sequence[int]) -> Iterator[list[int]]:
+    rest = iter(widths)
+    for graph in prepared.graphs:
+        yield list(islice(rest, len(graph.groups)))

@@ -1,0 +1,79 @@
+"""From a file to graphs that can be folded: loaded, checked, normalised, analysed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnxfold.budget.costs.size import model_size
+from onnxfold.channels import FoldGroup
+from onnxfold.folding.scopes import Scope, copy_scopes, open_scopes, require_finite_channels, require_groups
+from onnxfold.graph.finite import require_no_nan
+from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.view import GraphView
+from onnxfold.progress import Progress
+from onnxfold.report import ModelSize
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedModel:
+    """A model whose graphs are open.
+
+    Parameters
+    ----------
+    source : path or ModelProto
+        What was loaded.
+    view : GraphView
+        The main graph.
+    size : ModelSize
+        What the model costs as it was given.
+    scopes : list of Scope
+        The main graph and the bodies inside it, outer graphs first.
+    """
+
+    source: ModelLike
+    view: GraphView
+    size: ModelSize
+    scopes: list[Scope]
+
+    @property
+    def graphs(self) -> list[tuple[GraphView, list[FoldGroup]]]:
+        """Every graph with its groups."""
+        return [(scope.view, scope.analysis.groups) for scope in self.scopes]
+
+    def copy(self) -> "OpenedModel":
+        """Return graphs that can be folded without an effect on these; the analysis is shared."""
+        scopes = copy_scopes(self.scopes)
+        return replace(self, view=scopes[0].view, scopes=scopes)
+
+
+def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress) -> OpenedModel:
+    """Load a model, normalise and analyse its graphs.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        Left untouched.
+    input_shapes : mapping of str to sequence of int
+        Dimensions to assume for symbolic inputs.
+    progress : callable
+        Called for every step.
+
+    Raises
+    ------
+    ModelLoadError, UnsupportedModelError
+        If the model cannot be read or worked on.
+    NonFiniteError
+        If a weight is NaN, or infinite in a fold group.
+    NothingToFoldError
+        If there is no fold group.
+    """
+    progress("load", 0, 0)
+    view = load(model, input_shapes)
+    size = model_size(view)
+    progress("check weights", 0, 0)
+    has_infinite = require_no_nan(view)
+    progress("find fold groups", 0, 0)
+    scopes = open_scopes(view)
+    for scope in scopes:
+        require_finite_channels(scope, everywhere=has_infinite)
+    require_groups(scopes)
+    return OpenedModel(model, view, size, scopes)

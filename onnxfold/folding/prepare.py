@@ -1,0 +1,103 @@
+"""A graph before its widths are known: normalised, analysed, its method settled, its duplicates found."""
+
+from dataclasses import dataclass, replace
+
+from onnxfold.channels import FoldGroup
+from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.partition import Labels
+from onnxfold.folding.methods import Method, Repair
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.scopes import Scope
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.machine.threads import one_blas_thread
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A graph, and all that its fold does not decide.
+
+    Parameters
+    ----------
+    scope : Scope
+        The graph, normalised and analysed. Its view is what a fold edits.
+    method : Method
+        The method that was asked for.
+    inputs : ModelInputs, optional
+        What the graph is run on; None where it is not run.
+    duplicates : tuple of ndarray of shape (n_units,)
+        Classes of exact duplicates, one array per group.
+    seed : int
+        Seed of everything random.
+    """
+
+    scope: Scope
+    method: Method
+    inputs: ModelInputs | None
+    duplicates: tuple[Labels, ...]
+    seed: int
+
+    @property
+    def groups(self) -> list[FoldGroup]:
+        """The groups of the graph."""
+        return self.scope.analysis.groups
+
+    def method_with(self, *, moments: bool) -> Method:
+        """Return the method, or what stands in for it, where the consumers of a group were seen or not."""
+        return self.method.possible(moments=moments, inputs=self.inputs is not None)
+
+    @property
+    def repair(self) -> Repair:
+        """The repair that is possible in this graph."""
+        return self.method_with(moments=False).repair_row
+
+    @property
+    def matches(self) -> bool:
+        """Whether a run matches the statistics of BatchNormalizations to its inputs."""
+        return self.inputs is not None and not self.inputs.has_data_statistics
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedModel:
+    """A model, and all that its fold does not decide.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The model.
+    inputs : ModelInputs, optional
+        What the main graph is run on.
+    graphs : list of Prepared
+        Its graphs, outer ones first.
+    """
+
+    opened: OpenedModel
+    inputs: ModelInputs | None
+    graphs: list[Prepared]
+
+    def copy(self) -> "PreparedModel":
+        """Return a model that can be folded without an effect on this one; the analysis is shared."""
+        opened = self.opened.copy()
+        graphs = [replace(graph, scope=scope) for graph, scope in zip(self.graphs, opened.scopes, strict=True)]
+        return replace(self, opened=opened, graphs=graphs)
+
+
+def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int) -> PreparedModel:
+    """Prepare every graph of a model. Bodies are never run by themselves.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The model.
+    method : Method
+        The method that was asked for.
+    inputs : ModelInputs, optional
+        What the main graph is run on.
+    seed : int
+        Seed.
+    """
+    graphs = []
+    for scope in opened.scopes:
+        with one_blas_thread():
+            duplicates = tuple(find_duplicates(scope.view, scope.analysis.groups, seed=seed))
+        graphs.append(Prepared(scope, method, inputs if scope.body is None else None, duplicates, seed))
+    return PreparedModel(opened, inputs, graphs)

@@ -1,0 +1,69 @@
+"""The report of a fold, written once, when everything is known."""
+
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from onnxfold._version import __version__
+from onnxfold.config import FoldConfig
+from onnxfold.fidelity.verify import VerificationResult
+from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.scopes import all_refusals
+from onnxfold.report import FoldReport, InputRecord, joined
+
+
+def write_report(
+    opened: OpenedModel,
+    folded: FoldedModel,
+    config: FoldConfig,
+    method: Method,
+    verified: VerificationResult,
+    notes: Sequence[str],
+    seconds: float,
+) -> FoldReport:
+    """Return what is told about a fold.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The model as it was loaded and analysed.
+    folded : FoldedModel
+        The result.
+    config : FoldConfig
+        The request, in the form that comes to the same result whatever the clock says.
+    method : Method
+        The method that was asked for.
+    verified : VerificationResult
+        What the check of the result found.
+    notes : sequence of str
+        What was noted about inputs and search.
+    seconds : float
+        How long it took.
+    """
+    request, inputs = folded.request, folded.inputs
+    report = FoldReport(
+        method=config.method,
+        allocation=config.allocation,
+        requested=config.request + (f", sparsity {request.sparsity:g} by default" if request.by_default else ""),
+        before=folded.before,
+        after=folded.after,
+        groups=[record for graph in folded.graphs for record in graph.groups],
+        refusals=all_refusals(opened.scopes),
+        passes=[record for graph in folded.graphs for record in graph.passes],
+        cluster=method.cluster,
+        repair=method.repair,
+        inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
+        fidelity=verified.fidelity,
+        config=config.to_dict(),
+        seconds=seconds,
+        version=__version__,
+        model=str(opened.source) if isinstance(opened.source, str | Path) else "",
+        versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
+        diagnostics=joined([graph.diagnostics for graph in folded.graphs]),
+    )
+    report.notes = [
+        *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *verified.notes,
+    ]  # fmt: skip
+    return report
