@@ -132,9 +132,9 @@ def _fold(
         prepared.groups, widths, lambda i, width: chosen[i].partition(width), progress, prepared.duplicates
     )
     analysis = prepared.scope.analysis
-    streams = prepared.repair.name == "none" and prepared.inputs is None
-    merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress))
+    streams = not repair and prepared.inputs is None
+    merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     records = Pipeline((merge, *repair), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
     batches = None if prepared.inputs is None else prepared.inputs.batches
