@@ -61,9 +61,9 @@ def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | s
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return f"tflite-micro did not end within {_TIMEOUT_S:g} s"
+        return f"tflite-micro did not finish within {_TIMEOUT_S:g} s"
     found = {part: int(size) for part, size in _ALLOCATED.findall(done.stderr)}
     if done.returncode or not {"head", "tail"} <= found.keys():
         told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return f"tflite-micro does not run it: {told[-1][:200]}"
+        return f"tflite-micro does not run the model: {told[-1][:200]}"
     return Arena(found["head"], found["tail"])

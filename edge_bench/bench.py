@@ -26,7 +26,7 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True)
 class Plan:
-    """How a device is measured.
+    """The means of measuring a device.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ def render_html(rows: Sequence[BenchResult]) -> str:
 def check_png() -> None:
     """Raise a ConfigError if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("a PNG takes matplotlib: pip install 'onnxfold[report]'; --html works without")
+        raise ConfigError("a PNG needs matplotlib: pip install 'onnxfold[report]'; --html works without")
 
 
 def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
@@ -69,7 +69,7 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
 
     timed = [row for row in rows if _range(row)]
     if not timed:
-        raise ConfigError("there is no latency to draw: no row has one")
+        raise ConfigError("no row has a latency to draw")
     figure: Any = Figure(figsize=(10, 1.4 + 0.42 * len(timed)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -113,7 +113,7 @@ def _label(row: BenchResult) -> Element:
 
 
 def _figure(row: BenchResult) -> str:
-    """Return what stands beside a row's picture: the median, the range of an estimate, or instructions."""
+    """Return the text beside a row's picture: the median, the range of an estimate, or instructions."""
     if row.instructions is not None and row.latency_s is None:
         return f"{row.instructions / 1e6:.3g} M instructions"
     return latency_text(row).partition(" (")[0]

@@ -57,7 +57,7 @@ class DutTensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """What the firmware says of its model; empty if it is not onnxfold's.
+    """Description of the model in the firmware; empty if the firmware is not onnxfold's.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Inference:
-    """What `infer` answers.
+    """The answer to `infer`.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Dut:
                     if found:
                         self._drain()
                         return found[1]
-                heard = DeviceError(f"{self._where} answers, but not with its name: is it MLPerf Tiny firmware?")
+                heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
             except _Garbled as error:
                 heard = error.explained(self._where, timeout_s)
             except _Silent as error:
@@ -162,7 +162,8 @@ class Dut:
         Raises
         ------
         DeviceError
-            If the board is gone, does not finish its reply in time, answers with what is no text, or with an error.
+            If the board is gone, does not finish its reply in time, answers with bytes that are not text, or with an
+            error.
         """
         seconds = self._timeout_s if timeout_s is None else timeout_s
         try:
@@ -210,7 +211,10 @@ class Dut:
         for start in range(0, len(data), _BYTES_PER_COMMAND):
             lines = self.command(f"db {data[start : start + _BYTES_PER_COMMAND].hex()}")
         if "m-load-done" not in lines:
-            raise DeviceError(f"{self._where} did not take all of {len(data)} bytes of input: is it the right model?")
+            raise DeviceError(
+                f"{self._where} did not accept all of {len(data)} bytes of input: check that its firmware holds this "
+                "model"
+            )
 
     def infer(self, iterations: int, warm_up: int, timeout_s: float) -> Inference:
         """Run inferences on the input that was loaded.
@@ -226,16 +230,16 @@ class Dut:
         laps = [int(m[1]) for line in lines if (m := re.fullmatch(r"m-lap-us-(\d+)", line))]
         results = next((m[1] for line in lines if (m := re.fullmatch(r"m-results-\[(.*)\]", line))), None)
         if len(laps) != 2 or results is None:
-            raise DeviceError(f"{self._where} ran 'infer' without two time stamps and results: its answer is garbled")
+            raise DeviceError(f"{self._where} ran 'infer' without two time stamps and results: the answer is garbled")
         try:
             values = tuple(float(v) for v in results.split(",") if v.strip())
         except ValueError:
-            raise DeviceError(f"{self._where} sent results that are no numbers: '{_short(results)}'") from None
+            raise DeviceError(f"{self._where} sent results that are not numbers: '{_short(results)}'") from None
         # Time stamps are 32-bit numbers on most boards: they may wrap in between.
         return Inference(values, (laps[1] - laps[0]) % (1 << 32), _numbers(lines, "x-").get("ticks"))
 
     def memory(self) -> dict[str, int]:
-        """Return bytes by 'activations', 'static', 'stack' and 'flash', as far as the firmware knows them."""
+        """Return bytes by 'activations', 'static', 'stack' and 'flash'; unknown ones are missing."""
         try:
             return _numbers(self.command("memory"), "x-mem-")
         except DeviceError as error:
@@ -305,17 +309,17 @@ class _Silent(Exception):  # noqa: N818  # turned into a DeviceError where the c
         """Return the error for the user."""
         to = f" to '{_short(text)}'" if text else ""
         if not self._lines and not self._rest:
-            return DeviceError(f"{where} did not answer{to} within {seconds:g} s: is its firmware running?")
+            return DeviceError(f"{where} did not answer{to} within {seconds:g} s: check that its firmware runs")
         if any(byte > 126 for byte in self._rest):
             return _Garbled(self._rest).explained(where, seconds)
         last = (self._rest.decode("ascii", "replace") or (self._lines[-1] if self._lines else "")).strip()
         return DeviceError(
-            f"{where} did not finish its answer{to} within {seconds:g} s, it is stuck after '{_short(last)}': reset it"
+            f"{where} did not finish its answer{to} within {seconds:g} s, it stopped after '{_short(last)}': reset it"
         )
 
 
 class _Garbled(Exception):  # noqa: N818
-    """An answer that is no text."""
+    """An answer that is not text."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -323,7 +327,9 @@ class _Garbled(Exception):  # noqa: N818
 
     def explained(self, where: str, seconds: float, text: str = "") -> DeviceError:
         """Return the error for the user."""
-        return DeviceError(f"{where} answers with what is no text ({self._data[:16].hex(' ')}): check the baud rate")
+        return DeviceError(
+            f"{where} answers with bytes that are not text ({self._data[:16].hex(' ')}): check the baud rate"
+        )
 
 
 def _numbers(lines: Sequence[str], prefix: str) -> dict[str, int]:

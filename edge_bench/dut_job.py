@@ -19,7 +19,7 @@ _FEWEST = 3
 
 @dataclass(frozen=True)
 class Answers:
-    """What a device computed for the first inputs of a job.
+    """Outputs of a device for the first inputs of a job.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def answers(
     budget_s: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answers:
-    """Run every input of a job once, as far as time allows: large inputs take long on a serial line.
+    """Run inputs of a job once each, until the time is up: large inputs take long on a serial line.
 
     Parameters
     ----------

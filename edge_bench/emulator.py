@@ -55,7 +55,7 @@ def emulated(elf: Path) -> Iterator[Dut]:
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it has ended; what closes its line takes a moment to be gone."""
+    """Whether the emulator has ended; its process needs a moment after it closes the line."""
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

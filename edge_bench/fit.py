@@ -16,7 +16,7 @@ _M = 1 << 20
 
 @dataclass(frozen=True)
 class Need:
-    """What a model takes, whatever it runs on.
+    """Memory that a model needs on any device.
 
     Parameters
     ----------

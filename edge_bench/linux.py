@@ -96,10 +96,10 @@ def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> 
     system = answer["system"]
     found = [_row(job, device, package, run, system) for run in answer["runs"]]
     if package.refusal:
-        reason = f"no TFLite interpreter runs it: {package.refusal}"
+        reason = f"no TFLite interpreter runs the model: {package.refusal}"
         found.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
     if not answer["runs"]:
-        return [failure(job, device, f"no interpreter there: {INSTALL}", status="unavailable", details=system)]
+        return [failure(job, device, f"no interpreter found: {INSTALL}", status="unavailable", details=system)]
     return found
 
 

@@ -67,7 +67,7 @@ def measure_all(job: Dict[str, Any], path: str) -> List[Dict[str, Any]]:
 
 
 def last_measurement(text: str) -> Optional[Dict[str, Any]]:
-    """Return what stands behind the last mark, None if there is none."""
+    """Return the text after the last mark; None without a mark."""
     for line in reversed(text.splitlines()):
         if line.startswith(MARK + " "):
             found: Dict[str, Any] = json.loads(line[len(MARK) + 1 :])
@@ -168,7 +168,7 @@ def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded
 
 
 def version_of(name: str) -> str:
-    """Return a package's version as far as it tells."""
+    """Return a package's version if it states one."""
     version = getattr(importlib.import_module(name), "__version__", "")
     if version:
         return str(version)

@@ -61,9 +61,7 @@ class DoesNotFitError(DeviceError):
     def __init__(self, overflow: Mapping[str, int]) -> None:
         self.overflow = overflow
         text = ", ".join(f"{region} by {count:,} bytes" for region, count in overflow.items())
-        super().__init__(
-            f"the firmware does not link: it overflows {text}; fold more, or take a board with more memory"
-        )
+        super().__init__(f"the firmware does not link: it overflows {text}; fold more, or use a board with more memory")
 
 
 def project_of(job: Job, folder: Path, memory: str) -> FirmwareReport:
@@ -134,4 +132,4 @@ def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
     except OSError as error:
         raise DeviceError(f"'{command[0]}' cannot be run: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise DeviceError(f"'{command[0]}' is still busy after {_SECONDS} s and was ended") from None
+        raise DeviceError(f"'{command[0]}' did not finish within {_SECONDS} s and was stopped") from None

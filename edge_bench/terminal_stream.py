@@ -34,7 +34,7 @@ class FileStream:
         while data:
             _, writable, _ = select.select([], [self._descriptor], [], max(deadline - time.monotonic(), 0))
             if not writable:
-                raise TimeoutError(errno.ETIMEDOUT, "it takes no input")
+                raise TimeoutError(errno.ETIMEDOUT, "it accepts no input")
             data = data[os.write(self._descriptor, data[:256]) :]
 
     def close(self) -> None:

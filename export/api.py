@@ -37,7 +37,7 @@ TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 0.1}
 
 @dataclass
 class ExportReport:
-    """What an export made.
+    """The result of an export.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ def _write(
                 ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
             except ExportError as second:
                 raise ExportError(
-                    f"neither backend can: direct: {error.where_and_why}; onnx2tf: {second.reason}"
+                    f"neither backend can export the model: direct: {error.where_and_why}; onnx2tf: {second.reason}"
                 ) from None
             note = f"written by onnx2tf, because the direct writer refused: {error.where_and_why}"
             return _report(draft, "onnx2tf", dtype, {}, ports, [note]), ports
@@ -240,6 +240,6 @@ def _judge(parity: Parity, dtype: str) -> None:
     if not parity.max_rel_error <= TOLERANCES[dtype]:
         raise ExportError(
             f"the export's outputs differ from the ONNX model's by {parity.max_rel_error:.2g} of the largest output "
-            f"({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written, "
-            "--no-verify writes it all the same"
+            f"({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written; "
+            "--no-verify skips this check"
         )

@@ -16,7 +16,7 @@ PACKAGES = ("ai_edge_litert", "tflite_runtime")
 
 
 def installed_interpreter() -> str | None:
-    """Return the package whose interpreter would be used, None if there is none."""
+    """Return the package whose interpreter would be used; None if none is installed."""
     for package in PACKAGES:
         if find_spec(package) is not None and find_spec(f"{package}.interpreter") is not None:
             return package

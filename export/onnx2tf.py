@@ -59,7 +59,7 @@ def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: b
             f"on the path, or name it in {PROGRAM}"
         )
     if dtype not in _SUFFIXES:
-        raise ExportError(f"{dtype} is made by the direct writer: use --backend direct")
+        raise ExportError(f"{dtype} needs the direct writer: use --backend direct")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = folder / "model.onnx"
@@ -95,7 +95,7 @@ def _run(command: list[str], folder: Path) -> None:
     except OSError as error:
         raise ExportError(f"onnx2tf does not start: {error.strerror} ('{command[0]}')") from None
     except subprocess.TimeoutExpired:
-        raise ExportError(f"onnx2tf did not end within {_TIMEOUT_S} s") from None
+        raise ExportError(f"onnx2tf did not finish within {_TIMEOUT_S} s") from None
     if done.returncode != 0:
         lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise ExportError(f"onnx2tf fails: {lines[-1][:300] if lines else f'exit code {done.returncode}'}")

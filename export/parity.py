@@ -33,7 +33,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Parity:
-    """How far the outputs of two files are apart.
+    """Distance between the outputs of two files.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def check_samples(view: GraphView) -> int:
 def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) -> Batches:
     """Return synthetic inputs in batches that the model accepts, `samples` of them where its batch allows it."""
     if any((view.shape(name) or ())[:1] == (0,) for name in view.input_names):
-        raise ExportError("the model is fixed to a batch of no samples: there is nothing to check the export on")
+        raise ExportError("the model has a fixed batch of 0 samples: the export cannot be checked")
     batches = synthetic_inputs(view, samples=samples, seed=seed)
     size = max((len(v) for v in batches[0].values() if v.ndim), default=1)
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):

@@ -35,7 +35,7 @@ def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> Non
         from ai_edge_quantizer import quantizer, recipe
     except ImportError:
         raise ExportError(
-            "int8 is made by ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
+            "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         ) from None
     try:
         tool = quantizer.Quantizer(str(path), recipe.static_wi8_ai8())

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.exit(1)
         if isinstance(error, MemoryError):
             say(
-                "error: this takes more memory than there is: give a lower --max-memory to be told so earlier",
+                "error: out of memory: a lower --max-memory refuses such a request earlier",
                 error=True,
             )
             sys.exit(1)

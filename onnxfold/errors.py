@@ -27,7 +27,7 @@ class ConfigError(OnnxFoldError, ValueError):
 
 
 class OptionTypeError(ConfigError, TypeError):
-    """An option has a value of a type that makes no sense, or there is no such option."""
+    """An option has a value of a wrong type, or the option does not exist."""
 
 
 class ModelLoadError(OnnxFoldError):
@@ -35,7 +35,7 @@ class ModelLoadError(OnnxFoldError):
 
 
 class ModelNotFoundError(ModelLoadError):
-    """There is no file at the given path."""
+    """The given path leads to no file."""
 
     exit_code = 2
 
@@ -51,7 +51,7 @@ class OutputError(OnnxFoldError):
 
 
 class OutputClosedError(OutputError):
-    """What reads standard output went away, as ``head`` does; nothing is wrong with the work itself."""
+    """The reader of standard output ended early, as ``head`` does; the work itself succeeded."""
 
     #: As of a program that the system's signal for this, SIGPIPE, ends.
     exit_code = 141
@@ -78,7 +78,7 @@ class NonFiniteError(OnnxFoldError):
 
 
 class NothingToFoldError(OnnxFoldError):
-    """No channel could be folded, or none was asked for."""
+    """No channel can be folded, or the request folds none."""
 
 
 class BudgetError(OnnxFoldError):
@@ -86,7 +86,7 @@ class BudgetError(OnnxFoldError):
 
 
 class MemoryLimitError(OnnxFoldError):
-    """What is asked for takes more memory than may be used."""
+    """The request needs more memory than the limit allows."""
 
 
 class PassError(OnnxFoldError):

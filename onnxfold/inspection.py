@@ -18,7 +18,7 @@ from onnxfold.report import Refusal
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a look at a model finds.
+    """Fold groups, refusals and shares of a model.
 
     Attributes
     ----------

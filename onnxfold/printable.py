@@ -13,7 +13,7 @@ LONGEST_LINE = 1000
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with everything that has no form of its own written as a Python escape.
+    r"""Return `text` with every unprintable character written as a Python escape.
 
     That is all that :meth:`str.isprintable` calls not printable, spaces excepted: controls (C0, DEL, C1), line breaks,
     U+2028 and U+2029, marks of direction (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) and other invisible

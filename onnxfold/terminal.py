@@ -168,5 +168,5 @@ def _write(text: str, *, error: bool) -> None:
         if error:
             return
         if isinstance(problem, BrokenPipeError):
-            raise OutputClosedError("standard output was closed by what reads it") from None
+            raise OutputClosedError("standard output was closed by its reader") from None
         raise OutputError(f"standard output cannot be written: {printable(problem.strerror or str(problem))}") from None

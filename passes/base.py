@@ -54,7 +54,7 @@ class Pass(ABC):
 
 @dataclass(frozen=True)
 class Pipeline(Pass):
-    """Passes one after the other; a pass itself."""
+    """A sequence of passes, which is a pass itself."""
 
     passes: tuple[Pass, ...]
     progress: Progress = field(default=silent, compare=False)

@@ -74,7 +74,7 @@ CASES = {
     "empty": (_empty, (), 1, "not an ONNX model"),
     "truncated": (_truncated, (), 1, "truncated"),
     "old opset": (_old_opset, (), 1, "opset 6"),
-    "short weight": (_short_weight, (), 1, "does not hold what its shape says"),
+    "short weight": (_short_weight, (), 1, "does not match its shape"),
     "nothing to fold": (_nothing_to_fold, (), 1, "nothing to fold"),
     "sparsity 0": (_good, ("--sparsity", 0), 2, "outside (0, 1)"),
     "sparsity 1": (_good, ("--sparsity", 1), 2, "outside (0, 1)"),
@@ -88,7 +88,7 @@ CASES = {
     "ratio without group": (_good, ("--ratio", "nosuchnode=0.5"), 2, "matches no fold group"),
     "keep without group": (_good, ("--keep", "nosuchnode"), 2, "matches no fold group"),
     "ratio malformed": (_good, ("--ratio", "0.5"), 2, "GLOB=R"),
-    "input shape of no input": (_good, ("--input-shapes", "nope:1,3"), 2, "no input"),
+    "input shape of no input": (_good, ("--input-shapes", "nope:1,3"), 2, "not an input"),
     "round to 0": (_good, ("--round-to", 0), 2, "at least 1"),
 }
 

@@ -1,4 +1,4 @@
-"""Where two folded models differ: nodes, weights, outputs."""
+"""Differences between two folded models: nodes, weights, outputs."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

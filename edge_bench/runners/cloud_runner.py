@@ -48,7 +48,7 @@ class CloudRunner:
         try:
             file = write_tflite(job)
         except ExportError as error:
-            return [row(status="failed", reason=f"Edge Impulse takes TFLite files: {error}")]
+            return [row(status="failed", reason=f"Edge Impulse accepts TFLite files: {error}")]
         try:
             service: Any = import_module(PACKAGE).model
             if name not in service.list_profile_devices():

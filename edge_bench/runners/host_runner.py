@@ -17,7 +17,7 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class HostRunner:
-    """Runs the measuring script beside this process, so that memory is that of the model and not of onnxfold.
+    """Runs the measuring script in a second process, so that memory is the model's and not onnxfold's.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class SshRunner:
 
     def __post_init__(self) -> None:
         if self.host.startswith("-") or any(c.isspace() for c in self.host):
-            raise ConfigError(f"host '{self.host}' is not a name that ssh takes: give user@host")
+            raise ConfigError(f"host '{self.host}' is not a name that ssh accepts: give user@host")
 
     def missing(self) -> str:
         """Return what is missing: an address, or ssh itself."""

@@ -182,7 +182,7 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise ExportError(f"{runtime} is still busy after {_SECONDS} s and was ended") from None
+        raise ExportError(f"{runtime} did not finish within {_SECONDS} s and was stopped") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise ExportError(f"{runtime} refuses the model: {lines[-1].strip()[:300]}")

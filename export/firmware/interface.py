@@ -52,7 +52,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Interface:
-    """What goes into a model, and what comes out: one after the other in memory, without gaps."""
+    """Inputs and outputs of a model, in sequence in memory, without gaps."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -155,7 +155,7 @@ def _table(name: str, count: str, tensors: Sequence[Tensor]) -> str:
 def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]]) -> Tensor:
     shape, element_type = view.shape(name), view.elem_type(name)
     if not element_type:
-        raise ExportError(f"the type of '{name}' is not known: no shape inference knows an operator that it comes from")
+        raise ExportError(f"the type of '{name}' is unknown: shape inference does not know an operator before it")
     if element_type not in ELEMENT_TYPES:
         raise ExportError(f"'{name}' has an element type that firmware cannot send: use float32, an integer or bool")
     if shape is None or None in shape:

@@ -42,7 +42,7 @@ _ESP_COMPONENT = 'espressif/esp-tflite-micro: "^1.3.3"'
 
 @dataclass(frozen=True, kw_only=True)
 class FirmwareReport:
-    """What a project holds.
+    """Contents of a project.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _known(kind: str, runtime: str) -> str:
     if runtime not in ("", *RUNTIMES):
         raise ConfigError(f"runtime '{runtime}' is unknown; use one of {', '.join(RUNTIMES)}")
     if kind == "qemu" and runtime == "tflm":
-        raise ConfigError("firmware for QEMU is written with the runtime 'generated' only")
+        raise ConfigError("firmware for QEMU supports only the runtime 'generated'")
     return runtime or KINDS[kind]
 
 

@@ -28,7 +28,7 @@ _ELEMENT_BYTES = {
 
 @dataclass(frozen=True)
 class TflmModel:
-    """What is read from a .tflite file.
+    """Contents of a .tflite file.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def method_of(operator: str) -> str:
 
 
 def _buffers(model: Any, graph: Any) -> list[Buffer]:
-    """Return the memory of every tensor that is no constant."""
+    """Return the memory of every tensor that is not a constant."""
     end = len(graph.operators)
     first = {int(i): 0 for i in graph.inputs}
     last = {int(i): 0 for i in graph.inputs} | {int(i): end for i in graph.outputs}

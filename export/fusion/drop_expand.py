@@ -14,7 +14,7 @@ _BROADCASTING = frozenset(
 
 @dataclass(frozen=True)
 class DropExpand(Pass):
-    """Let the readers of an Expand read its input, where every reader broadcasts by itself.
+    """Let the readers of an Expand read its input if every reader broadcasts.
 
     It does if another of its inputs has the full shape. Known symbols count as sizes: a free batch equals itself.
     """

@@ -76,7 +76,7 @@ def _scales_for_sizes(view: GraphView, node: NodeProto, values: list[Array]) -> 
 
 
 def _common(view: GraphView, op_type: str, index: int, data: str, values: list[Array]) -> Array | None:
-    """Return a constant that means both values, None if there is none."""
+    """Return a constant that means both values; None if no constant does."""
     if values[0].shape != values[1].shape or values[0].dtype != values[1].dtype:
         return None
     differing = np.flatnonzero(values[0] != values[1])

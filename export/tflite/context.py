@@ -124,9 +124,7 @@ class Op(NodeReader):
         if self.is_weight(tensor):
             return tuple(self.known_shape(tensor) or ())  # type: ignore[arg-type]
         if tensor not in self._tensors.shapes:
-            self.refuse(
-                f"the shape of '{tensor}' is not known before the model runs: fix free dimensions with --input-shapes"
-            )
+            self.refuse(f"the shape of '{tensor}' is only known at run time: fix free dimensions with --input-shapes")
         return self._tensors.shapes[tensor]
 
     def element_type(self, index: int = 0) -> str:

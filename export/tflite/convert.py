@@ -46,7 +46,7 @@ class Converted:
 
     @property
     def operators(self) -> dict[str, int]:
-        """How many operators of each kind there are."""
+        """Number of operators of each kind."""
         return dict(Counter(op.code for op in self.graph.operators).most_common())
 
     def to_bytes(self, description: str) -> memoryview:
@@ -76,7 +76,7 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     shapes = activation_shapes(view)
     for name, shape in shapes.items():
         if prod(shape) > _MOST_ELEMENTS or max(shape, default=0) > _MOST_ELEMENTS:
-            raise ExportError(f"tensor '{name}' of the shape {list(shape)} is larger than any that TFLite can count")
+            raise ExportError(f"tensor '{name}' of the shape {list(shape)} is too large for TFLite")
     nodes = [(node, _converter(view, node)) for node in view.nodes]
     known = [
         (NodeShapes(n, shapes, lambda t: view.weight(t) if view.is_weight(t) else None), c.layouts)
@@ -94,7 +94,7 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         try:
             found.write(Op(node, tensors))
         except OverflowError:
-            reason = "one of its numbers does not fit into 32 bits, which is all that TFLite has for pads and strides"
+            reason = "one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides"
             raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type) from None
     outputs = _outputs(tensors, view.output_names)
     tidy(tensors.graph)
@@ -115,11 +115,9 @@ def _is_known(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
 def _converter(view: GraphView, node: NodeProto) -> Converter:
     found = find_converter(node.domain, node.op_type, view.opset(node.domain))
     if found is None:
-        hint = (
-            "it computes with the sizes of tensors: fix them with --input-shapes" if node.op_type in _OF_SIZES else ""
-        )
+        hint = "it computes with tensor sizes: fix them with --input-shapes" if node.op_type in _OF_SIZES else ""
         raise ExportError(
-            f"there is no converter for this operator; {hint or '--backend onnx2tf may have one'}",
+            f"no converter exists for this operator; {hint or '--backend onnx2tf may have one'}",
             node=node.name or node_key(node),
             op_type=node.op_type,
         )
@@ -142,7 +140,7 @@ def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
 
 
 def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
-    """Make every output a tensor of its own, which no input, constant or other output is."""
+    """Make every output a separate tensor, different from inputs, constants and other outputs."""
     graph = tensors.graph
     taken = {id(v) for v in graph.inputs}
     written = []

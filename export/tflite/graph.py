@@ -48,7 +48,7 @@ class Value:
     def values(self) -> Array:
         """Return a constant's values, contiguous."""
         if self.load is None:
-            raise TypeError(f"'{self.name}' is no constant")
+            raise TypeError(f"'{self.name}' is not a constant")
         return np.ascontiguousarray(self.load()).reshape(self.shape)
 
 
@@ -133,7 +133,7 @@ class Graph:
         return self.op("RESHAPE", [x, self.indices(target(shape))], shape, newShape=target(shape))
 
     def copy(self, x: Value) -> Value:
-        """Append a RESHAPE to the same shape: a tensor of its own with the same values."""
+        """Append a RESHAPE to the same shape: a separate tensor with the same values."""
         return self.op("RESHAPE", [x, self.indices(target(x.shape))], x.shape, newShape=target(x.shape))
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
@@ -162,7 +162,7 @@ class Graph:
 
 
 def target(shape: Shape) -> list[int]:
-    """Return what a RESHAPE to this shape is told: -1 for the first dynamic dimension."""
+    """Return the target of a RESHAPE to this shape: -1 for the first dynamic dimension."""
     free = next((i for i, d in enumerate(shape) if isinstance(d, Dynamic)), None)
     return [-1 if i == free else int(d) for i, d in enumerate(shape)]
 

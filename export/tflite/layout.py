@@ -50,7 +50,7 @@ class Layout:
         return tuple(shape[p] for p in self.perm)
 
     def axis(self, axis: int) -> int:
-        """Return where an ONNX axis (may be negative) lies."""
+        """Return the TFLite position of an ONNX axis, which may be negative."""
         return self.perm.index(axis % len(self.perm))
 
     def order(self) -> Array:

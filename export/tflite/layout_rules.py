@@ -42,7 +42,7 @@ class NodeShapes:
 
 
 class LayoutRule:
-    """ONNX's own order for everything: the rule of operators that have no better one."""
+    """ONNX's own order for everything: the default rule."""
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Return the tensors that should share a layout."""
@@ -58,7 +58,7 @@ class LayoutRule:
 
 
 class ChannelsLast(LayoutRule):
-    """Channels last for the first input and the output: convolutions, pools, whatever works on images."""
+    """Channels last for the first input and the output: convolutions, pools and other operators on images."""
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Only the data has channels."""

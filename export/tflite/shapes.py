@@ -27,7 +27,7 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
     for name in view.input_names:
         shape = view.shape(name)
         if shape is None or view.elem_type(name) in (TensorProto.STRING, TensorProto.UNDEFINED):
-            raise ExportError(f"input '{name}' is no tensor of numbers of known rank: TFLite has no such inputs")
+            raise ExportError(f"input '{name}' is not a numeric tensor of known rank, which TFLite needs")
         if None in shape[1:]:
             text = ",".join("?" if d is None else str(d) for d in shape)
             raise ExportError(

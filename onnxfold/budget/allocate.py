@@ -125,7 +125,7 @@ def check_reachable(
         given = f", with the widths of {len(fixed)} of them given" if fixed else ""
         raise BudgetError(
             f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
-            f"of this model allow{given}; ask for less, or see 'onnxfold inspect' for what stands in the way"
+            f"of this model allow{given}; ask for less, or run 'onnxfold inspect' for the reasons"
         )
 
 

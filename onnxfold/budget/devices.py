@@ -24,15 +24,15 @@ _MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
 #: What is no figure, and needs no source.
 _UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "sources"})
 _EXPECTED: Mapping[Any, str] = {
-    "sources": "a table of texts",
-    "aliases": "a list of texts",
+    "sources": "a table of strings",
+    "aliases": "a list of strings",
     "fpu": f"one of {', '.join(_FPUS)}",
     "kind": f"one of {', '.join(_KINDS)}",
-    "emulated_core": "a text",
-    "edge_impulse_device": "a text",
+    "emulated_core": "a string",
+    "edge_impulse_device": "a string",
     "cycles_per_instruction": "a table of [lowest, highest] by operator, with an entry 'other'",
-    str: "a text",
-    int: "a whole number, at least 1 (0 for memory that is not there)",
+    str: "a string",
+    int: "a whole number, at least 1 (0 for memory that the board lacks)",
     float: "a fraction between 0 and 1",
 }
 
@@ -152,13 +152,13 @@ def _folder() -> Any:
 def _content(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(f"device profile '{path}' is no file: give the path of a TOML file")
+            raise ConfigError(f"device profile '{path}' is not a file: give the path of a TOML file")
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"device profile '{path}' cannot be read: {error.strerror}") from None
     if len(content) > _LARGEST_FILE:
-        raise ConfigError(f"device profile '{path}' is larger than {_LARGEST_FILE:,} bytes: it is no profile")
+        raise ConfigError(f"device profile '{path}' is larger than {_LARGEST_FILE:,} bytes: it is not a profile")
     return content
 
 
@@ -166,7 +166,7 @@ def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
     try:
         table = tomllib.loads(content.decode())
     except RecursionError:
-        raise ConfigError(f"device profile {where} is nested too deeply: it is no profile") from None
+        raise ConfigError(f"device profile {where} is nested too deeply: it is not a profile") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"device profile {where} is not TOML: {error}") from None
     problem = _problem(table)
@@ -224,5 +224,5 @@ def _is_range(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number that all figures of a board stay far below; NaN is not."""
+    """Whether a value is a number of plausible size; NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST_FIGURE

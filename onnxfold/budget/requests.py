@@ -44,7 +44,7 @@ class Budget:
     cost: Cost
 
     def describe(self, value: int) -> str:
-        """Return a value of this cost beside the limit, as text."""
+        """Return a value of this cost and the limit, as text."""
         return f"{self.name} {self._with_unit(value)} (limit {self._with_unit(self.limit)})"
 
     def _with_unit(self, value: int) -> str:
@@ -84,7 +84,7 @@ class Budgets:
         return np.max([np.zeros(len(widths)), *loads], axis=0)  # type: ignore[no-any-return]
 
     def closest(self, widths: Sequence[int]) -> str:
-        """Return what widths cost, every budget beside its limit, as text."""
+        """Return the costs of widths and the limits of all budgets, as text."""
         return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
 
     def unreachable(self, narrowest: Sequence[int], where: str = "at one channel per group") -> BudgetError:
@@ -100,7 +100,7 @@ class Budgets:
         names = " and ".join(budget.name for budget in self.exceeded(narrowest))
         return BudgetError(
             f"the budget of {names} cannot be reached: {where}: {self.closest(narrowest)}; raise the limit, "
-            "or see 'onnxfold inspect' for what stands in the way"
+            "or run 'onnxfold inspect' for the reasons"
         )
 
 

@@ -46,7 +46,7 @@ def requested_limits(config: FoldConfig) -> dict[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class WidthRequest:
-    """What widths have to satisfy. It is made before anything is run, so that what cannot be had is told at once.
+    """Conditions on widths. They are checked before any run, so that an impossible request fails at once.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ class WidthRequest:
     by_default: bool = False
 
     def notes(self, widths: Sequence[int], reached: float) -> list[str]:
-        """Return why the widths that were chosen are not what was asked for, as far as they are not."""
+        """Return notes on differences between the chosen widths and the request."""
         notes = []
         round_to = self.config.round_to
         odd = sum(width_step(group, round_to) % round_to > 0 for group in self.groups)
         if odd:
             notes.append(
-                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {round_to}: theirs are "
+                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {round_to}: they are "
                 "not rounded"
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
@@ -89,13 +89,13 @@ class WidthRequest:
         free = [i for i in range(len(self.groups)) if i not in self.fixed]
         if reached > self.sparsity and all(widths[i] == self.groups[i].size for i in free):
             goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
-            given = "that are given, which are all," if not free else "that are given"
-            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the widths {given} come to that alone"]
+            given = "given widths, those of all groups," if not free else "given widths"
+            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the {given} alone remove as much"]
         whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
         return [
             *notes,
             f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
-            "none were found that come closer",
+            "the search found none that come closer",
         ]
 
     def choose(self, errors: Sequence[Matrix] = ()) -> list[int]:
@@ -104,7 +104,7 @@ class WidthRequest:
         Parameters
         ----------
         errors : sequence of ndarray of shape (n + 1,)
-            The error curve of every group; not looked at where the widths follow from the request alone.
+            The error curve of every group; unused if the request alone determines the widths.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class WidthRequest:
 def width_request(
     graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
 ) -> WidthRequest:
-    """Return what a configuration asks of the widths of some graphs.
+    """Return the conditions of a configuration on the widths of some graphs.
 
     Parameters
     ----------

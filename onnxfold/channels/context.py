@@ -98,7 +98,7 @@ class NodeContext(NodeReader):
         a_positions: Sequence[int] | Positions | None = None,
         b_positions: Sequence[int] | Positions | None = None,
     ) -> None:
-        """Declare that positions of `a` and `b` are the same channels, one to one unless told.
+        """Declare that positions of `a` and `b` are the same channels, one to one by default.
 
         A constant that is linked like an activation holds a parameter per channel.
         """
@@ -138,7 +138,7 @@ class NodeContext(NodeReader):
         weight_positions: Sequence[int] | Positions | None = None,
         channel_positions: Sequence[int] | Positions | None = None,
     ) -> None:
-        """Declare that a weight axis holds entries of the positions of `channels`, one to one unless told."""
+        """Declare that a weight axis holds entries of the positions of `channels`, one to one by default."""
         if role is Role.PRODUCER:
             self._revive(channels)
         self.declarations.append(Use(weight, role, self.key, channels))

@@ -39,7 +39,7 @@ class Axis:
 
 
 class Role(Enum):
-    """How a weight takes part in a channel, hence how it is merged."""
+    """The part of a weight in a channel, which determines its merge."""
 
     PRODUCER = "producer"  #: rows that compute the channel: encoded (mean)
     CONSUMER = "consumer"  #: columns that read the channel: decoded (sum)

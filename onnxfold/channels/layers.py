@@ -92,7 +92,7 @@ def _last(members: Mapping[str, Sequence[Member]], node: str) -> Member | None:
 
 
 def _has_plain_bias(view: GraphView, node: NodeProto, rows: Member, bias: Member | None) -> bool:
-    """Whether all that is added to the rows' products is a vector of this layer's own, times one, or nothing."""
+    """Whether the layer adds nothing to the rows' products but an unshared vector, times one."""
     if len(node.input) > 2 and node.input[2] and attr_float(node, "beta", 1.0) != 1.0:
         return False
     if bias is None:

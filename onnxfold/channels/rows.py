@@ -1,4 +1,4 @@
-"""What a weight holds for the channels of a group, read and written by unit."""
+"""Entries of a weight for the channels of a group, read and written by unit."""
 
 import numpy as np
 

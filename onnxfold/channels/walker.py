@@ -243,7 +243,7 @@ def _refusals(
     groups: list[FoldGroup],
     blocked: _BlockedUnits,
 ) -> list[Refusal]:
-    """Name every weight axis of a linear operator of which some channel is in no group."""
+    """Return a refusal for every weight axis of a linear operator with channels outside of all groups."""
     grouped: dict[Axis, int] = defaultdict(int)
     for group in groups:
         for member in group.members:

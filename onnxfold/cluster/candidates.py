@@ -21,7 +21,7 @@ class Candidates(ABC):
     @property
     @abstractmethod
     def cluster(self) -> str:
-        """How they are chosen: a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`."""
+        """Name of the clustering: a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`."""
 
     @abstractmethod
     def partition(self, k: int) -> ChannelPartition:
@@ -30,7 +30,7 @@ class Candidates(ABC):
     @property
     @abstractmethod
     def errors(self) -> Matrix:
-        """The relative error of what reads the group when k channels are left, shape (n + 1,); infinite below one."""
+        """The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one."""
 
 
 class Computed(Candidates):
@@ -45,11 +45,11 @@ class Computed(Candidates):
     distinct : int
         The width that exact duplicates allow at no loss.
     moments : sequence of ConsumerMoments
-        What the consumers see; without any, `scatter` tells the error.
+        Moments of the consumers; without them, `scatter` measures the error.
     scatter : callable
         Takes a partition, returns how much of the weights' variance it loses.
     cluster : str
-        Name of the way that they are computed in.
+        Name of the clustering.
     """
 
     def __init__(

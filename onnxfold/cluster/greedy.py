@@ -25,7 +25,7 @@ _NO_DIRECTION = 1e-9
 
 
 def greedy(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
-    """Merge nearest pairs of normalised points, one after the other.
+    """Merge nearest pairs of normalised points, one at a time.
 
     Parameters
     ----------

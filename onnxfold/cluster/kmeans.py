@@ -80,7 +80,7 @@ def _means(points: Points, weights: npt.NDArray[np.float64], labels: Labels, k: 
 
 
 def fill_empty(points: Points, labels: Labels, k: int) -> Labels:
-    """Give every one of k clusters a member: the points farthest from their mean become clusters of their own."""
+    """Give every one of k clusters a member: the points farthest from their mean become separate clusters."""
     labels = labels.copy()
     for cluster in range(k):
         if (labels == cluster).any():

@@ -19,7 +19,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class ChannelPartition:
-    """Which channels become one.
+    """The assignment of channels to merged channels.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class ChannelPartition:
 
 
 class Selection(ChannelPartition):
-    """Channels that stay as they are, while the others are dropped; the two matrices are only made when asked for.
+    """Selection of channels; the others are dropped. The two matrices are built only on request.
 
     Parameters
     ----------

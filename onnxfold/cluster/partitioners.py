@@ -46,9 +46,9 @@ class Task:
     with_deviation : bool
         Compare running variances too; for rows that are not normalised.
     moments : sequence of ConsumerMoments
-        What the consumers see on some inputs; empty if nothing was run.
+        Moments of the consumers on some inputs; empty without a run.
     narrowest : int
-        No width below this one will be asked for.
+        The smallest width that may be requested.
     """
 
     view: GraphView
@@ -193,7 +193,7 @@ PARTITIONERS = {
     p.name: p
     for p in (
         Partitioner(
-            "elimination", _eliminate, "drop or merge what least squares makes up for best (needs inputs)",
+            "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
             needs_moments=True,
         ),
         clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
@@ -202,7 +202,7 @@ PARTITIONERS = {
         clustered("average", average_linkage, "agglomerative, average linkage"),
         clustered("single", single_linkage, "agglomerative, single linkage"),
         clustered("spectral", spectral, "spectral clustering, self-tuning affinity"),
-        clustered("greedy", greedy, "nearest pairs by direction, one after the other"),
+        clustered("greedy", greedy, "nearest pairs by direction, one at a time"),
         one_by_one("ifm", _ifm, "iterative feature merging"),
         one_by_one("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
         one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
@@ -211,12 +211,12 @@ PARTITIONERS = {
 
 
 def find_partitioner(name: str) -> Partitioner:
-    """Return a partitioner by name.
+    """Return a clustering by name.
 
     Raises
     ------
     ConfigError
-        If there is no such partitioner.
+        If the name is unknown.
     """
     if name not in PARTITIONERS:
         raise ConfigError(f"cluster '{name}' is unknown: choose one of {', '.join(PARTITIONERS)}")

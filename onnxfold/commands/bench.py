@@ -33,13 +33,15 @@ from onnxfold.terminal import say, say_table
     help="A profile's name or TOML file, 'host' for this machine, or 'all'.",
 )  # fmt: skip
 @click.option("--port", metavar="PORT", help="Serial port of the microcontroller, e.g. /dev/ttyACM0.")
-@click.option("--host", metavar="USER@HOST", help="Address for ssh of the board with Linux.")
-@click.option("--cloud", is_flag=True, help="Ask Edge Impulse, too (EI_API_KEY); this sends them the models.")
+@click.option("--host", metavar="USER@HOST", help="ssh address of a board with Linux.")
+@click.option("--cloud", is_flag=True, help="Also ask Edge Impulse (EI_API_KEY); this uploads the models.")
 @click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of runtimes that have any."
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads of multi-threaded runtimes."
 )
-@click.option("--repeats", type=click.IntRange(1), default=100, show_default=True, help="Inferences that are timed.")
-@click.option("--warm-up", type=click.IntRange(0), default=10, show_default=True, help="Inferences before these.")
+@click.option("--repeats", type=click.IntRange(1), default=100, show_default=True, help="Number of timed inferences.")
+@click.option(
+    "--warm-up", type=click.IntRange(0), default=10, show_default=True, help="Number of untimed inferences before them."
+)
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free dimensions; a free batch is 1.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
 @click.option("--json", "json_path", type=PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
@@ -60,8 +62,8 @@ def bench(
 ) -> None:
     """Measure models on devices: latency, memory and outputs, each labelled by how it was obtained.
 
-    A board is measured where --port or --host reaches it. What is said of other boards comes from emulation, from
-    estimates, or is what to install for them.
+    A board is measured if --port or --host reaches it. Rows of other boards come from emulation or from
+    estimates, or say what to install.
     """
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png
@@ -102,7 +104,7 @@ def bench(
 def _contents(
     rows: list[Any], json_path: Path | None, html_path: Path | None, png_path: Path | None
 ) -> tuple[dict[Path, bytes], ConfigError | None]:
-    """Return what is written, and why there is no chart: then the rest is written all the same."""
+    """Return the contents of the output files, and the error of the chart: the rest is written even then."""
     from onnxfold.edge_bench.chart import render_html, write_png
 
     contents = {}

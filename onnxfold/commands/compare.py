@@ -12,8 +12,8 @@ from onnxfold.terminal import say, say_json
 @click.command()
 @click.argument("a", metavar="A.onnx", type=PATH)
 @click.argument("b", metavar="B.onnx", type=PATH)
-@click.option("--data", type=PATH, help=".npz with arrays named after the inputs; with labels 'y' also accuracy.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs generated without --data.")
+@click.option("--data", type=PATH, help=".npz with arrays named after the inputs; labels 'y' add the accuracy.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @max_memory()
 @common

@@ -21,7 +21,7 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
 @click.argument("output", metavar="OUT", type=PATH)
 @click.option(
     "--backend", type=click.Choice(["direct", "onnx2tf", "auto"]), default="direct", show_default=True,
-    help="Own writer, onnx2tf, or the second where the first refuses.",
+    help="Direct writer, onnx2tf, or onnx2tf where the direct writer refuses.",
 )  # fmt: skip
 @click.option(
     "--format", "output_format", type=click.Choice(["tflite", "c-array", *PROJECTS]), default="tflite",
@@ -31,17 +31,17 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
 )  # fmt: skip
 @click.option(
     "--runtime", type=click.Choice(["tflm", "generated"]),
-    help="What runs the model in a project: TensorFlow Lite Micro (arduino, esp-idf), or C code by emx-onnx-cgen "
-    "(qemu). The first where both can.",
+    help="Runtime of the model in a project: TensorFlow Lite Micro (arduino, esp-idf), or C code by emx-onnx-cgen "
+    "(qemu). By default tflm where the project supports both.",
 )  # fmt: skip
 @click.option(
     "--dtype", type=click.Choice(["float32", "float16", "int8"]), default="float32", show_default=True,
-    help="Type of the weights; int8 quantises activations, too.",
+    help="Type of the weights; int8 also quantises activations.",
 )  # fmt: skip
-@click.option("--keep-nchw-inputs", is_flag=True, help="Keep ONNX's order of axes of the inputs.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to fix free input dimensions to.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs of the check.")
-@click.option("--no-verify", is_flag=True, help="Do not run the file beside onnxruntime before it is moved into place.")
+@click.option("--keep-nchw-inputs", is_flag=True, help="Keep ONNX's axis order of the inputs.")
+@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a JSON report; - prints it.")
 @max_memory()
 @common
@@ -114,7 +114,7 @@ def _project(
         say(f"runs in: {done.runtime}")
         say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
         say(f"activations: {done.arena_bytes:,} bytes")
-        say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): what to do with it is in its README.md")
+        say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): see its README.md for the next steps")
 
 
 def _print(done: Any) -> None:

@@ -33,53 +33,59 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5 without another goal]")
 @click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
 @click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
-@click.option("--max-params", metavar="N", help="Most parameters to leave, e.g. 1.5M.")
-@click.option("--max-macs", metavar="N", help="Most multiply-accumulates per sample to leave, e.g. 50M.")
-@click.option("--max-ram", metavar="BYTES", help="Most bytes of activations to leave, e.g. 256K (K = 1024).")
-@click.option("--max-flash", metavar="BYTES", help="Most bytes of weights and structure to leave, e.g. 1M.")
-@click.option("--device", metavar="NAME", help="Fold until it fits a device: a profile's name or TOML file.")
-@click.option("--min-fidelity", type=float, help="Fold as far as this agreement with the original holds.")
+@click.option("--max-params", metavar="N", help="Limit of parameters, e.g. 1.5M.")
+@click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
+@click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
+@click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
+@click.option("--device", metavar="NAME", help="Fold until the model fits a device: name or TOML file of a profile.")
+@click.option("--min-fidelity", type=float, help="Lowest agreement with the original to keep; sets the sparsity.")
 @click.option(
     "--method",
     default="fold-ls",
     show_default=True,
     metavar="NAME",
-    help="How channels are chosen and repaired: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
+    help="Name of a clustering, repair and inputs: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
     "ifm.",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="Choose channels another way than the method does: elimination, kmeans, ward, complete, average, single, "
+    help="Replace the method's clustering: elimination, kmeans, ward, complete, average, single, "
     "spectral, greedy, ifm, top-l1, top-l2.",
 )
 @click.option(
     "--repair", metavar="NAME",
-    help="Repair another way than the method does: none, approximate, independent, recalibrate, least-squares.",
+    help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares.",
 )  # fmt: skip
-@click.option("--allocation", default="global", show_default=True, help="How widths are chosen: global or uniform.")
+@click.option("--allocation", default="global", show_default=True, help="Allocation of widths: global or uniform.")
 @click.option(
     "--inputs",
     default="auto",
     show_default=True,
     metavar="KIND",
-    help="What the network is run on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
+    help="Inputs to run the network on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
 )
-@click.option("--samples", type=int, help="Samples to generate.  [default: as many as cost little, at most 512]")
-@click.option("--input-seconds", type=float, metavar="N", help="Most seconds to generate them in.  [default: 60]")
+@click.option("--samples", type=int, help="Number of generated samples.  [default: by their cost, at most 512]")
 @click.option(
-    "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion of so many steps per batch."
+    "--input-seconds", type=float, metavar="N", help="Time limit of generating samples, in seconds.  [default: 60]"
 )
-@click.option("--calibration", type=PATH, metavar="FILE.npz", help="Run it on these unlabeled samples instead.")
-@click.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images it was run on as a PNG.")
-@click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this.")
-@click.option("--keep", multiple=True, metavar="GLOB", help="Keep groups with a matching node whole.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
+@click.option(
+    "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion with these steps per batch."
+)
+@click.option(
+    "--calibration", type=PATH, metavar="FILE.npz", help="Run the network on these unlabeled samples instead."
+)
+@click.option(
+    "--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that the network was run on as a PNG."
+)
+@click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this number.")
+@click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
+@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)
-@click.option("--no-verify", is_flag=True, help="Do not run the result in onnxruntime before writing it.")
+@click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
 @common
 @click.pass_context
 def fold(

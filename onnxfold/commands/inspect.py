@@ -12,12 +12,12 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.command()
 @click.argument("model", metavar="IN.onnx", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes to assume for free input dimensions.")
+@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @max_memory()
 @common
 @click.pass_context
 def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:
-    """Show fold groups, widths, and what cannot be folded with the reason."""
+    """Show fold groups, widths, and the reasons why other weights stay."""
     from onnxfold import api
 
     set_flags(context, options)

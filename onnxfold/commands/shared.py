@@ -75,12 +75,12 @@ max_memory = partial(
     metavar="BYTES",
     callback=_limit_memory,
     expose_value=False,
-    help="Most bytes of memory to use, e.g. 2G.  [default: 3/4 of what there is]",
+    help="Memory limit, e.g. 2G.  [default: 3/4 of the machine's or container's]",
 )
 
 
 def common(function: Callable[..., None]) -> Callable[..., None]:
-    """Let ``--verbose`` and ``--debug`` also stand behind the command."""
+    """Accept ``--verbose`` and ``--debug`` after the command, too."""
     function = click.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")(function)
     return click.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")(function)
 
@@ -94,7 +94,7 @@ def set_flags(context: click.Context, options: dict[str, Any]) -> None:
 
 
 def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
-    """Print what was left alone and why, the largest first."""
+    """Print the refusals with reasons, the largest first."""
     shown = refusals if verbose else refusals[:_SHOWN_REFUSALS]
     for refusal in shown:
         held = f"{refusal.weights:,} weights"
@@ -109,7 +109,7 @@ def file_named(value: str | None, ending: str) -> Path | None:
 
 
 def wrote(path: Path) -> str:
-    """Return what became of an output."""
+    """Return the line that reports an output."""
     return f"wrote nothing to {path}" if path.is_char_device() else f"wrote {path}"
 
 

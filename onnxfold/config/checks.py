@@ -105,7 +105,7 @@ def _real(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return True or False; nothing else stands for them, except numpy's."""
+    """Return True or False; only numpy's booleans are accepted instead."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
         raise OptionTypeError(f"{name}={_shown(value)} is neither True nor False")
     return bool(value)
@@ -114,7 +114,7 @@ def flag(name: str, value: Any) -> bool:
 def text(name: str, value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a text")
+        raise OptionTypeError(f"{name}={_shown(value)} is not a string")
     return value
 
 
@@ -141,7 +141,7 @@ def path(name: str, value: Any) -> Path:
     if not isinstance(found, str):
         raise OptionTypeError(f"{name}={_shown(value)} is not a path")
     if "\0" in found:
-        raise ConfigError(f"{name} holds a zero byte, as no path does")
+        raise ConfigError(f"{name} contains a zero byte, which no path may")
     return Path(found)
 
 
@@ -170,7 +170,7 @@ def shapes(value: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as a message shows it: short, whatever it is."""
+    """Return a short text of any value, for a message."""
     try:
         shown = repr(value)
     except Exception:  # a __repr__ may do anything, and a number of 5000 digits has none

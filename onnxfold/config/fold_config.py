@@ -152,7 +152,7 @@ class FoldConfig:
             parse_bytes(self.max_memory)
 
     def _check_types(self) -> None:
-        """Check every field by itself; numbers of numpy become Python's, sequences and mappings become our own."""
+        """Check every field alone; numbers of numpy become Python's, sequences and mappings are copied."""
         for name, meaning in _FRACTIONS.items():
             if getattr(self, name) is not None:
                 self._set(name, checks.fraction(name, getattr(self, name), zero=name in _MAY_BE_ZERO, meaning=meaning))
@@ -197,13 +197,13 @@ class FoldConfig:
 
     @property
     def lacks_goal(self) -> bool:
-        """Whether nothing says how far to fold, except the ratios of single groups."""
+        """Whether the request sets no goal, except the ratios of single groups."""
         goals = (self.sparsity, self.channel_ratio, self.min_fidelity)
         return all(goal is None for goal in goals) and not self.has_limits
 
     @property
     def request(self) -> str:
-        """What is asked for, in words."""
+        """The request, in words."""
         asked = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
         if self.channel_ratio is not None:
             asked.append(f"channel ratio {self.channel_ratio:g}")

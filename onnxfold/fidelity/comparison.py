@@ -78,12 +78,12 @@ def _compare(
     for one, other in ((first, second), (second, first)):
         missing = [info.name for info in one.inputs if info.name not in {i.name for i in other.inputs}]
         if missing:
-            raise ConfigError(f"only one of the models has the input '{missing[0]}': there is nothing to compare on")
+            raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
     if inputs is None:
         if labels is not None:
-            raise ConfigError("labels say nothing of generated inputs: give the inputs that they belong to, too")
+            raise ConfigError("labels need the inputs that they belong to: give these, too")
         if len(views) < 2:
-            raise ConfigError("inputs cannot be generated for so old a model: give --data")
+            raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         for view in views:
             InlineFunctions()(view)
         return measure_fidelity(

@@ -45,7 +45,7 @@ class NotRunError(VerificationError):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Generated inputs, made batch by batch whenever they are asked for.
+    """Generated inputs, made batch by batch on every iteration.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class HeldOut:
 
     @property
     def kind(self) -> str:
-        """What they are, in words."""
+        """Description of the inputs."""
         return describe_inputs(self.view)
 
     @property
@@ -114,7 +114,7 @@ def _cost(view: GraphView) -> float:
 
 
 class Network(Protocol):
-    """What runs a network: a :class:`~onnxfold.graph.session.Session`, or what it gave earlier."""
+    """Source of a network's outputs: a :class:`~onnxfold.graph.session.Session`, or outputs of an earlier run."""
 
     output_names: list[str]
 

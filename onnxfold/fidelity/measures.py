@@ -16,7 +16,7 @@ _Z95 = 1.959963984540054
 
 @dataclass
 class _Sums:
-    """What is known of one output so far."""
+    """Sums over one output so far."""
 
     error: float = 0.0
     scale: float = 0.0
@@ -117,14 +117,14 @@ class FidelityMeter:
 
     @property
     def notes(self) -> list[str]:
-        """What could not be compared."""
+        """Notes on values that could not be compared."""
         notes = [
-            f"output '{name}' depends on the data for its shape; its values were not compared"
+            f"output '{name}' has a shape that depends on the data; its values were not compared"
             for name in self.other_shapes
         ]
         return notes + [
-            f"output '{self.names[i]}' of the original is NaN in {sums.undefined:,} of {sums.seen:,} places, which do "
-            "not count"
+            f"output '{self.names[i]}' of the original is NaN in {sums.undefined:,} of {sums.seen:,} places, which "
+            "are left out"
             for i, sums in sorted(self._sums.items())
             if sums.undefined
         ]

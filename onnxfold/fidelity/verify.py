@@ -121,8 +121,8 @@ class _Check:
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (
-            f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, and the "
-            "interval wider for it"
+            f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, so the "
+            "confidence interval is wider"
         )
         return VerificationResult(report, (*report.notes, *([few] if report.samples < SAMPLES else [])))
 

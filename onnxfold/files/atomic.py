@@ -90,7 +90,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def part_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder beside `path` for drafts of it, which is removed at the end; :func:`replace_by` moves one.
+    """Yield a temporary folder beside `path` for drafts of it; :func:`replace_by` moves one into place.
 
     Raises
     ------

@@ -80,7 +80,7 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
         for other in written[:number]:
             if _overlap(output, other):
                 raise ConfigError(
-                    f"{other.role} '{other.path}' and {output.role} '{output.path}' are one file: give two paths"
+                    f"{other.role} '{other.path}' and {output.role} '{output.path}' are the same file: give two paths"
                 )
         if not output.is_folder and _is_stream(output.path):
             raise ConfigError(
@@ -91,13 +91,13 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
         for output in present:
             if _overlap(output, read):
                 raise ConfigError(
-                    f"{output.role} '{output.path}' is {read.role}: give another path, "
-                    "what is read is never overwritten"
+                    f"{output.role} '{output.path}' is {read.role}: give another path; "
+                    "files that are read are never overwritten"
                 )
 
 
 def _is_written(output: Output) -> bool:
-    """Check an output by itself; return whether it becomes a file or a folder."""
+    """Check one output alone; return whether it becomes a file or a folder."""
     if output.is_folder:
         check_new_folder(output.path)
         return True
@@ -125,7 +125,7 @@ def _is_in(path: Path, folder: Path) -> bool:
 
 
 def _same(a: Path, b: Path) -> bool:
-    """Whether two paths are one file: by inode, or by where they lead while there is no file."""
+    """Whether two paths are the same file: by inode, or by resolved path if no file exists yet."""
     with suppress(OSError, ValueError):
         if a.samefile(b):
             return True

@@ -58,7 +58,7 @@ def target_of(path: Path) -> Target:
         If it is '-'.
     """
     if path == STDOUT:
-        raise ConfigError("standard output ('-') takes nothing but a JSON report: give the path of a file")
+        raise ConfigError("standard output ('-') accepts only a JSON report: give the path of a file")
     found = _stat(path)
     if found is not None:
         if stat.S_ISDIR(found.st_mode):
@@ -107,7 +107,7 @@ def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
         If the name has none of the endings.
     """
     if endings and path.suffix.lower() not in endings:
-        raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats it is written in")
+        raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats of this output")
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -134,7 +134,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_null(found: os.stat_result) -> bool:
-    """Whether a file is the null device, under whatever name."""
+    """Whether a file is the null device, under any name."""
     if not stat.S_ISCHR(found.st_mode):
         return False
     try:

@@ -115,7 +115,7 @@ def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
             if found:
                 name = scope.copies.get(tensor, tensor)
                 raise NonFiniteError(
-                    f"weight '{name}' is {found} in places and holds channels of fold group '{group.name}', which "
+                    f"weight '{name}' is {found} in places, and it holds channels of fold group '{group.name}', which "
                     "cannot be compared or merged then: check the training",
                     name,
                 )

@@ -47,8 +47,8 @@ def require_no_nan(view: GraphView) -> bool:
         found = flaw(weight)
         if found == NAN:
             raise NonFiniteError(
-                f"weight '{name}' is NaN in places: the training diverged or the file is damaged, and such a model "
-                "gives no answers to keep",
+                f"weight '{name}' is NaN in places: the training diverged or the file is damaged, and the "
+                "model's outputs mean nothing",
                 name,
             )
         infinite |= found == INFINITE

@@ -24,7 +24,7 @@ _UNKNOWN_BYTES = 4
 
 @dataclass(frozen=True)
 class Footprint:
-    """What the activations of a network take.
+    """Memory of a network's activations.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def _path(model: object) -> Path:
     if not isinstance(name, str):
         raise OptionTypeError(f"a model is a path or a ModelProto, not {type(model).__name__}")
     if "\0" in name:
-        raise ModelNotFoundError("the path of the model holds a zero byte, as no path does")
+        raise ModelNotFoundError("the path of the model contains a zero byte, which no path may")
     try:
         os.stat(name)
     except OSError as error:
@@ -178,7 +178,7 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
         if tensor.name in weights:
             raise ModelLoadError(f"{where} is broken: it has two initializers called '{tensor.name}'")
         if not payload_fits(weight):
-            raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not hold what its shape says")
+            raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not match its shape")
         weights[tensor.name] = weight
     try:
         unsorted = sort_nodes(skeleton, weights)
@@ -188,12 +188,12 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
     _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, where)
     view = GraphView(skeleton, weights)
     if unsorted:
-        view.notes.append(f"the nodes were sorted: {unsorted} of them stood before something that they read")
+        view.notes.append(f"the nodes were sorted: {unsorted} of them stood before a node that they read")
     return view
 
 
 def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, where: str) -> None:
-    """Read the external data of tensors that are no initializers of the main graph: the model may move."""
+    """Read the external data of tensors outside of the main graph's initializers: the model may move."""
     for node in nodes:
         for attr in node.attribute:
             tensors = [*([attr.t] if attr.HasField("t") else ()), *attr.tensors]
@@ -202,9 +202,7 @@ def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, wher
                 _read_inner_payloads(graph.node, base_dir, where)
             for tensor in tensors:
                 if not payload_fits(LazyTensor(tensor, base_dir)):
-                    raise ModelLoadError(
-                        f"{where} is broken: a tensor of {node_label(node)} does not hold what its shape says"
-                    )
+                    raise ModelLoadError(f"{where} is broken: a tensor of {node_label(node)} does not match its shape")
                 if tensor.data_location == TensorProto.EXTERNAL:
                     tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
 
@@ -223,7 +221,7 @@ def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dic
     checked = {}
     for name, shape in checks.shapes(shapes).items():
         if name not in view.input_names:
-            raise ConfigError(f"input_shapes: '{name}' is no input of the model; inputs: {', '.join(view.input_names)}")
+            raise ConfigError(f"input_shapes: '{name}' is not an input; inputs: {', '.join(view.input_names)}")
         known = view.shape(name)
         if known is not None and len(known) != len(shape):
             raise ConfigError(f"input_shapes: input '{name}' has {len(known)} dimensions, {len(shape)} were given")

@@ -65,7 +65,7 @@ class OpenLoop:
 
 
 def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> OpenLoop | None:
-    """Return a Loop that may never end, one that is known to be endless before others; None if there is none.
+    """Return a Loop that may never end, preferably one that is known to be endless; None if all end.
 
     Parameters
     ----------

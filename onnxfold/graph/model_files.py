@@ -38,7 +38,7 @@ def claims_on(
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files that hold weights of a model; none where it is no regular file or no model.
+    """Return the files that hold weights of a model; none if it is not a regular file or not a model.
 
     The files need not exist, and may lie where no weights are read from.
     """

@@ -121,7 +121,7 @@ class NodeRunner:
             raise
         except Exception as error:
             name = self._node.name or node_key(self._node)
-            raise VerificationError(f"onnxruntime cannot run node '{name}' by itself: {str(error)[:200]}") from None
+            raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
     def _run_shared(self, given: dict[str, Array]) -> list[Array]:

@@ -13,7 +13,7 @@ _LONGEST = 200
 
 
 def use_plain_names(view: GraphView) -> None:
-    """Rename whatever could end a comment, and drop all other texts of a model.
+    """Rename every name that could end a comment, and drop all other texts of a model.
 
     The generator copies names, producer and documentation into comments as they are: a name that holds the end of a
     comment would become code. Names of letters, digits and ``_ . / : -`` stay.

@@ -30,7 +30,7 @@ def add_run(model: ModelProto, run: dict[str, Any]) -> None:
 
 
 def runs_of(text: str) -> list[dict[str, Any]]:
-    """Return the runs that an entry tells of, oldest first, in whichever form it was written.
+    """Return the runs of an entry, oldest first, from any of its formats.
 
     Text that onnxfold did not write becomes a run of its own, ``{"unknown": text}``, so that nothing is lost.
     """

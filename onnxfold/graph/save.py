@@ -109,7 +109,7 @@ def _require_one_folder(target: Target) -> None:
     if target.is_linked_elsewhere:
         raise ModelSaveError(
             f"'{target.path}' is a link to another folder, '{target.real.parent}', and the weights are looked for "
-            "beside the model: give the path that it leads to"
+            "beside the model: give the path that the link leads to"
         )
 
 

@@ -56,7 +56,7 @@ class InputInfo:
 
 
 def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) -> ort.SessionOptions:
-    """Return options under which onnxruntime shares the machine with others, and tells errors only as exceptions.
+    """Return options with which onnxruntime shares the machine, and reports errors only as exceptions.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Session:
         infos = []
         for info in self._session.get_inputs():
             if info.type not in _DTYPES:
-                raise VerificationError(f"input '{info.name}' has the type {info.type}, which cannot be fed from here")
+                raise VerificationError(f"input '{info.name}' has the type {info.type}, which onnxfold cannot feed")
             shape = tuple(d if isinstance(d, int) and d > 0 else None for d in info.shape)
             infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), shape))
         return infos
@@ -225,7 +225,7 @@ def fixed_batch(shapes: Iterable[Shape | None]) -> int | None:
 
 
 def sample_count(feeds: Feeds) -> int:
-    """Return how many samples arrays hold along axis 0; scalars are the same for all, and one sample by themselves."""
+    """Return the number of samples along axis 0 of arrays; scalars belong to all, and alone are one sample."""
     return max((len(values) for values in feeds.values() if values.ndim), default=1)
 
 

@@ -41,7 +41,7 @@ def infer_types(
     weights: Mapping[str, LazyTensor | Array],
     input_shapes: Mapping[str, Sequence[int]],
 ) -> dict[str, TensorType]:
-    """Return element type and dimensions of every tensor that ONNX's shape inference can tell.
+    """Return element type and dimensions of every tensor that ONNX's shape inference finds.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _stand_in(node: NodeProto) -> None:
 
 
 def _inferred(work: ModelProto) -> ModelProto:
-    """Return the model with what ONNX's shape inference can tell, itself if that fails.
+    """Return the model with the shapes that ONNX infers, or unchanged if the inference fails.
 
     Values of small integer tensors are propagated, shapes are computed from them. onnx does this for every tensor of
     rank 1, of any length: of long ones it is left out.

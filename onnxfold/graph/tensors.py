@@ -167,7 +167,7 @@ class LazyTensor:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return what changes when a file is written or replaced; None where there is none."""
+    """Return the properties that change with a file's content; None if the file does not exist."""
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: a name that no file can have
@@ -176,7 +176,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
-    """Return where tensors say that their payload lies, of those that have it in another file."""
+    """Return the locations of all payloads in other files."""
     for tensor in tensors:
         if tensor.data_location == TensorProto.EXTERNAL:
             yield from (entry.value for entry in tensor.external_data if entry.key == "location")
@@ -254,7 +254,7 @@ def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
 
 
 def bits_per_element(dtype: np.dtype[np.generic]) -> int:
-    """Return the bits per element in a file; numpy gives every packed one a byte of its own."""
+    """Return the bits per element in a file; numpy unpacks each to a byte."""
     known: Iterable[object] = (ml_dtypes.finfo, ml_dtypes.iinfo) if dtype.itemsize == 1 and dtype.kind == "V" else ()
     for info in known:
         try:

@@ -49,7 +49,7 @@ except Exception as error:
 
 
 def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], what: str) -> None:
-    """Run a model once, in a process of its own, where that process may take as much memory as is allowed.
+    """Run a model once in a separate process with limited memory.
 
     Parameters
     ----------
@@ -87,4 +87,4 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
             raise loop.too_long() from None
     # onnxruntime ends by a signal where an allocation fails that it does not expect to fail.
     if code == _OUT_OF_MEMORY or code < 0:
-        raise MemoryLimitError(f"{what} takes more memory than the limit of {show_bytes(most)}: {memory.SMALLER}")
+        raise MemoryLimitError(f"{what} needs more memory than the limit of {show_bytes(most)}: {memory.SMALLER}")

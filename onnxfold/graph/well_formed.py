@@ -64,7 +64,7 @@ def _dims(graph: GraphProto) -> dict[str, Sequence[int]]:
 def _node_problem(node: NodeProto, opset: int) -> str:
     names = [node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute)]
     if not all(isinstance(name, str) for name in names):
-        return "a node has a name that is no text"
+        return "a node has a name that is not text"
     label = node_label(node)
     if not any(node.output):
         return f"{label} has no output"
@@ -111,15 +111,15 @@ def _equation_problem(node: NodeProto) -> str:
     equation = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), "")
     if _EQUATION.fullmatch(equation.replace(" ", "")):
         return ""
-    return f"{node_label(node)} has the equation '{shortened(equation, 100)}', which is none"
+    return f"{node_label(node)} has the equation '{shortened(equation, 100)}', which is not an equation"
 
 
 def _reference_problem(nodes: Iterable[NodeProto]) -> str:
-    """Return which node takes an attribute from the call of a function, though it is in none."""
+    """Return which node outside of functions takes an attribute from a function's call."""
     for node in nodes:
         for attr in node.attribute:
             if attr.ref_attr_name:
-                return f"{node_label(node)} takes its '{attr.name}' from the call of a function, and is in no function"
+                return f"{node_label(node)} takes its '{attr.name}' from a function's call, and is not in a function"
         for body in subgraphs(node):
             problem = _reference_problem(body.node)
             if problem:

@@ -19,7 +19,7 @@ _NAMED = 6
 
 
 class WiringError(Exception):
-    """What is wrong with a graph, in words."""
+    """A defect of a graph's wiring, in words."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,14 @@ def _sort(
                 continue
             if not any(name in outer.writers for outer in around):
                 raise WiringError(
-                    f"{reader or node_label(node)} reads '{name}', which is no input, no weight and no node's output"
+                    f"{reader or node_label(node)} reads '{name}', which is neither an input, nor a weight, nor a "
+                    "node's output"
                 )
             captured[name] = reader or node_label(node)
         needs.append([writer for writer in (writers.get(name, _GIVEN) for name in read) if writer != _GIVEN])
     for name in results:
         if name not in writers:
-            raise WiringError(f"the output '{name}' of a graph is no input, no weight and no node's output")
+            raise WiringError(f"the output '{name}' of a graph is neither an input, nor a weight, nor a node's output")
     early = sum(any(writer >= i for writer in found) for i, found in enumerate(needs))
     if early:
         fresh = [NodeProto.FromString(nodes[i].SerializeToString()) for i in _order(nodes, needs)]
@@ -116,7 +117,7 @@ def _writers(nodes: Sequence[NodeProto], writers: dict[str, int], around: tuple[
             if name in writers:
                 other = writers[name]
                 also = "is an input or a weight too" if other == _GIVEN else f"{node_label(nodes[other])} writes too"
-                raise WiringError(f"{node_label(node)} writes '{name}', which {also}: every name is written once")
+                raise WiringError(f"{node_label(node)} writes '{name}', which {also}: every name must be written once")
             if any(outer.writers.get(name, outer.holder) < outer.holder for outer in around):
                 raise WiringError(f"{node_label(node)} writes '{name}', which a graph around it has already")
             writers[name] = i
@@ -155,7 +156,7 @@ def _cycle(nodes: Sequence[NodeProto], needs: list[list[int]], stuck: set[int]) 
     if len(found) == 1:
         return f"{node_label(nodes[at])} reads its own output: a cycle"
     dots = ", ..." if len(found) > _NAMED else ""
-    return f"a cycle: {', '.join(node_label(nodes[i]) for i in found[:_NAMED])}{dots} wait for each other's outputs"
+    return f"a cycle: {', '.join(node_label(nodes[i]) for i in found[:_NAMED])}{dots} need each other's outputs"
 
 
 def _check_calls(functions: Sequence[FunctionProto]) -> None:

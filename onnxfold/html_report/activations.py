@@ -31,7 +31,7 @@ def error_curves(diagnostics: Diagnostics) -> list[Element]:
         for curve in curves
     ]
     return [
-        element("p", "Estimated relative error of what reads a group, by its width. All charts have the same scale."),
+        element("p", "Estimated relative error of a group's consumers, by its width. All charts have the same scale."),
         _key(("curve", "error"), ("chosen", "chosen width")),
         grid(figures),
     ]
@@ -52,8 +52,8 @@ def variance_ratios(diagnostics: Diagnostics) -> list[Element]:
     return [
         element(
             "p",
-            "Variance of the folded network's channels over that of the channels they stand for. Near 1 is healthy, "
-            "below 1 activations collapse, above 1 they overshoot.",
+            "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
+            "healthy, below 1 activations collapse, above 1 they overshoot.",
         ),
         _key(("dot", "mean over the channels"), ("range", "quartiles"), ("healthy", "1")),
         table(caption, ("Layer", scale, "Mean"), rows, "pictures"),

@@ -44,7 +44,7 @@ def element(tag: str, *children: Content, **attributes: str | float) -> Element:
 
 
 def breakable(name: str) -> Element:
-    """Return a name that may be broken behind its separators, and elsewhere only where it must."""
+    """Return a name with preferred line breaks after its separators."""
     parts = re.split(r"(?<=[/._:])(?=[^/._:])", name)
     return element("span", parts[0], *(piece for part in parts[1:] for piece in (element("wbr"), part)))
 

@@ -45,7 +45,7 @@ def _numbers(report: FoldReport) -> list[Element]:
         rows.append((_QUANTITIES.get(entry.name, entry.name.replace("_", " ")), old, new))
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
-    return [table("What the model costs", ("", "Before", "After", "Removed"), cells, "figures")]
+    return [table("Costs of the model", ("", "Before", "After", "Removed"), cells, "figures")]
 
 
 def _count(value: float | None) -> Element:
@@ -89,7 +89,7 @@ def _widths(report: FoldReport) -> list[Element]:
     rows = [(breakable(g.name), width_bar(g.width, g.folded_width, widest), _change(g)) for g in report.groups]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
     if report.cluster:
-        caption += f"; cluster {report.cluster}, repair {report.repair}, unless something else is said"
+        caption += f"; cluster {report.cluster}, repair {report.repair}, unless a group states another"
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
 
 
@@ -105,7 +105,7 @@ def _change(group: GroupRecord) -> Element:
 
 def _refusals(report: FoldReport) -> list[Element]:
     if not report.refusals:
-        return [element("p", "Nothing was left alone.")]
+        return [element("p", "Every weight axis can be folded.")]
     rows: list[tuple[Content, ...]] = [
         (
             whole(r.weights),
@@ -113,7 +113,7 @@ def _refusals(report: FoldReport) -> list[Element]:
         )
         for r in report.refusals
     ]
-    return [table("Weight axes that kept their width, and why", ("Weights", "Where and why"), rows, "held")]
+    return [table("Weight axes that kept their width, with reasons", ("Weights", "Where and why"), rows, "held")]
 
 
 def _passes(report: FoldReport) -> list[Element]:
@@ -123,7 +123,7 @@ def _passes(report: FoldReport) -> list[Element]:
     idle = [record for record in report.passes if not record.modified]
     parts = [_pass_table(f"{plural(len(changed), 'pass').replace('passs', 'passes')} that changed the graph", changed)]
     if idle:
-        parts.append(details(f"{len(idle)} that found nothing to do", _pass_table("Nothing to do", idle)))
+        parts.append(details(f"{len(idle)} that changed nothing", _pass_table("Nothing to do", idle)))
     return parts
 
 
@@ -136,12 +136,12 @@ def _reproduce(report: FoldReport) -> list[Element]:
         return [element("p", "The request was not recorded.")]
     parts = [element("pre", element("code", command_line(report)))]
     if report.config.get("calibration") == "arrays":
-        parts.append(element("p", "FILE.npz stands for the arrays that were given.", class_="muted"))
+        parts.append(element("p", "FILE.npz stands for the given arrays.", class_="muted"))
     return parts
 
 
 def _of_diagnostics(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
-    return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not asked for"))
+    return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not requested"))
 
 
 SECTIONS = (

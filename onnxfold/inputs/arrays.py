@@ -114,11 +114,11 @@ def require_file(path: object) -> Path:
 def _entries(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > _MOST_ENTRIES:
-        raise ConfigError(f"'{path}' holds {len(entries):,} arrays, which no model has inputs for")
+        raise ConfigError(f"'{path}' holds {len(entries):,} arrays, more than a model can have inputs")
     names = [entry.filename for entry in entries]
     for name in names:
         if not name.endswith(_SUFFIX):
-            raise ConfigError(f"'{path}' holds '{name}', which is no array: write the file with numpy.savez")
+            raise ConfigError(f"'{path}' holds '{name}', which is not an array: write the file with numpy.savez")
         if names.count(name) > 1:
             raise ConfigError(f"'{path}' holds the array '{name.removesuffix(_SUFFIX)}' twice")
     return entries
@@ -130,7 +130,7 @@ def _header(
     """Return shape, order and type of an array whose sizes agree with each other."""
     name = entry.filename.removesuffix(_SUFFIX)
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ConfigError(f"array '{name}' of '{path}' is compressed another way than numpy does: use numpy.savez")
+        raise ConfigError(f"array '{name}' of '{path}' uses a compression that numpy does not use: use numpy.savez")
     with archive.open(entry) as file:
         shape, is_fortran, dtype = _read_header(file)
         begin = file.tell()
@@ -190,7 +190,7 @@ def _values(
 
 
 def _instead(path: Path) -> str:
-    """Return what a file is that is no zip archive, as far as it is known."""
+    """Return the kind of a file that is not a zip archive, if it is known."""
     try:
         with path.open("rb") as file:
             start = file.read(len(np.lib.format.MAGIC_PREFIX))

@@ -63,7 +63,7 @@ def checked_labels(labels: object, samples: int) -> Array:
     if values.dtype.kind == "f" and not np.array_equal(values, np.round(values)):  # NaN is unlike itself
         raise ConfigError("the labels 'y' are not whole numbers: give one class number per sample")
     if values.dtype.kind == "b" or values.min(initial=0) < 0:
-        raise ConfigError("the labels 'y' are no class numbers, which count from 0")
+        raise ConfigError("the labels 'y' are not class numbers, which start at 0")
     return values.astype(np.int64)
 
 
@@ -81,7 +81,7 @@ def _in_type(info: InputInfo, values: Array) -> Array:
     """Return values in the type of an input, which must be able to hold them."""
     is_float = info.dtype.kind not in "biu"
     if values.dtype.kind not in "biu" and np.isnan(values).any():
-        raise ConfigError(f"array '{info.name}' holds NaN: nothing can be said of outputs for such samples")
+        raise ConfigError(f"array '{info.name}' holds NaN: remove these samples")
     if values.dtype == info.dtype:
         return values
     with np.errstate(all="ignore"):

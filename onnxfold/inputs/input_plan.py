@@ -37,7 +37,7 @@ _FEWEST_STEPS = 30
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user says about generated inputs.
+    """The user's options for generated inputs.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Asked:
 
 
 def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tuple[str, ...]]:
-    """Return how many samples to generate, and notes on limits that stand against what was asked for.
+    """Return the number of samples to generate, and notes on limits that reduce it.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tu
         limit = f"the memory limit ({show_bytes(memory.limit())})"
     else:
         limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
-    return count, (f"{asked.samples} samples were asked for; {limit} allows {count}",)
+    return count, (f"{asked.samples} samples were requested; {limit} allows {count}",)
 
 
 def _fitting(view: GraphView) -> int:
@@ -110,7 +110,7 @@ def _fitting(view: GraphView) -> int:
 def planned_inversion(
     samples: int, cost: float, asked: Asked, *, has_statistics: bool
 ) -> tuple[int, InversionSettings, tuple[str, ...]]:
-    """Return how many of the samples to invert, how, and notes on limits that stand against what was asked for.
+    """Return the number of samples to invert, the settings, and notes on limits that reduce it.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def planned_inversion(
         count = max(min(samples, asked.most(fewest, _INVERTED_PER_SECOND)), 1)
         if count < samples:
             limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
-            notes = (f"{samples} samples were asked for; {limit} allows to invert {count} for {_FEWEST_STEPS} steps",)
+            notes = (f"{samples} samples were requested; {limit} allows to invert {count} for {_FEWEST_STEPS} steps",)
     else:
         count = min(samples, INVERTED)
         if cost and has_statistics:
@@ -152,7 +152,7 @@ def planned_inversion(
 
 
 def too_long(samples: int, cost: float, asked: Asked, *, has_statistics: bool) -> str:
-    """Return why an inversion is not begun unless it is asked for, '' if its counted cost fits into the time."""
+    """Return why an inversion is not the default; '' if its counted cost fits into the time."""
     count, _, _ = planned_inversion(samples, cost, asked, has_statistics=has_statistics)
     seconds = cost * count * _FEWEST_STEPS / _INVERTED_PER_SECOND
     if seconds <= asked.ceiling or asked.steps:

@@ -57,7 +57,7 @@ class ModelInputs:
 
     @property
     def has_data_statistics(self) -> bool:
-        """Whether a BatchNormalization sees about the statistics that it saw in training."""
+        """Whether BatchNormalizations see about the same statistics as in training."""
         return self.kind in ("deep-inversion", "data")
 
     @property
@@ -67,7 +67,7 @@ class ModelInputs:
 
     @property
     def images(self) -> Array | None:
-        """All samples of the first input that is shaped like images; None if there is none."""
+        """All samples of the first input with the shape of images; None if no input has it."""
         found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
         return None if found is None else np.concatenate([batch[found] for batch in self.batches])
 
@@ -138,7 +138,7 @@ def model_inputs(
     if calibration is not None:
         arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
         arrays.pop("y", None)
-        return ModelInputs(_batches(view, arrays), "data", "the samples that were given", _is_fixed(view))
+        return ModelInputs(_batches(view, arrays), "data", "the given samples", _is_fixed(view))
     if kind == "data":
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
     start = time.monotonic()
@@ -159,7 +159,7 @@ def model_inputs(
 
 
 def _hindrance(view: GraphView, cost: float, samples: int, asked: Asked) -> str:
-    """Return why a network is not inverted unless that is asked for, '' if it is possible and takes no longer."""
+    """Return why a network is not inverted by default; '' if inversion is possible within the time."""
     found = obstacle(view)
     if found:
         return f"deep inversion is not possible: {found}"
@@ -196,9 +196,8 @@ def _inverted(
 def _cut_note(done: Inversion, asked: Asked) -> str:
     steps = ",".join(map(str, done.steps_per_batch))
     return (
-        f"inverting inputs was ended by --input-seconds {asked.ceiling:g}, after {done.steps} of "
-        f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; --input-steps {steps} "
-        "makes them again"
+        f"--input-seconds {asked.ceiling:g} ended the inversion after {done.steps} of {done.planned * done.batches} "
+        f"steps: these inputs depend on the speed of this machine; --input-steps {steps} makes them again"
     )
 
 

@@ -84,7 +84,7 @@ def require(count: int, what: str, advice: str = "give more with --max-memory, i
 
 
 def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:
-    """Return what an array takes; never overflows, whatever a file says."""
+    """Return the bytes of an array, without overflow for any shape in a file."""
     return prod((int(d) for d in shape), start=item_bytes)
 
 

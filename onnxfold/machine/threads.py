@@ -100,7 +100,7 @@ def load_without_spinning() -> Iterator[None]:
 
 @contextmanager
 def crowd(parallel_loop: Callable[[], object], threads: int) -> Iterator[None]:
-    """Keep idle OpenMP threads beside those that compute.
+    """Keep idle OpenMP threads in addition to the computing ones.
 
     GNU's OpenMP lets threads spin for about a millisecond, but only for microseconds while it manages more threads than
     there are cores. The idle ones sleep; nothing is computed in another order.

@@ -9,7 +9,7 @@ CORRELATION_BINS = 20
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """What every width of a group would cost.
+    """Estimated error of a group by its width.
 
     Parameters
     ----------

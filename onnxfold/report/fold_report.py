@@ -20,9 +20,9 @@ class Refusal:
     axis : str
         Which of its axes.
     reason : str
-        What stands in the way, and where.
+        The reason, and its place.
     weights : int
-        Number of weights that stay because of it.
+        Number of weights that stay for this reason.
     """
 
     node: str
@@ -34,14 +34,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did."""
+    """Record of one pass."""
 
     name: str
     modified: bool
     seconds: float
 
 
-#: The way to choose channels of a group of which only exact duplicates were merged.
+#: The clustering of a group of which only exact duplicates were merged.
 ONLY_DUPLICATES = "duplicates"
 
 
@@ -60,7 +60,7 @@ class GroupRecord:
     duplicates : int
         Channels that are exact duplicates of another one.
     requested_cluster, requested_repair : str
-        The way to choose channels and the repair that were asked for.
+        The requested clustering and repair.
     cluster, repair : str
         Those that were used: others where the graph cannot be run by itself; :data:`ONLY_DUPLICATES` and 'none' where
         only exact duplicates were merged; empty where the group keeps its width.
@@ -78,14 +78,14 @@ class GroupRecord:
 
     @property
     def fell_back(self) -> bool:
-        """Whether something else was used than what was asked for; that duplicates need no repair is nothing else."""
+        """Whether another clustering or repair was used than the requested one; merged duplicates need no repair."""
         used, asked = (self.cluster, self.repair), (self.requested_cluster, self.requested_repair)
         return used not in (("", ""), (ONLY_DUPLICATES, "none"), asked)
 
 
 @dataclass(frozen=True)
 class InputRecord:
-    """What the network was run on, how many samples, why these, and for how many steps each batch was inverted."""
+    """Inputs that the network was run on: kind, number, reason, and inversion steps per batch."""
 
     kind: str
     samples: int
@@ -95,7 +95,7 @@ class InputRecord:
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What a model costs.
+    """Size of a model.
 
     `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
     shape is unknown); `size_bytes` the weights and the graph.
@@ -108,7 +108,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How close one output of the folded model stays to the original.
+    """Closeness of one output of the folded model to the original's.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ class FidelityReport:
     samples : int
         Number of samples.
     inputs : str
-        What they are: 'held-out dead leaves', 'given data', ...
+        Their kind: 'held-out dead leaves', 'given data', ...
     accuracy_a, accuracy_b : float, optional
         Accuracies in [0, 1], where labels were given.
     notes : list of str
@@ -165,7 +165,7 @@ class FidelityReport:
 
 @dataclass
 class FoldReport:
-    """Everything one fold did, in order.
+    """Record of one fold.
 
     Sparsity is the fraction of the input file's float weights that the output file no longer has.
     """
@@ -205,12 +205,12 @@ class FoldReport:
 
     @property
     def fallbacks(self) -> list[str]:
-        """What was used instead of what was asked for, and in how many groups, in words."""
+        """Notes on groups for which another clustering or repair was used than the requested one."""
         counts = Counter((g.cluster, g.repair) for g in self.groups if g.fell_back)
         folded = sum(g.folded_width < g.width for g in self.groups)
         return [
             f"{count} of {folded} folded groups: cluster {cluster} and repair {repair} instead of {self.cluster} and "
-            f"{self.repair}, because what reads their channels was not run by itself"
+            f"{self.repair}, because their consumers could not be run node by node"
             for (cluster, repair), count in counts.items()
         ]
 

@@ -38,7 +38,7 @@ DEAD = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ConsumerMoments:
-    """What one consumer of a group sees.
+    """Moments of the activations that one consumer of a group reads.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from onnxfold.machine.threads import load_without_spinning
 
 
 def torch_is_available() -> bool:
-    """Whether torch is installed; it is not imported to find out."""
+    """Whether torch is installed; the check does not import it."""
     return find_spec("torch") is not None
 
 

@@ -14,7 +14,7 @@ INTEGERS = {
 
 
 def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
-    """Return the type that stands for an ONNX element type, None if there is none.
+    """Return torch's type for an ONNX element type; None if torch has none.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
 
 
 def to_tensor(values: Array, dtype: torch.dtype) -> Tensor:
-    """Return an array as a tensor with memory of its own, floats as `dtype`.
+    """Return an array as a tensor with separate memory, floats as `dtype`.
 
     Raises
     ------

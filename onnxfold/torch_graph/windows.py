@@ -36,12 +36,12 @@ class Windows:
         return self._dilations or [1] * rank
 
     def explicit(self, rank: int) -> tuple[list[int], list[int]]:
-        """Return the pads of the attribute, in front and behind."""
+        """Return the pads of the attribute, before and after."""
         pads = self._pads or [0] * (2 * rank)
         return pads[:rank], pads[rank:]
 
     def pads(self, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the pads in front of and behind each axis, auto_pad resolved.
+        """Return the pads before and after each axis, auto_pad resolved.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class Windows:
         return (large, small) if self.auto_pad == "SAME_LOWER" else (small, large)
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
-        """Return how many windows of a pool lie along each axis."""
+        """Return the number of windows of a pool along each axis."""
         before, after = self.pads(sizes, self.kernel)
         counts = []
         for size, b, a, k, s, d in zip(

@@ -114,7 +114,7 @@ class Restoration:
     # -- without one ---------------------------------------------------------------------------
 
     def layer(self, before: NodeProto, after: NodeProto) -> None:
-        """Restore mean and deviation behind a layer that no BatchNormalization follows."""
+        """Restore mean and deviation after a layer without BatchNormalization."""
         found = self._layer_of(before)
         if found is None:
             return

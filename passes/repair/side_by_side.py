@@ -55,7 +55,7 @@ class SideBySide:
 
     @classmethod
     def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
-        """Return an observed network beside its fold."""
+        """Return an observed network with its fold."""
         match = observation.matches and not observation.was_run
         return cls(observation.reference, folded, plan, observation.inputs, match=match)
 
@@ -84,7 +84,7 @@ class SideBySide:
         self.folded.run(after)
 
     def deviates(self, node: NodeProto) -> bool:
-        """Whether what a node of the original writes differs in the fold by more than a merge of equal channels.
+        """Whether a node's output differs in the fold by more than a merge of equal channels.
 
         Elsewhere there is nothing to repair: a repair would only turn rounding into weights.
         """

@@ -164,9 +164,9 @@ def test_ratios_that_remove_more_than_the_default_are_named_as_the_reason() -> N
     report = quick_fold(residual(0, width=24), **options).report
     assert report.sparsity > 0.6
     (note,) = report.notes
-    assert "instead of the default of 0.5: the widths that are given come to that alone" in note
+    assert "instead of the default of 0.5: the given widths alone remove as much" in note
     (note,) = quick_fold(residual(0, width=24), 0.5, ratios={"*": 0.7}, verify=False).report.notes
-    assert "instead of 0.5: the widths that are given, which are all, come to that alone" in note
+    assert "instead of 0.5: the given widths, those of all groups, alone remove as much" in note
 
 
 def test_what_cannot_be_reached_names_the_widths_that_are_given() -> None:
@@ -186,5 +186,5 @@ def test_rounding_to_more_than_any_group_has_is_refused() -> None:
 
 def test_groups_that_are_too_narrow_to_be_rounded_are_counted() -> None:
     report = quick_fold(residual(0), channel_ratio=0.5, round_to=12, verify=False).report
-    assert "2 of 4 groups have no width that is a multiple of 12: theirs are not rounded" in report.notes
+    assert "2 of 4 groups have no width that is a multiple of 12: they are not rounded" in report.notes
     assert [g.folded_width for g in report.groups if g.width == 16] == [12, 12]

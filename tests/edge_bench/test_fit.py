@@ -42,7 +42,7 @@ def test_a_file_that_tflite_micro_rejects_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "broken.tflite").write_bytes(b"\0\0\0\0TFL3" + bytes(64))
     found = measure_arena(tmp_path / "broken.tflite", 1, 1000)
     assert isinstance(found, str)
-    assert found.startswith("tflite-micro does not run it: ")
+    assert found.startswith("tflite-micro does not run the model: ")
     assert "\n" not in found
 
 

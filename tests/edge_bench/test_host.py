@@ -105,7 +105,7 @@ def test_a_machine_without_interpreters(tmp_path: Path) -> None:
     assert answer is not None
     (row,) = rows(job, "board", package, answer)
     assert row.status == "unavailable"
-    assert row.reason.startswith("no interpreter there: pip install")
+    assert row.reason.startswith("no interpreter found: pip install")
 
 
 def test_the_last_mark_counts() -> None:

@@ -109,7 +109,7 @@ def test_png() -> None:
     file = io.BytesIO()
     write_png(ROWS, file)
     assert file.getvalue().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match="no latency to draw"):
+    with pytest.raises(ConfigError, match="a latency to draw"):
         write_png([MISFIT], file)
 
 

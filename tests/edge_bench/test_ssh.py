@@ -115,7 +115,7 @@ def test_what_a_board_can_lack(server: Connect, tmp_path: Path) -> None:
     assert "has no python3" in row.reason
     (row,) = server(f'{PYTHON} -S "$@"').run(job, None)
     assert row.status == "unavailable"
-    assert row.reason.startswith("no interpreter there: pip install")
+    assert row.reason.startswith("no interpreter found: pip install")
     (row,) = server('echo "Illegal instruction" >&2; exit 132').run(job, None)
     assert row.status == "failed"
     assert "the measuring script failed" in row.reason
@@ -151,5 +151,5 @@ def test_a_board_that_is_not_there(tmp_path: Path) -> None:
 
 def test_no_address_and_no_options_as_addresses() -> None:
     assert SshRunner("").missing() == "no address: give --host user@board"
-    with pytest.raises(ConfigError, match="is not a name that ssh takes"):
+    with pytest.raises(ConfigError, match="is not a name that ssh accepts"):
         SshRunner("-oProxyCommand=touch /tmp/x")

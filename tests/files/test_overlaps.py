@@ -17,8 +17,8 @@ from onnxfold.graph.model_files import external_files
 from tests.files.command import FAST, onnxfold, snapshot, write_model, write_samples
 from tests.models import mlp
 
-READ = "what is read is never overwritten"
-TWICE = "are one file: give two paths"
+READ = "files that are read are never overwritten"
+TWICE = "are the same file: give two paths"
 ENDING = "the name must end in"
 
 

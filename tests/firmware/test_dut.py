@@ -80,15 +80,15 @@ def test_error_replies() -> None:
     ("said", "limit_s", "message"),
     [
         (b"", 0.3, "did not answer to 'infer 1 0' within 0.3 s"),
-        (b"m-infer-sta", 1.5, "did not finish its answer to 'infer 1 0' within 1.5 s, it is stuck after 'm-infer-sta'"),
-        (b"m-warmup-done\r\n", 1.5, "stuck after 'm-warmup-done'"),
-        (b"\xf0\x80\xfe\x01" * 5, 1.5, "no text .*: check the baud rate"),
-        (b"\xf0\x80\xfe\x01\n" * 5, PATIENCE_S, "no text .*: check the baud rate"),
-        (infer_answer("m-lap-us-1", "m-results-[1]"), PATIENCE_S, "its answer is garbled"),
+        (b"m-infer-sta", 1.5, "did not finish its answer to 'infer 1 0' within 1.5 s, it stopped after 'm-infer-sta'"),
+        (b"m-warmup-done\r\n", 1.5, "stopped after 'm-warmup-done'"),
+        (b"\xf0\x80\xfe\x01" * 5, 1.5, "not text .*: check the baud rate"),
+        (b"\xf0\x80\xfe\x01\n" * 5, PATIENCE_S, "not text .*: check the baud rate"),
+        (infer_answer("m-lap-us-1", "m-results-[1]"), PATIENCE_S, "the answer is garbled"),
         (
             infer_answer("m-lap-us-1", "m-lap-us-2", "m-results-[1,oops]"),
             PATIENCE_S,
-            "results that are no numbers: '1,oops'",
+            "results that are not numbers: '1,oops'",
         ),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_board_that_never_stops_talking_is_stopped_by_the_deadline() -> None:
     ("said", "until_s", "message"),
     [
         (b"\xf0\x80\r\n", 1.9, "check the baud rate"),
-        (b"hello\r\n" + READY, 1.9, "not with its name"),
+        (b"hello\r\n" + READY, 1.9, "without its name"),
         (b"\xf0\x80\r\n", 0.5, "did not answer"),  # a boot loader, and then a whole attempt of nothing
         (b"", 1.9, "did not answer"),
     ],
@@ -156,7 +156,7 @@ def test_silent_board_at_first() -> None:
 
 
 def test_other_firmware_at_first() -> None:
-    with dut(lambda _: b"hello\r\n" + READY) as found, pytest.raises(DeviceError, match="not with its name"):
+    with dut(lambda _: b"hello\r\n" + READY) as found, pytest.raises(DeviceError, match="without its name"):
         found.connect(1.5)
 
 
@@ -176,5 +176,5 @@ def test_boot_loader_text_and_half_commands_are_passed_over() -> None:
 
 
 def test_input_that_is_too_long_for_the_board() -> None:
-    with dut(scripted({})) as found, pytest.raises(DeviceError, match="did not take all of 4 bytes"):
+    with dut(scripted({})) as found, pytest.raises(DeviceError, match="did not accept all of 4 bytes"):
         found.load(bytes(4))

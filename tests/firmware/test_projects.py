@@ -138,7 +138,7 @@ def test_nothing_is_left_of_a_failure(model: Path, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "qemu", "--runtime", "tflm"), "runtime 'generated' only"),
+        (("--format", "qemu", "--runtime", "tflm"), "only the runtime 'generated'"),
         (("--format", "arduino", "--dtype", "int8"), "--dtype is not for projects"),
         (("--format", "arduino", "--keep-nchw-inputs"), "--keep-nchw-inputs is not for projects"),
         (("--runtime", "generated"), "--runtime is for projects"),

@@ -122,7 +122,7 @@ def otherwise(good: GoodBoard, word: str, said: bytes | None) -> Answers:
         ("infer", None, {}, "is gone"),
         ("db", None, {}, "is gone"),
         ("infer", b"", {"timeout_s": 0.5}, "did not answer to 'infer 1 0' within 0.5 s"),
-        ("infer", b"m-warmup-start-0\r\n", {"timeout_s": 1.5}, "stuck after 'm-warmup-start-0'"),
+        ("infer", b"m-warmup-start-0\r\n", {"timeout_s": 1.5}, "stopped after 'm-warmup-start-0'"),
         ("infer", b"\xff\xfe\x80\x81\r\n", {}, "check the baud rate"),
         ("infer", b"e-[Inference failed: Invoke() failed]\r\n" + READY, {}, "Inference failed: Invoke() failed"),
         ("infer", READY, {}, "garbled"),

@@ -51,7 +51,7 @@ def test_bodies_fall_back_to_their_weights(tmp_path: Path) -> None:
     assert _used(report) == {("kmeans", "approximate")}
     note = (
         "2 of 2 folded groups: cluster kmeans and repair approximate instead of elimination and least-squares, because "
-        "what reads their channels was not run by itself"
+        "their consumers could not be run node by node"
     )
     assert note in report.notes
     assert '"requested_cluster": "elimination"' in report.to_json()

@@ -101,7 +101,7 @@ def test_given_input_shapes() -> None:
     model = ALL_MODELS["chain_conv"](0)
     assert load(model, {"x": (7, 3, 8, 8)}).shape("relu_0_out") == (7, 6, 8, 8)
     for shapes, message in (
-        ({"z": (1, 3, 8, 8)}, "is no input of the model; inputs: x"),
+        ({"z": (1, 3, 8, 8)}, "is not an input; inputs: x"),
         ({"x": (1, 3, 8)}, "has 4 dimensions, 3 were given"),
         ({"x": (1, 4, 8, 8)}, "has the fixed shape"),
     ):

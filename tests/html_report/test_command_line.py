@@ -73,4 +73,4 @@ def test_what_was_in_memory_is_named_so() -> None:
     assert words[:4] == ["onnxfold", "fold", "IN.onnx", "OUT.onnx"]
     assert words[words.index("--calibration") + 1] == "FILE.npz"
     page = Page(render_html(report))
-    assert "FILE.npz stands for the arrays" in page.texts[page.by_id("reproduce")]
+    assert "FILE.npz stands for the given arrays" in page.texts[page.by_id("reproduce")]

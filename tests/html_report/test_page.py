@@ -133,7 +133,7 @@ def test_what_is_missing_is_said() -> None:
         "errors": "not chosen by error curves",
         "variances": "Not measured: ",
         "correlations": "Not measured: ",
-        "refusals": "Nothing was left alone",
+        "refusals": "Every weight axis can be folded",
         "reproduce": "not recorded",
     }.items():
         assert words in page.texts[page.by_id(name)], name

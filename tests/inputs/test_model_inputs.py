@@ -164,7 +164,7 @@ def test_limits_win_over_the_samples_that_were_asked_for() -> None:
         inputs = model_inputs(view, "noise", samples=64)
         assert model_inputs(view, "noise").notes == ()
     assert inputs.samples == 50
-    assert inputs.notes[0].startswith("64 samples were asked for; the memory limit (")
+    assert inputs.notes[0].startswith("64 samples were requested; the memory limit (")
     assert inputs.notes[0].endswith(") allows 50")
     seconds = 20.5 * forward_cost(view) / input_plan._RUN_PER_SECOND
     inputs = model_inputs(view, "noise", samples=64, seconds=seconds)
@@ -207,12 +207,12 @@ def test_an_inversion_that_the_clock_ends_can_be_repeated() -> None:
     assert cut.report.inputs is not None
     assert cut.report.inputs.steps == (2,)
     assert cut.report.inputs.samples == 1
-    (note,) = [n for n in cut.report.notes if "was ended" in n]
+    (note,) = [n for n in cut.report.notes if "ended the inversion" in n]
     assert note.endswith("--input-steps 2 makes them again")
     again = onnxfold.fold(
         chain_conv(0), channel_ratio=0.5, inputs="deep-inversion", samples=4, input_seconds=1e-6, input_steps=(2,)
     )
-    assert not any("was ended" in n for n in again.report.notes)
+    assert not any("ended the inversion" in n for n in again.report.notes)
     assert again.model.SerializeToString() == cut.model.SerializeToString()
 
 
@@ -225,7 +225,7 @@ def test_auto_takes_data_where_it_is_given() -> None:
     data = random_input(chain_conv(0), 3, batch=10)
     for kind in ("auto", "deep-inversion", "noise", "data"):
         inputs = model_inputs(_view(), kind, data)
-        assert (inputs.kind, inputs.reason, inputs.samples) == ("data", "the samples that were given", 10)
+        assert (inputs.kind, inputs.reason, inputs.samples) == ("data", "the given samples", 10)
         assert inputs.has_data_statistics
         np.testing.assert_array_equal(_all(inputs), data["x"])
 

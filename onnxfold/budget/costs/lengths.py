@@ -64,7 +64,7 @@ class Product:
         if abs(largest) > _LARGEST_PRODUCT:
             raise UnsupportedModelError(
                 f"a layer or tensor of the model counts {float(min(largest, 10**300)):.1e} multiply-accumulates or "
-                "bytes per sample: are the sizes of its inputs, pads and repeats meant?"
+                "bytes per sample: check the sizes of its inputs, pads and repeats"
             )
         constant = prod(length.fixed // length.blocks for length in found if not length.parts)
         return cls(factor * constant, tuple(sorted(length for length in found if length.parts)))

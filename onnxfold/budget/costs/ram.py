@@ -107,7 +107,7 @@ class _Buffers:
         self.last.append(self._last_reader.get(name, i))
 
     def _shared(self, node: NodeProto, i: int) -> int | None:
-        """Return the buffer that a node's result shares with its input, None if it needs one of its own."""
+        """Return the buffer that a node's result shares with its input; None if it needs a separate one."""
         read = {self._of[name] for name in _reads(node) if name in self._of}
         if node.op_type in _VIEWS:
             return self._of.get(node.input[0])

@@ -88,7 +88,7 @@ class BatchOfOne:
                 example = ",".join("?" if d is None else str(d) for d in ((given[0] or 1), *given[1:]))
                 return f"{problem}: fix the model's inputs, --input-shapes {name}:{example}"
         return (
-            f"{problem}: shape inference does not tell it; fix the shapes in the model, or give another kind of budget"
+            f"{problem}: shape inference does not find it; fix the shapes in the model, or give another kind of budget"
         )
 
 

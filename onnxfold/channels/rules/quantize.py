@@ -11,5 +11,5 @@ def quantize(node: NodeContext) -> None:
         raise CannotDeclareError("the weight is quantised, and the mean of integers with their scales is not a fold")
     scale = node.view.shape(node.input(1))
     if scale is None or any(d != 1 for d in scale):
-        raise CannotDeclareError("it has a scale per channel, fixed for the channels that there are")
+        raise CannotDeclareError("it has one fixed scale per channel")
     node.link_all(node.input(0), node.output())

@@ -14,7 +14,7 @@ from onnxfold.inputs.inversion.targets import spatial_axes
 
 
 class Descent:
-    """Optimises batches of inputs one after the other.
+    """Optimises batches of inputs, one at a time.
 
     Parameters
     ----------

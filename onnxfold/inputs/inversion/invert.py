@@ -74,7 +74,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
 
 
 class _Clock:
-    """Gives every batch its steps and an equal share of the time that is left, and tells how far the whole is.
+    """Gives every batch its steps and an equal share of the remaining time, and reports the progress.
 
     Raises
     ------
@@ -86,8 +86,8 @@ class _Clock:
         exact = settings.exact_steps
         if len(exact) > 1 and len(exact) != batches:
             raise ConfigError(
-                f"{len(exact)} numbers of inversion steps are given, but the inputs are inverted in {batches} batches: "
-                "give as many, or one for all"
+                f"{len(exact)} numbers of inversion steps are given for {batches} batches: "
+                "give one number per batch, or one for all"
             )
         self._settings, self._planned, self._progress = settings, planned, progress
         self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
@@ -109,7 +109,7 @@ class _Clock:
 
 
 class _Probe:
-    """What a run on a few samples tells.
+    """Result of a run on a few samples.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class _Probe:
 
 
 def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict[str, Tensor]) -> bool:
-    """Whether a graph that declares a batch computes the same for two at once: mostly, nothing else depends on it."""
+    """Whether a graph with a declared batch computes the same for two batches at once, as most do."""
     size = max(len(t) for t in feeds.values() if t.ndim)
     twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
     try:

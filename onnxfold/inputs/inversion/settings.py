@@ -8,7 +8,7 @@ from onnxfold.graph.tensors import Array
 
 @dataclass(frozen=True)
 class InversionSettings:
-    """What is minimised, and how far.
+    """Terms of the minimised loss, and the number of steps.
 
     Parameters
     ----------
@@ -113,5 +113,5 @@ class Inversion:
 
     @property
     def batches(self) -> int:
-        """Batches that were optimised one after the other."""
+        """Batches that were optimised, one at a time."""
         return len(self.steps_per_batch)
