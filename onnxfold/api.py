@@ -63,55 +63,89 @@ def fold(
     max_memory: int | str | None = None,
     progress: Progress | None = None,
 ) -> FoldResult:
-    """Make a model structurally smaller without data and without training.
+    """Make a model structurally smaller, without data and without training.
 
     Parameters
     ----------
     model : path or ModelProto
-        The trained model; left untouched.
-    sparsity, channel_ratio, ratios
-        Fraction of the weights to remove, in (0, 1); or fraction of the channels of every group, in [0, 1), and of
-        groups by glob. Sparsity 0.5 if no goal is given.
-    max_params, max_macs, max_ram, max_flash, device, min_fidelity
-        Other goals: counts such as "1.5M", bytes such as "256K", a board, the agreement to keep.
-    method, cluster, repair, allocation
-        How channels are chosen and repaired, by name, and widths: 'global' or 'uniform'.
-    inputs, samples, input_seconds, input_steps, calibration
-        What the network is run on: a kind of generated inputs, their number, the most seconds to generate them in and
-        the steps that repeat an inversion; or arrays by input name.
-    round_to, keep, input_shapes, seed
-        Multiples of widths, globs of groups to keep, sizes of free dimensions by input, seed of everything random.
-    verify, save_as_external_data, max_memory
-        Whether to run the result, to write weights beside the model, and the most bytes of memory to use.
+        The trained model; it is not changed.
+    sparsity : float, optional
+        Fraction of the weights to remove, in (0, 1). Default 0.5, if no other goal is given.
+    channel_ratio, ratios : float, mapping of str to float
+        Fraction of the channels to remove from every group, in [0, 1); the same for groups by glob.
+    method : str
+        'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', 'prune-l1', 'prune-l2' or 'ifm': a clustering, a
+        repair and a kind of inputs.
+    cluster : str, optional
+        Replaces the method's clustering: 'elimination', 'kmeans', 'ward', 'complete', 'average', 'single', 'spectral',
+        'greedy', 'ifm', 'top-l1' or 'top-l2'.
+    repair : str, optional
+        Replaces the method's repair: 'none', 'approximate', 'independent', 'recalibrate' or 'least-squares'.
+    allocation : str
+        'global', for the widths that lose least, or 'uniform'.
+    max_params, max_macs, max_ram, max_flash : int or str, optional
+        Limits of parameters and of multiply-accumulates per sample, such as "1.5M" (K = 1000), and of activation memory
+        and flash in bytes, such as "256K" (K = 1024).
+    device : str, optional
+        A device profile, by name or path, that limits RAM and flash.
+    min_fidelity : float, optional
+        Lowest agreement with the original on held-out inputs, in (0, 1); replaces a sparsity.
+    inputs : str
+        Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or the path of an .npz file.
+    samples, input_seconds, input_steps : int, float, sequence of int
+        Number of generated samples; time limit of generating them; inversion steps per batch, which repeat an earlier
+        inversion.
+    calibration : path or mapping of str to ndarray, optional
+        Unlabeled samples by input name, samples along axis 0, instead of generated inputs.
+    round_to, keep : int, sequence of str
+        Widths are multiples of `round_to`; groups with a node that matches a glob of `keep` keep all channels.
+    input_shapes : mapping of str to sequence of int
+        Sizes of free input dimensions.
+    seed : int
+        Seed of all random numbers: the same input, options and seed give the same bytes on one machine.
+    verify : bool
+        Whether to run the result in onnxruntime and to measure its fidelity.
+    save_as_external_data : bool
+        Whether ``.save`` writes the weights to a file beside the model.
+    max_memory : int or str, optional
+        Memory limit in bytes, such as "2G". Default: three quarters of the machine's or the container's memory.
     progress : callable, optional
-        Called with what is being done, the number of its steps done, and their total (0: not counted).
-
-    All options but `progress` are described one by one in :class:`~onnxfold.config.FoldConfig`.
+        Called as ``progress(text, steps_done, steps)``; `steps` is 0 if they are not counted.
 
     Returns
     -------
     FoldResult
-        With ``.model``, ``.report`` and ``.save(path)``.
+        With ``.model`` (a ModelProto), ``.report`` and ``.save(path)``.
 
     Raises
     ------
     ConfigError
-        If an option makes no sense; of a wrong type, or an unknown one, it is a TypeError, too.
+        If an option makes no sense. For a wrong type or an unknown option it is also a TypeError.
     ModelLoadError, UnsupportedModelError
-        If the model cannot be read or worked on.
+        If the model cannot be read, or is not supported.
     NonFiniteError
-        If a weight is NaN, or infinite where it holds channels that could be folded.
+        If a weight is NaN, or infinite in a fold group.
     NothingToFoldError
         If no channel can be folded.
     BudgetError
-        If the sparsity, or a limit, cannot be reached.
+        If the sparsity or a limit cannot be reached.
     VerificationError
-        If the result does not load or run; nothing is written then.
+        If the result does not load or run.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import onnxfold
+    >>> model = files("onnxfold.data") / "lenet5.onnx"
+    >>> result = onnxfold.fold(model, sparsity=0.5, method="fold-ar", allocation="uniform")
+    >>> round(result.report.sparsity, 2)
+    0.5
+    >>> path = result.save("folded.onnx")  # doctest: +SKIP
     """
     config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
     start, tell, searches = time.perf_counter(), progress or silent, config.min_fidelity is not None
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
-    requested_limits(config)  # bad numbers are told before any work
+    requested_limits(config)  # bad numbers are refused before any work
     if isinstance(config.calibration, str | PathLike):
         require_file(config.calibration)  # whether it will be used or not
     with limited_to(config.max_memory):
@@ -139,8 +173,28 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
     Parameters
     ----------
     model : path or ModelProto
-        Left untouched.
+        The model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
-        Dimensions to assume for symbolic inputs.
+        Sizes of free input dimensions.
+
+    Returns
+    -------
+    list of FoldGroup
+        In the order of their first producer: channels that may be merged with each other, with ``.name`` (the first
+        producing node), ``.size`` (channels) and ``.members`` (weight axes).
+
+    Raises
+    ------
+    ConfigError
+        If `input_shapes` do not fit the model.
+    ModelLoadError, UnsupportedModelError
+        If the model cannot be read, or is not supported.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import onnxfold
+    >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
+    [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
     return inspect_model(model, input_shapes=input_shapes).groups

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 
 import pytest
 
 import onnxfold
+from onnxfold.cluster.partitioners import PARTITIONERS
+from onnxfold.config import ALLOCATIONS, INPUTS
+from onnxfold.folding.methods import METHODS, REPAIRS
 from tests import models
 
 
@@ -39,7 +44,7 @@ def test_no_module_hides_a_public_function() -> None:
     assert onnxfold.FoldConfig(sparsity=0.5).sparsity == 0.5
 
 
-@pytest.mark.parametrize("name", ["compare"])
+@pytest.mark.parametrize("name", ["compare", "fold", "inspect"])
 def test_the_example_in_the_help_runs(name: str) -> None:
     function = getattr(onnxfold, name)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -48,3 +53,11 @@ def test_the_example_in_the_help_runs(name: str) -> None:
         runner.run(example)
     assert runner.tries > 0
     assert runner.failures == 0
+
+
+def test_the_help_of_fold_names_every_option_and_every_row() -> None:
+    text = onnxfold.fold.__doc__ or ""
+    for name in inspect.signature(onnxfold.fold).parameters:
+        assert re.search(rf"^    (\w+, )*{name}(, \w+)* :", text, re.MULTILINE), name
+    for name in (*METHODS, *PARTITIONERS, *REPAIRS, *ALLOCATIONS, *INPUTS):
+        assert f"'{name}'" in text, name

@@ -1,4 +1,4 @@
-"""What the main graph is run on: chosen by method and request, tried once."""
+"""The choice of inputs of the main graph, by method and request, with one trial run."""
 
 from dataclasses import dataclass, replace
 

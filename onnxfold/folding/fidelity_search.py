@@ -1,4 +1,4 @@
-"""How far a model can be folded before it says something else: a search around folds of one prepared model."""
+"""Search for the smallest model that keeps a fidelity: folds of one prepared model, by bisection."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""The fold of all graphs of a model to the widths that a request comes to."""
+"""The fold of all graphs of a model to the widths of a request."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From a file to graphs that can be folded: loaded, checked, normalised, analysed."""
+"""Load a model, check it, and analyse its graphs: the part of a fold before the request matters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
