@@ -15,12 +15,12 @@ from benchmarks.accuracy.cells import PEERS, Cell
 from benchmarks.accuracy.networks import Images, Labels, Network, input_of, test_images, train_images
 from benchmarks.accuracy.store import Row, Store, input_fingerprint
 from onnxfold import api
+from onnxfold.channels.layers import own_statistics
 from onnxfold.errors import OnnxFoldError
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.load import load
 from onnxfold.inputs.model_inputs import model_inputs
-from onnxfold.statistics.observe import has_own_statistics
 
 #: Training images for the methods that use data.
 CALIBRATION_IMAGES = 256
@@ -169,7 +169,7 @@ class Measurement:
     def _inverted(self, network: Network, kind: str, seed: int) -> tuple[Images | None, float]:
         """Return inverted images and the seconds they took; None where other inputs are taken."""
         view = open_scopes(load(network.path))[0].view
-        if any(has_own_statistics(view, node) for node in view.nodes):
+        if any(own_statistics(view, node) is not None for node in view.nodes):
             kind = "auto"  # takes deep inversion then: the same images
         file = self.cache / f"{network.name}_{kind}_{seed}_{input_fingerprint()}.npz"
         if not file.exists():

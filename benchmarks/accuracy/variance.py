@@ -17,7 +17,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from benchmarks.accuracy.networks import Images, Network
-from onnxfold.channels.layers import layers
+from onnxfold.channels.layers import group_layers
 from onnxfold.config import FoldConfig
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.methods import find_method
@@ -62,7 +62,7 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
     plan = folded.graphs[0].plan
     found = []
     for group, partition in plan:
-        for layer in layers(original, group):
+        for layer in group_layers(original, group):
             tensor = layer.normalization.output[0] if layer.normalization is not None else layer.output
             rows = plan.folded(layer.rows, partition).positions
             found.append((layer.node.name, tensor, layer.rows.positions[:, 0], rows[:, 0], partition.labels))

@@ -9,7 +9,7 @@ from typing import Final
 
 from onnxfold import api
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import linear_weights
 from onnxfold.graph.view import GraphView
 
 RECURRENT: Final = frozenset({"LSTM", "GRU", "RNN"})
@@ -19,9 +19,8 @@ def held_back(
     view: GraphView, found: api.Inspection, covered: Mapping[tuple[str, Role], float]
 ) -> list[tuple[str, float]]:
     """Return why weights lie in no group, on their output and on their input axis, largest share first."""
-    linear = dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2] if view.is_weight(i))
     shares: Counter[str] = Counter()
-    for weight in linear:
+    for weight in linear_weights(view):
         free = 1.0 - max(covered.get((weight, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
         if free > 1e-9:
             why = [f"{r.axis.split(' ')[0]}: {general(r.reason)}" for r in found.refusals if f"'{weight}'" in r.axis]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.channels.layers import batch_norm
 from onnxfold.graph.nodes import attr_float, attr_int, node_key, rewritten
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
 from onnxfold.graph.view import GraphView
@@ -98,8 +98,11 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
 
 def _merged(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
     """Return the layer that writes what the normalisation wrote."""
-    gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in norm.input[1:5])
-    scale = gamma / np.sqrt(variance + batch_norm_epsilon(norm))
+    found = batch_norm(view, norm)
+    assert found is not None
+    names = (found.scale, found.shift, found.mean, found.variance)
+    gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
+    scale = gamma / np.sqrt(variance + found.epsilon)
     weight = layer.input[1]
     factors = _factors(layer, scale, view.weights[weight].shape)
     scaled = _scaled(view, weight, factors)

@@ -18,7 +18,7 @@ from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.requests import Budgets, tightest
 from onnxfold.channels import FoldGroup
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import DEFAULT_SPARSITY, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count
 from onnxfold.errors import ConfigError, NothingToFoldError
@@ -201,13 +201,5 @@ def _require_rounding(groups: Sequence[FoldGroup], round_to: int) -> None:
 
 
 def _biases_to_add(view: GraphView) -> int:
-    """Return how many biases a repair may add: it gives one to layers that have none and no BatchNormalization."""
-    total = 0
-    for node in view.nodes:
-        if node.op_type not in LINEAR_OPS or node.op_type == "MatMul" or (len(node.input) > 2 and node.input[2]):
-            continue
-        shape = view.shape(node.output[0])
-        readers = view.consumers(node.output[0])
-        if shape is not None and len(shape) > 1 and not any(r.op_type == "BatchNormalization" for r in readers):
-            total += shape[1] or 0
-    return total
+    """Return how many weights a repair may add: one per channel of every layer that it gives a bias."""
+    return sum(layer.width(view) for layer in find_layers(view) if layer.lacks_bias and is_rescalable(view, layer))

@@ -1,43 +1,183 @@
-"""Linear layers: an operator, its weight, and its bias, as one value.
+"""Layers: the operator that computes channels, its weight, its bias, and the BatchNormalization behind, as one thing.
 
-A layer is a Conv, ConvTranspose or Gemm, or a MatMul with the Add of its bias. Repairs work on layers:
-they rescale rows, move biases, and need to know which BatchNormalization normalises which rows.
+What an operator computes is declared by its channel rule (:mod:`onnxfold.channels.operators`); nothing here knows an
+operator by its name. A layer is a linear operator with a constant weight; its bias is an input of the operator, or a
+vector that the node behind adds.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Role
+from onnxfold.channels import rules  # noqa: F401  (registers the rules)
+from onnxfold.channels.context import NodeContext
+from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.graph.nodes import attr_float
+from onnxfold.channels.operators import BatchNorm, Computation, Linear, Shift
+from onnxfold.channels.registry import Result, find_rule
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 
-#: Linear operators with an activation inside, as onnxruntime's optimiser writes them.
-FUSED_OPS = frozenset({"FusedConv", "FusedGemm", "FusedMatMul"})
 
-LINEAR_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"}) | FUSED_OPS
-
-#: What the ONNX operator takes where a BatchNormalization names no epsilon.
-_BN_EPSILON = 1e-5
+def computation(view: GraphView, node: NodeProto) -> Computation | None:
+    """Return what a node computes, as its channel rule declares it; None where it says nothing."""
+    rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
+    return None if rule is None or rule.computes is None else rule.computes(NodeContext(view, node, set()))
 
 
-def batch_norm_epsilon(node: NodeProto) -> float:
-    """Return the epsilon of a BatchNormalization."""
-    return attr_float(node, "epsilon", _BN_EPSILON)
+def result_of(view: GraphView, node: NodeProto) -> Result:
+    """Return where a node's first result may lie in memory, as its channel rule declares it."""
+    rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
+    return Result.NEW if rule is None else rule.result
+
+
+def linear(view: GraphView, node: NodeProto) -> Linear | None:
+    """Return what a linear operator computes, None for other nodes."""
+    found = computation(view, node)
+    return found if isinstance(found, Linear) else None
+
+
+def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
+    """Return what a BatchNormalization computes, None for other nodes."""
+    found = computation(view, node)
+    return found if isinstance(found, BatchNorm) else None
+
+
+def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
+    """Return a BatchNormalization with constant statistics that no other node shares; None for other nodes."""
+    norm = batch_norm(view, node)
+    if norm is None or not all(view.is_weight(n) and len(view.consumers(n)) == 1 for n in (norm.mean, norm.variance)):
+        return None
+    return norm
 
 
 def epsilon(view: GraphView, member: Member) -> float:
     """Return the epsilon of the BatchNormalization that a member belongs to."""
     node = view.producer(member.uses[0].node)
-    assert node is not None
-    return batch_norm_epsilon(node)
+    norm = batch_norm(view, node) if node is not None else None
+    assert norm is not None
+    return norm.epsilon
+
+
+def linear_weights(view: GraphView) -> dict[str, bool]:
+    """Return the constant operands of linear operators, and whether they are depthwise filters, in graph order."""
+    found: dict[str, bool] = {}
+    for node in view.nodes:
+        operator = linear(view, node)
+        if operator is not None and operator.weight:
+            found[operator.weight] = found.get(operator.weight, False) or operator.is_depthwise
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A linear operator whose output channels belong to a group.
+    """A linear operator with a constant weight, up to its bias.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The operator.
+    operator : Linear
+        What it computes.
+    rows : Axis
+        Its weight's axis with one entry per channel.
+    bias : str
+        The vector that is added to the channels, '' where there is none.
+    last : NodeProto
+        The node that adds it, which writes the layer's result: the operator itself or the Add behind.
+    """
+
+    node: NodeProto
+    operator: Linear
+    rows: Axis
+    bias: str
+    last: NodeProto
+
+    @property
+    def output(self) -> str:
+        """The result, bias included."""
+        return str(self.last.output[0])
+
+    @property
+    def has_own_bias(self) -> bool:
+        """Whether the operator's own bias input is given."""
+        index = self.operator.bias_input
+        return 0 <= index < len(self.node.input) and bool(self.node.input[index])
+
+    @property
+    def lacks_bias(self) -> bool:
+        """Whether nothing is added to the channels, and the operator takes a bias."""
+        return not self.bias and self.operator.bias_input >= 0 and not self.has_own_bias
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows and bias alone make the result: scaled by a factor, they scale it."""
+        return self.operator.is_plain and (bool(self.bias) or not self.has_own_bias)
+
+    def width(self, view: GraphView) -> int:
+        """Return the number of channels."""
+        return view.weights[self.rows.tensor].shape[self.rows.axis] * self.rows.blocks
+
+
+def find_layers(view: GraphView) -> Iterator[Layer]:
+    """Yield the layers of a graph, in its order."""
+    for node in view.nodes:
+        layer = layer_of(view, node)
+        if layer is not None:
+            yield layer
+
+
+def layer_of(view: GraphView, node: NodeProto) -> Layer | None:
+    """Return the layer that a node computes; None where it is no linear operator or its rows are not followed."""
+    operator = linear(view, node)
+    if operator is None or operator.rows is None:
+        return None
+    layer = Layer(node, operator, operator.rows, "", node)
+    width = layer.width(view)
+    if layer.has_own_bias:
+        bias = node.input[operator.bias_input]
+        is_vector = view.is_weight(bias) and view.weights[bias].shape[-1:] == (width,) == (view.weight_size(bias),)
+        return replace(layer, bias=bias) if is_vector else layer
+    reader = only_reader(view, node.output[0])
+    added = computation(view, reader) if reader is not None else None
+    if reader is not None and isinstance(added, Shift) and _lies_along(view, added.constant, layer, width):
+        return replace(layer, bias=added.constant, last=reader)
+    return layer
+
+
+def _lies_along(view: GraphView, constant: str, layer: Layer, width: int) -> bool:
+    """Whether a constant that is added to the result of a layer's operator holds one number per channel."""
+    from_end = -layer.operator.channel_axis
+    if from_end <= 0:
+        shape = view.shape(layer.node.output[0])
+        if shape is None:
+            return False
+        from_end += len(shape)
+    dims = view.weights[constant].shape
+    return from_end <= len(dims) and dims[-from_end] == width == view.weight_size(constant)
+
+
+def is_rescalable(view: GraphView, layer: Layer) -> bool:
+    """Whether rows and bias of a layer are what gives its channels their mean and deviation.
+
+    No other node uses its weight, and no BatchNormalization with statistics of its own follows alone.
+    """
+    if not layer.is_plain or len(view.consumers(layer.rows.tensor)) > 1:
+        return False
+    readers = view.consumers(layer.output)
+    return len(readers) != 1 or own_statistics(view, readers[0]) is None
+
+
+def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
+    """Return the node that alone reads a tensor, None where there are more, or it is an output."""
+    readers = view.consumers(tensor)
+    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None
+
+
+@dataclass(frozen=True, eq=False)
+class GroupLayer:
+    """A layer whose output channels belong to a group.
 
     Parameters
     ----------
@@ -62,57 +202,44 @@ class Layer:
     normalization: NodeProto | None
 
 
-def layers(view: GraphView, group: FoldGroup) -> list[Layer]:
+def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
     """Return the layers that produce a group's channels, in the order of the graph."""
     found = []
     for member in group.with_role(Role.PRODUCER):
         for use in member.uses:
             node = view.producer(use.node)
-            if node is not None and node.op_type in LINEAR_OPS:
-                found.append(_layer(view, group, node, member))
+            layer = layer_of(view, node) if node is not None else None
+            if layer is not None:
+                found.append(_in_group(view, group, layer, member))
     return found
 
 
-def _layer(view: GraphView, group: FoldGroup, node: NodeProto, rows: Member) -> Layer:
-    biases = group.by_node(Role.BIAS)
-    output, bias = node.output[0], _last(biases, node.output[0])
-    exclusive = len(rows.uses) == 1 and len(view.consumers(rows.axis.tensor)) == 1
-    if bias is None and node.op_type not in ("Conv", "FusedConv") and _only_reader(view, output) is not None:
-        reader = _only_reader(view, output)
-        if reader is not None and reader.op_type == "Add" and reader.output[0] in biases:
-            bias, output = _last(biases, reader.output[0]), reader.output[0]
-    exclusive = exclusive and node.op_type not in FUSED_OPS and _has_plain_bias(view, node, rows, bias)
-    reader = _only_reader(view, output)
-    return Layer(node, rows, bias, output, reader if exclusive and _normalizes(group, reader, rows) else None)
+def _in_group(view: GraphView, group: FoldGroup, layer: Layer, rows: Member) -> GroupLayer:
+    biases = group.by_node(Role.BIAS).get(node_key(layer.last), ())
+    bias = next((m for m in biases if m.axis.tensor == layer.bias), None)
+    reader = only_reader(view, layer.output)
+    if not _may_rescale(view, layer, rows, bias) or not _normalizes(view, group, reader, rows):
+        reader = None
+    return GroupLayer(layer.node, rows, bias, layer.output, reader)
 
 
-def _last(members: Mapping[str, Sequence[Member]], node: str) -> Member | None:
-    found = members.get(node)
-    return found[-1] if found else None
-
-
-def _has_plain_bias(view: GraphView, node: NodeProto, rows: Member, bias: Member | None) -> bool:
-    """Whether the layer adds nothing to the rows' products but an unshared vector, times one."""
-    if len(node.input) > 2 and node.input[2] and attr_float(node, "beta", 1.0) != 1.0:
+def _may_rescale(view: GraphView, layer: Layer, rows: Member, bias: Member | None) -> bool:
+    """Whether rows and bias are this layer's own, the bias times one, and all that is added."""
+    if not layer.is_plain or len(rows.uses) > 1 or len(view.consumers(rows.axis.tensor)) > 1:
         return False
-    if bias is None:
-        return len(node.input) < 3 or not node.input[2]
-    tensor = bias.axis.tensor
-    is_vector = view.weight_size(tensor) == view.weights[tensor].shape[bias.axis.axis]
-    return is_vector and bias.positions.shape == rows.positions.shape and len(view.consumers(tensor)) == 1
+    if not layer.bias:
+        return True
+    if layer.has_own_bias and layer.operator.bias_factor != 1.0:
+        return False
+    return bias is not None and bias.positions.shape == rows.positions.shape and len(view.consumers(layer.bias)) == 1
 
 
-def _normalizes(group: FoldGroup, reader: NodeProto | None, rows: Member) -> bool:
+def _normalizes(view: GraphView, group: FoldGroup, reader: NodeProto | None, rows: Member) -> bool:
     """Whether a node is a BatchNormalization of the group with one entry per row."""
-    if reader is None or reader.op_type != "BatchNormalization":
+    if reader is None or batch_norm(view, reader) is None:
         return False
     scales = group.by_node(Role.SCALE).get(reader.output[0], ())
     return any(m.positions.shape == rows.positions.shape and len(m.uses) == 1 for m in scales)
-
-
-def _only_reader(view: GraphView, tensor: str) -> NodeProto | None:
-    readers = view.consumers(tensor)
-    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +247,20 @@ class Normalization:
     """A BatchNormalization of a group: its four parameters and, if it has exactly one, the layer in front of it."""
 
     node: NodeProto
+    epsilon: float
     scale: Member
     shift: Member
     mean: Member
     variance: Member
-    layer: Layer | None
+    layer: GroupLayer | None
 
 
 def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     """Return the BatchNormalizations of a group whose parameters are not shared with another node."""
-    in_front = {id(layer.normalization): layer for layer in layers(view, group) if layer.normalization is not None}
-    by_output = {layer.normalization.output[0]: layer for layer in in_front.values() if layer.normalization is not None}
+    in_front: dict[str, GroupLayer] = {}
+    for layer in group_layers(view, group):
+        if layer.normalization is not None:
+            in_front[layer.normalization.output[0]] = layer
     members: dict[str, dict[Role, Member]] = {}
     for role in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE):
         for member in group.with_role(role):
@@ -139,8 +269,8 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
     found = []
     for output, m in members.items():
         node = view.producer(output)
-        if node is not None and len(m) == 4:
-            found.append(
-                Normalization(node, m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE], by_output.get(output))
-            )
+        norm = batch_norm(view, node) if node is not None else None
+        if node is not None and norm is not None and len(m) == 4:
+            parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
+            found.append(Normalization(node, norm.epsilon, *parameters, in_front.get(output)))
     return found

@@ -2,21 +2,34 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from onnxfold.channels.context import NodeContext
+from onnxfold.channels.operators import Computation
 from onnxfold.graph.registry import OperatorRegistry
 
 RuleFunction = Callable[[NodeContext], None]
+ComputesFunction = Callable[[NodeContext], Computation | None]
+
+
+class Result(Enum):
+    """Where a node's first result lies in memory."""
+
+    NEW = "new"  #: in memory of its own
+    IN_PLACE = "in place"  #: over an operand of its size that nobody else needs: elements are computed one by one
+    VIEW = "view"  #: in its first input: the same bytes under another shape
 
 
 @dataclass(frozen=True)
 class ChannelRule:
-    """A rule and the words for the axes it does not mention."""
+    """A rule, the words for the axes it does not mention, and what the operator computes."""
 
     op_type: str
     since: int
     declare: RuleFunction
     mixes: str
+    computes: ComputesFunction | None = None
+    result: Result = Result.NEW
 
 
 _RULES = OperatorRegistry[ChannelRule]("a channel rule")
@@ -24,7 +37,12 @@ find_rule = _RULES.find
 
 
 def channel_rule(
-    *op_types: str, since: int = 1, domain: str = "", mixes: str = "it mixes the positions of this axis"
+    *op_types: str,
+    since: int = 1,
+    domain: str = "",
+    mixes: str = "it mixes the positions of this axis",
+    computes: ComputesFunction | None = None,
+    result: Result = Result.NEW,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Register a rule for operators.
 
@@ -39,6 +57,11 @@ def channel_rule(
         Operator domain.
     mixes : str
         Why axes that the rule does not mention must keep their width; shown to users.
+    computes : callable, optional
+        Returns what a node computes, see :mod:`onnxfold.channels.operators`; reads attributes and constants only, and
+        leaves out what these do not tell.
+    result : Result
+        Where the node's first result may lie in memory.
 
     Raises
     ------
@@ -48,7 +71,8 @@ def channel_rule(
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            _RULES.add(op_type, ChannelRule(op_type, since, function, mixes), since=since, domain=domain)
+            rule = ChannelRule(op_type, since, function, mixes, computes, result)
+            _RULES.add(op_type, rule, since=since, domain=domain)
         return function
 
     return register

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import linear_weights
 from onnxfold.graph.view import GraphView
 
 
 @dataclass(frozen=True)
 class WeightShare:
-    """Shares of the weights of Conv, ConvTranspose, Gemm and MatMul, in [0, 1].
+    """Shares of the weights of linear operators (Conv, ConvTranspose, Gemm, MatMul and their like), in [0, 1].
 
     `outputs` and `inputs` are the shares whose output or input axis lies in fold groups (weights without
     an input axis, depthwise filters, count for the outputs only); `either` is the share for which
@@ -39,10 +39,9 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
                 part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
                 held[-1] += round(view.weight_size(name) * part)
                 covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
-        for name in dict.fromkeys(i for n in view.nodes if n.op_type in LINEAR_OPS for i in n.input[:2]):
-            if view.is_weight(name):
-                out, into = (covered.get((name, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
-                sizes.append((view.weight_size(name), _is_depthwise(view, name), out, into))
+        for name, is_depthwise in linear_weights(view).items():
+            out, into = (covered.get((name, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
+            sizes.append((view.weight_size(name), is_depthwise, out, into))
     total = sum(size for size, *_ in sizes)
     dense = sum(size for size, is_depthwise, *_ in sizes if not is_depthwise)
     share = WeightShare(
@@ -52,8 +51,3 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
         weights=total,
     )
     return share, held
-
-
-def _is_depthwise(view: GraphView, name: str) -> bool:
-    shape = view.weights[name].shape
-    return len(shape) > 2 and shape[1] == 1 and any(n.op_type == "Conv" for n in view.consumers(name))

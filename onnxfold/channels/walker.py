@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.channels import rules  # noqa: F401  (registers the rules)
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Select, Use
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -267,7 +266,7 @@ def _refusals(
             shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
             if (
                 node is not None
-                and node.op_type in LINEAR_OPS
+                and linear(view, node) is not None
                 and len(shape) > 1
                 and d.axis.axis < 2
                 and shape[d.axis.axis] > 1

@@ -11,11 +11,10 @@ REPAIR: arXiv 2211.08403; model folding: arXiv 2502.10216, section 3.
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import LINEAR_OPS
+from onnxfold.channels.layers import Layer, batch_norm, find_layers, only_reader
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import VerificationError
 from onnxfold.graph.tensors import Array, Matrix
@@ -104,7 +103,7 @@ def _measured(
 ) -> Diagnostics:
     view = walk.reference.view
     samples = max(sum(len(part) for part in parts if part.ndim) for parts in walk.reference.values.values())
-    layers = {found[0]: found for node in view.nodes if (found := _layer(view, node)) is not None}
+    layers = {_measured_at(view, layer): layer for layer in find_layers(view)}
     seen: dict[str, list[tuple[int, Axis]]] = {}
     for i, group in enumerate(groups):
         for member in group.with_role(Role.CONSUMER)[:1]:
@@ -115,7 +114,7 @@ def _measured(
         walk.run(before, after)
         for name in before.output:
             if name in layers:
-                ratios += _ratio(walk, *layers[name])
+                ratios += _ratio(walk, name, layers[name])
             for i, axis in seen.get(name, ()):
                 histograms[i] = _correlations(walk, groups[i], axis)
     return Diagnostics(curves, tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
@@ -130,24 +129,15 @@ def _first(inputs: Batches) -> Batches:
 # -- variance ratios ---------------------------------------------------------------------------
 
 
-def _layer(view: GraphView, node: NodeProto) -> tuple[str, int, str] | None:
-    """Return where to look at a layer: a tensor, its channel axis, and the layer's name; None for other nodes."""
-    if node.op_type not in LINEAR_OPS:
-        return None
-    weights = [i for i, name in enumerate(node.input[:2]) if view.is_weight(name)]
-    if len(weights) != 1:
-        return None
-    output, axis = node.output[0], 1
-    if node.op_type in ("MatMul", "FusedMatMul"):
-        axis = -1 if weights == [1] else -2
-    readers = view.consumers(output)
-    if len(readers) == 1 and readers[0].op_type == "BatchNormalization" and output not in view.output_names:
-        output = readers[0].output[0]
-    return output, axis, node.name or node.output[0]
+def _measured_at(view: GraphView, layer: Layer) -> str:
+    """Return the tensor where a layer is looked at: behind its BatchNormalization, or else before its bias."""
+    reader = only_reader(view, layer.output)
+    return str((layer.node if reader is None or batch_norm(view, reader) is None else reader).output[0])
 
 
-def _ratio(walk: SideBySide, tensor: str, channel_axis: int, layer: str) -> list[VarianceRatio]:
+def _ratio(walk: SideBySide, tensor: str, layer: Layer) -> list[VarianceRatio]:
     """Compare the variances of a layer's channels; nothing for a layer without channels."""
+    channel_axis, name = layer.operator.channel_axis, layer.node.name or layer.node.output[0]
     before, after = _floats(walk.reference.values[tensor]), _floats(walk.folded.values[tensor])
     rank = before[0].ndim
     if not -rank <= channel_axis < rank:
@@ -158,10 +148,10 @@ def _ratio(walk: SideBySide, tensor: str, channel_axis: int, layer: str) -> list
     compared = (places >= 0) & (old > DEAD**2 * old.max())
     count = int(compared.sum())
     if not count:
-        return [VarianceRatio(layer, np.nan, np.nan, np.nan, 0, len(old))]
+        return [VarianceRatio(name, np.nan, np.nan, np.nan, 0, len(old))]
     ratios = new[places[compared]] / old[compared]
     lower, upper = np.quantile(ratios, (0.25, 0.75)).tolist()
-    return [VarianceRatio(layer, float(ratios.mean()), lower, upper, count, len(old) - count)]
+    return [VarianceRatio(name, float(ratios.mean()), lower, upper, count, len(old) - count)]
 
 
 def _places(plan: FoldPlan, axis: Axis, width: int) -> Positions:

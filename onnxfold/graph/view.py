@@ -138,14 +138,13 @@ class GraphView:
             self._types = self._consumers = None
         return changed
 
-    def append_input(self, node: NodeProto, weight: str) -> None:
-        """Let a node read one more weight, in place of inputs that are left out at its end.
+    def fill_input(self, node: NodeProto, index: int, weight: str) -> None:
+        """Let a node read a weight at an input that is left out so far.
 
         This changes no type; all that is derived from the nodes is kept up to date, so it is cheap at any time.
         """
-        while node.input and not node.input[-1]:
-            node.input.pop()
-        node.input.append(weight)
+        node.input.extend([""] * (index + 1 - len(node.input)))
+        node.input[index] = weight
         if self._consumers is not None:
             self._consumers.setdefault(weight, []).append(node)
 

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import helper
 
 from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.channels.layers import own_statistics
 from onnxfold.errors import ConfigError
 from onnxfold.graph.session import InputInfo, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
@@ -20,7 +21,6 @@ from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, 
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.observe import has_own_statistics
 
 _BATCH = 64
 
@@ -167,7 +167,7 @@ def _hindrance(view: GraphView, cost: float, samples: int, asked: Asked) -> str:
 
 
 def _has_statistics(view: GraphView) -> bool:
-    return any(has_own_statistics(view, node) for node in view.nodes)
+    return any(own_statistics(view, node) is not None for node in view.nodes)
 
 
 def _inverted(

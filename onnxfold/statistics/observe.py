@@ -19,7 +19,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.channels.layers import own_statistics
 from onnxfold.channels.rows import rows_of
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
@@ -131,29 +131,22 @@ def observe(
     return Observation(reference, inputs, tuple(found), matches=match)
 
 
-def has_own_statistics(view: GraphView, node: NodeProto) -> bool:
-    """Whether a node is a BatchNormalization with constant statistics that no other node shares."""
-    if node.op_type != "BatchNormalization":
-        return False
-    return all(view.is_weight(n) and len(view.consumers(n)) == 1 for n in node.input[3:5])
-
-
 def match_statistics(activations: Activations, node: NodeProto) -> None:
     """Replace the running statistics of a BatchNormalization by those of what it is about to read.
 
     Channels that are dead on these inputs keep theirs. Nothing is done for other nodes.
     """
-    if not has_own_statistics(activations.view, node):
+    norm = own_statistics(activations.view, node)
+    if norm is None:
         return
     view, moments = activations.view, ChannelMoments(activations.values[node.input[0]], 1)
-    eps = batch_norm_epsilon(node)
-    variance = view.weight(node.input[4]).astype(np.float64)
-    ratio = moments.variance / (np.maximum(variance, 0.0) + eps)
+    variance = view.weight(norm.variance).astype(np.float64)
+    ratio = moments.variance / (np.maximum(variance, 0.0) + norm.epsilon)
     alive = ratio > DEAD**2 * np.median(ratio)
     typical = np.sqrt(np.median(ratio[alive])) if alive.any() else 1.0
-    own = np.where(alive, moments.variance - eps, variance * typical**2)
-    view.set_weight(node.input[3], moments.mean)
-    view.set_weight(node.input[4], np.maximum(own, 0.0))
+    own = np.where(alive, moments.variance - norm.epsilon, variance * typical**2)
+    view.set_weight(norm.mean, moments.mean)
+    view.set_weight(norm.variance, np.maximum(own, 0.0))
 
 
 def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> Matrix:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon, normalizations
+from onnxfold.channels.layers import GroupLayer, Normalization, normalizations
 from onnxfold.channels.rows import per_unit, scale_units, set_per_unit
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -33,7 +33,7 @@ class NormalizeBatchNorm(Pass):
 
 
 def rescale(
-    view: GraphView, groups: Sequence[FoldGroup], rewrite: Callable[[GraphView, Normalization, Layer], bool]
+    view: GraphView, groups: Sequence[FoldGroup], rewrite: Callable[[GraphView, Normalization, GroupLayer], bool]
 ) -> bool:
     """Rewrite every layer of some groups that only its BatchNormalization reads; return whether any changed."""
     found = [norm for group in groups for norm in normalizations(view, group)]
@@ -41,8 +41,8 @@ def rescale(
     return any(changed)
 
 
-def _normalize(view: GraphView, norm: Normalization, layer: Layer) -> bool:
-    eps = batch_norm_epsilon(norm.node)
+def _normalize(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+    eps = norm.epsilon
     mean, variance = per_unit(view, norm.mean), per_unit(view, norm.variance)
     if np.all(variance == variance.dtype.type(1.0 - eps)) and (layer.bias is None or not mean.any()):
         return False

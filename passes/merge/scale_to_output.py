@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import Layer, Normalization, batch_norm_epsilon
+from onnxfold.channels.layers import GroupLayer, Normalization
 from onnxfold.channels.rows import per_unit, scale_units, set_per_unit
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -32,8 +32,8 @@ class ScaleToOutput(Pass):
         return PassResult(rescale(view, self.groups, _scale))
 
 
-def _scale(view: GraphView, norm: Normalization, layer: Layer) -> bool:
-    eps = batch_norm_epsilon(norm.node)
+def _scale(view: GraphView, norm: Normalization, layer: GroupLayer) -> bool:
+    eps = norm.epsilon
     gamma = per_unit(view, norm.scale).astype(np.float64)
     sigma = np.sqrt(np.maximum(per_unit(view, norm.variance).astype(np.float64), 0.0) + eps)
     factor = gamma / sigma

@@ -6,13 +6,15 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
+from onnxfold.channels.layers import linear
+from onnxfold.channels.operators import Window
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
-from onnxfold.passes.repair.patches import Window, read_patches
+from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import Samples, stride_for, unit_samples
 from onnxfold.statistics.cross_moments import CrossMoments
@@ -105,12 +107,12 @@ class Compensation:
 
     def refit_taps(self, before: NodeProto, after: NodeProto) -> None:
         """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
-        if before.op_type != "Conv" or not self._is_alone(before):
+        operator = linear(self._view, after)
+        if operator is None or operator.window is None or not operator.is_plain or not self._is_alone(operator.weight):
             return
-        weight = self._view.weight(after.input[1])
-        window = Window.of(after, weight.shape)
+        weight, window = self._view.weight(operator.weight), operator.window
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
-        if window is None or inputs is None or outputs is None:
+        if inputs is None or outputs is None:
             return
         if not self._walk.loses(before.input[0], 1) or window.taps == 1 or weight[0].size > _WIDEST:
             return
@@ -122,10 +124,9 @@ class Compensation:
             patch = np.ascontiguousarray(p)
             # Means are taken off, and the bias with them.
             change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE))
-        self._view.set_weight(after.input[1], weight + np.concatenate(change).reshape(weight.shape))
+        self._view.set_weight(operator.weight, weight + np.concatenate(change).reshape(weight.shape))
 
-    def _is_alone(self, node: NodeProto) -> bool:
-        weight = node.input[1]
+    def _is_alone(self, weight: str) -> bool:
         return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1
 
     def _samples(self, node: NodeProto, window: Window, outputs: AxisMap, width: int) -> tuple[Samples, Samples]:

@@ -12,6 +12,7 @@ arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
 
 from dataclasses import dataclass, field
 
+from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -19,7 +20,7 @@ from onnxfold.passes.repair.restore_statistics import Restoration
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.channel_moments import ChannelMoments
-from onnxfold.statistics.observe import Observation, has_own_statistics
+from onnxfold.statistics.observe import Observation
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,12 @@ class Recalibrate(Pass):
         walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.matches, keep_equal=True)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress):
-            if has_own_statistics(self.original, before) and walk.deviates(before):
+            norm = own_statistics(self.original, before)
+            if norm is not None and walk.deviates(before):
                 moments = ChannelMoments(walk.folded.values[after.input[0]], 1)
-                view.set_weight(after.input[3], moments.mean)
-                view.set_weight(after.input[4], moments.variance)
+                view.set_weight(norm.mean, moments.mean)
+                view.set_weight(norm.variance, moments.variance)
             walk.run(before, after)
-            restoration.layer(before, after)
+            restoration.layer(before)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

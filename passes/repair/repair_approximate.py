@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import layers, normalizations
+from onnxfold.channels.layers import group_layers, normalizations
 from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of, set_per_unit, taken_rows
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
@@ -81,7 +81,7 @@ class RepairApproximate(Pass):
         if self.independent or any(norm.layer is None for norm in norms):
             return
         normalised = {id(norm.layer.rows) for norm in norms if norm.layer is not None}
-        for layer in layers(self.original, group):
+        for layer in group_layers(self.original, group):
             if id(layer.rows) not in normalised:
                 normalised.add(id(layer.rows))
                 self._rescale_rows(view, layer.rows, partition)

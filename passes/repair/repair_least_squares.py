@@ -48,10 +48,10 @@ class RepairLeastSquares(Pass):
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
-            restoration.batch_norm(before, after)
+            restoration.batch_norm(before)
             walk.reference.run(before)
             compensation.refit_taps(before, after)
             walk.folded.run(after)
-            restoration.layer(before, after)
+            restoration.layer(before)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

@@ -19,15 +19,16 @@ REPAIR: arXiv 2211.08403.
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.layers import FUSED_OPS, LINEAR_OPS, batch_norm_epsilon
+from onnxfold.channels.layers import Layer, find_layers, is_rescalable, own_statistics
+from onnxfold.channels.operators import BatchNorm
 from onnxfold.graph.axes import from_front, to_front
-from onnxfold.graph.nodes import attr_float, attr_int
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.channel_moments import ChannelMoments
-from onnxfold.statistics.observe import DEAD, has_own_statistics
+from onnxfold.statistics.observe import DEAD
 
 _MAX_GAIN = 10.0
 
@@ -47,6 +48,13 @@ class Restoration:
         self._walk = walk
         self._original = original
         self._stored: dict[str, Array] = {}
+        lossy = walk.plan.lossy
+        #: Layers whose weight the fold merged, by the node that writes their result.
+        self._layers = {
+            node_key(layer.last): layer
+            for layer in find_layers(original)
+            if lossy.members_of(layer.rows.tensor) and is_rescalable(original, layer)
+        }
 
     @property
     def _view(self) -> GraphView:
@@ -59,67 +67,62 @@ class Restoration:
 
     # -- with a BatchNormalization -------------------------------------------------------------
 
-    def batch_norm(self, before: NodeProto, after: NodeProto) -> None:
+    def batch_norm(self, before: NodeProto) -> None:
         """Before a BatchNormalization runs, give the folded one its statistics."""
-        if not has_own_statistics(self._original, before):
+        norm = own_statistics(self._original, before)
+        if norm is None:
             return
         x = before.input[0]
         mapped = self._walk.map(x, 1)
         if mapped is None or not self._walk.deviates(before):
-            self._borrow(before, after, mapped)
+            self._borrow(norm, x, mapped)
             return
-        own_mean, own_sigma = self._statistics(self._original, before)
-        ran_mean, ran_sigma = self._statistics(self._walk.reference.view, before)
+        own_mean, own_sigma = _statistics(self._original, norm)
+        ran_mean, ran_sigma = _statistics(self._walk.reference.view, norm)
         now = ChannelMoments(self._walk.folded.values[x], 1)
-        eps = batch_norm_epsilon(after)
+        eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
         goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
         deviation = np.sqrt(now.variance)
         alive = (goal_deviation > DEAD) & (deviation > np.finfo(np.float32).tiny)
-        merged = np.sqrt(np.maximum(self._view.weight(after.input[4]).astype(np.float64), 0.0) + eps)
+        _, merged = _statistics(self._view, norm)
         sigma = np.where(alive, deviation / np.where(alive, goal_deviation, 1.0), merged)
         # A deviation below sqrt(epsilon) cannot be had; the mean fits the one that can be.
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
         back = np.exp(mapped.encoded(np.log(own_sigma / ran_sigma)))
         shift = mapped.encoded(own_mean - ran_mean)
-        self._stored[after.input[3]] = mean + shift
-        self._stored[after.input[4]] = np.maximum((sigma * back) ** 2 - eps, 0.0)
-        self._write(after, mean, sigma, eps)
+        self._stored[norm.mean] = mean + shift
+        self._stored[norm.variance] = np.maximum((sigma * back) ** 2 - eps, 0.0)
+        self._write(norm, mean, sigma)
 
-    def _borrow(self, before: NodeProto, after: NodeProto, mapped: AxisMap | None) -> None:
+    def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None) -> None:
         """Let a BatchNormalization run with what the original runs with, and store what it has now."""
-        own, ran = (self._statistics(v, before) for v in (self._original, self._walk.reference.view))
+        own, ran = (_statistics(v, norm) for v in (self._original, self._walk.reference.view))
         if all(map(np.array_equal, own, ran)):
             return
-        eps = batch_norm_epsilon(after)
-        self._stored.update({n: self._view.weight(n) for n in after.input[3:5]})
+        self._stored.update({n: self._view.weight(n) for n in (norm.mean, norm.variance)})
         if mapped is not None:
             mean, sigma = (np.asarray(mapped.encoded(values), np.float64) for values in ran)
-            self._write(after, mean, sigma, eps)
+            self._write(norm, mean, sigma)
         else:  # channels do not line up: the statistics of the inputs at hand, which is what the original runs with
-            now = ChannelMoments(self._walk.folded.values[before.input[0]], 1)
-            self._write(after, now.mean, np.sqrt(now.variance + eps), eps)
+            now = ChannelMoments(self._walk.folded.values[x], 1)
+            self._write(norm, now.mean, np.sqrt(now.variance + norm.epsilon))
 
-    def _write(self, node: NodeProto, mean: Matrix, sigma: Matrix, eps: float) -> None:
-        self._view.set_weight(node.input[3], mean)
-        self._view.set_weight(node.input[4], np.maximum(sigma**2 - eps, 0.0))
-
-    def _statistics(self, view: GraphView, node: NodeProto) -> tuple[Matrix, Matrix]:
-        """Return mean and sigma of a BatchNormalization."""
-        mean, variance = (view.weight(n).astype(np.float64) for n in node.input[3:5])
-        return mean, np.sqrt(np.maximum(variance, 0.0) + batch_norm_epsilon(node))
+    def _write(self, norm: BatchNorm, mean: Matrix, sigma: Matrix) -> None:
+        self._view.set_weight(norm.mean, mean)
+        self._view.set_weight(norm.variance, np.maximum(sigma**2 - norm.epsilon, 0.0))
 
     # -- without one ---------------------------------------------------------------------------
 
-    def layer(self, before: NodeProto, after: NodeProto) -> None:
-        """Restore mean and deviation after a layer without BatchNormalization."""
-        found = self._layer_of(before)
-        if found is None:
+    def layer(self, before: NodeProto) -> None:
+        """Restore mean and deviation behind a layer that no BatchNormalization follows."""
+        layer = self._layers.get(node_key(before))
+        if layer is None:
             return
-        layer, axis = found
-        output = before.output[0]
+        output = layer.output
+        axis = layer.operator.channel_axis % self._walk.reference.values[output][0].ndim
         mapped = self._walk.map(output, axis)
         if mapped is None or not self._walk.deviates(before):
             return
@@ -133,78 +136,44 @@ class Restoration:
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)
             gain = np.clip(gain, 1 / _MAX_GAIN, _MAX_GAIN)
         shift = goal_mean - gain * now.mean
-        if self._apply(layer, before, after, gain, shift):
+        if self._apply(layer, gain, shift):
             shape = [1] * self._walk.folded.values[output][0].ndim
             shape[axis] = -1
             a, b = (v.reshape(shape).astype(np.float32) for v in (gain, shift))
             values = self._walk.folded.values
             values[output] = [(a * part + b).astype(part.dtype) for part in values[output]]
 
-    def _layer_of(self, node: NodeProto) -> tuple[NodeProto, int] | None:
-        """Return the linear node whose biased output a node writes, and the output's channel axis."""
-        view, layer = self._original, node
-        if node.op_type == "Add":
-            made = [view.producer(i) for i in node.input if not view.is_weight(i)]
-            if len(made) != 1 or made[0] is None or made[0].op_type != "MatMul":
-                return None
-            layer = made[0]
-            if len(view.consumers(layer.output[0])) != 1:
-                return None
-        # Behind a fused activation nothing can be rescaled by rows and biases.
-        if layer.op_type not in LINEAR_OPS - FUSED_OPS or len(layer.input) < 2 or not view.is_weight(layer.input[1]):
-            return None
-        readers = view.consumers(node.output[0])
-        if layer is node and node.op_type == "MatMul" and any(r.op_type == "Add" for r in readers):
-            return None  # the Add of the bias comes next
-        if len(readers) == 1 and has_own_statistics(view, readers[0]):
-            return None
-        if len(view.consumers(layer.input[1])) > 1 or not self._walk.plan.lossy.members_of(layer.input[1]):
-            return None
-        rank = self._walk.reference.values[node.output[0]][0].ndim
-        return layer, (1 if layer.op_type != "MatMul" else rank - 1)
-
-    def _apply(self, layer: NodeProto, before: NodeProto, after: NodeProto, gain: Matrix, shift: Matrix) -> bool:
-        """Scale the rows of a layer and correct its bias so that its output becomes gain * y + shift."""
-        beta = attr_float(layer, "beta", 1.0) if layer.op_type == "Gemm" else 1.0
-        if beta == 0.0:
-            return False
-        bias = self._bias_of(layer, before, after, len(gain))
+    def _apply(self, layer: Layer, gain: Matrix, shift: Matrix) -> bool:
+        """Scale the rows of a layer and correct its bias so that its result becomes gain * y + shift."""
+        factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
+        bias = self._bias_of(layer, len(gain)) if factor != 0.0 else None
         if bias is None:
             return False
-        weight, w_axis, blocks = self._output_axis(layer)
-        front = np.array(to_front(self._view.weight(weight), w_axis, blocks))
+        rows = layer.rows
+        front = np.array(to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks))
         if len(front) != len(gain):
             return False
         front *= gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
-        self._view.set_weight(weight, np.ascontiguousarray(from_front(front, w_axis, blocks)))
+        self._view.set_weight(rows.tensor, np.ascontiguousarray(from_front(front, rows.axis, rows.blocks)))
         old: Array = self._view.weight(bias)
-        flat = old.reshape(-1).astype(np.float64) * gain + shift / beta
+        flat = old.reshape(-1).astype(np.float64) * gain + shift / factor
         self._view.set_weight(bias, flat.reshape(old.shape))
         return True
 
-    def _bias_of(self, layer: NodeProto, before: NodeProto, after: NodeProto, width: int) -> str | None:
-        """Return the name of a layer's bias vector in the folded network, adding one where an operator takes it."""
+    def _bias_of(self, layer: Layer, width: int) -> str | None:
+        """Return the name of a layer's bias vector in the folded network, adding one where the operator takes it."""
         view = self._view
-        if before.op_type == "Add":
-            names = [i for i in after.input if view.is_weight(i)]
-            fits = len(names) == 1 and view.weight_size(names[0]) == width
-            return names[0] if fits else None
-        if layer.op_type == "MatMul":
+        if layer.bias:
+            return layer.bias if view.weight_size(layer.bias) == width else None
+        node = view.producer(layer.node.output[0])
+        if node is None or not layer.lacks_bias:
             return None
-        if len(after.input) > 2 and after.input[2]:
-            name = after.input[2]
-            return name if view.is_weight(name) and view.weight_size(name) == width else None
-        name = view.add_weight(f"{after.output[0]}_bias", np.zeros(width, view.weight(after.input[1]).dtype))
-        view.append_input(after, name)
+        name = view.add_weight(f"{node.output[0]}_bias", np.zeros(width, view.weight(layer.rows.tensor).dtype))
+        view.fill_input(node, layer.operator.bias_input, name)
         return name
 
-    def _output_axis(self, layer: NodeProto) -> tuple[str, int, int]:
-        """Return the weight of a layer and its output axis."""
-        weight = layer.input[1]
-        if layer.op_type == "Conv":
-            return weight, 0, 1
-        if layer.op_type == "ConvTranspose":
-            return weight, 1, attr_int(layer, "group", 1)
-        if layer.op_type == "Gemm":
-            return weight, 0 if attr_int(layer, "transB", 0) else 1, 1
-        return weight, len(self._original.weights[weight].shape) - 1, 1
+
+def _statistics(view: GraphView, norm: BatchNorm) -> tuple[Matrix, Matrix]:
+    """Return mean and sigma of a BatchNormalization."""
+    mean, variance = (view.weight(n).astype(np.float64) for n in (norm.mean, norm.variance))
+    return mean, np.sqrt(np.maximum(variance, 0.0) + norm.epsilon)

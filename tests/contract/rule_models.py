@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, defs, helper
 
-from onnxfold.channels.rules.broadcast import _ADDITIVE, _OTHERS
+from onnxfold.channels.rules.broadcast import BROADCASTS
 from onnxfold.channels.rules.elementwise import UNARY
 from tests.graph_builder import GraphBuilder
 
@@ -473,7 +473,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
 
     for op in UNARY:
         add(op, op, _unary(op))
-    for op in (*_ADDITIVE, *_OTHERS):
+    for op in BROADCASTS:
         add(op, op, _binary(op))
     for op in ("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool"):
         add(op, op, _pool(op))

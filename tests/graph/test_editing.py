@@ -46,7 +46,7 @@ def _node(view: GraphView, key: str) -> Any:
 
 def _append_bias(view: GraphView) -> None:
     conv = _node(view, "conv_0_out")
-    view.append_input(conv, view.add_weight("bias", np.zeros(8, np.float32)))
+    view.fill_input(conv, 2, view.add_weight("bias", np.zeros(8, np.float32)))
 
 
 EDITS: dict[str, Callable[[GraphView], object]] = {
@@ -58,7 +58,7 @@ EDITS: dict[str, Callable[[GraphView], object]] = {
         {"relu_0_out": with_input(_node(v, "relu_0_out"), 0, "conv_0_out")}, removed=["bn_0_out"]
     ),
     "rename_inputs": lambda v: v.rename_inputs({"bn_0_out": "conv_0_out"}),
-    "append_input": _append_bias,
+    "fill_input": _append_bias,
     "replace_model": lambda v: v.replace_model(load(ALL_MODELS["flatten_conv"](0)).model),
     "drop_inferable_infos": lambda v: v.drop_inferable_infos(),
     "drop_lost_infos": lambda v: v.drop_lost_infos(),

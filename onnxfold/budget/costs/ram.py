@@ -31,13 +31,11 @@ from onnxfold.budget.costs.lengths import (
 )
 from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
-from onnxfold.channels.rules.elementwise import UNARY
+from onnxfold.channels.layers import result_of
+from onnxfold.channels.registry import Result
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.view import GraphView
-
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
-_IN_PLACE = frozenset({*UNARY, "BatchNormalization", "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "PRelu"})
 
 
 class RamCost(Cost):
@@ -76,7 +74,7 @@ class _Buffers:
     """The buffers of one graph: size in bytes, first and last node that needs each."""
 
     def __init__(self, view: GraphView, axes: FoldedAxes) -> None:
-        self._axes, self._sizes = axes, BatchOfOne(view)
+        self._view, self._axes, self._sizes = view, axes, BatchOfOne(view)
         nodes = used_nodes(view)
         self._last_reader = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
         self._last_reader.update(dict.fromkeys(view.output_names, len(nodes)))
@@ -109,9 +107,10 @@ class _Buffers:
     def _shared(self, node: NodeProto, i: int) -> int | None:
         """Return the buffer that a node's result shares with its input; None if it needs a separate one."""
         read = {self._of[name] for name in _reads(node) if name in self._of}
-        if node.op_type in _VIEWS:
+        result = result_of(self._view, node)
+        if result is Result.VIEW:
             return self._of.get(node.input[0])
-        if node.op_type not in _IN_PLACE or len(read) != 1:
+        if result is Result.NEW or len(read) != 1:
             return None
         (buffer,) = read
         overwritable = buffer >= self._caller_owns and self.last[buffer] <= i

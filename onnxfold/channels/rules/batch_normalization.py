@@ -2,12 +2,23 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.operators import BatchNorm
+from onnxfold.channels.registry import Result, channel_rule
 
 ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
 
 
-@channel_rule("BatchNormalization")
+#: What ONNX takes where a node names no epsilon.
+_EPSILON = 1e-5
+
+
+def normalization(node: NodeContext) -> BatchNorm:
+    """Name the parameters."""
+    scale, shift, mean, variance = (node.input(index) for index in range(1, 5))
+    return BatchNorm(scale, shift, mean, variance, node.number("epsilon", _EPSILON))
+
+
+@channel_rule("BatchNormalization", computes=normalization, result=Result.IN_PLACE)
 def batch_normalization(node: NodeContext) -> None:
     """Read X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
     if node.integer("training_mode", 0) or any(node.outputs[1:]):

@@ -2,22 +2,32 @@
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.operators import Shift
+from onnxfold.channels.registry import Result, channel_rule
 
-_ADDITIVE = ("Add", "Sub")
-_OTHERS = (
-    "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
-    "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sum", "Where", "Xor",
+_IN_PLACE = ("Div", "Max", "Min", "Mul", "Pow")
+_NEW = (
+    "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Mean", "Mod", "Or", "Sum", "Where", "Xor",
 )  # fmt: skip
+BROADCASTS = ("Add", "Sub", *_IN_PLACE, *_NEW)
 
 
-@channel_rule(*_ADDITIVE)
+def addition(node: NodeContext) -> Shift | None:
+    """Two operands, of which one is constant."""
+    constants = [name for name in node.inputs if node.is_weight(name)]
+    return Shift(constants[0]) if len(constants) == 1 else None
+
+
+@channel_rule("Add", computes=addition, result=Result.IN_PLACE)
+@channel_rule("Sub", result=Result.IN_PLACE)
 def additive(node: NodeContext) -> None:
     """Treat a constant operand as a bias."""
     _link_operands(node, Role.BIAS)
 
 
-@channel_rule(*_OTHERS)
+@channel_rule(*_IN_PLACE, result=Result.IN_PLACE)
+@channel_rule(*_NEW)
 def broadcast(node: NodeContext) -> None:
     """Equal positions of all operands and of the result are one channel; a constant operand is a parameter."""
     _link_operands(node, Role.PARAMETER)

@@ -3,11 +3,34 @@
 import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Role
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear, Window
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes")
+def convolution(node: NodeContext) -> Linear:
+    """Every output element is a sum over one filter."""
+    w = node.input(1)
+    products = (Lengths(node.output()), Lengths(w, 1))
+    if not node.is_weight(w):
+        return Linear(products)
+    depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
+    return Linear(products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node))
+
+
+def _window(node: NodeContext) -> Window | None:
+    """Return what a position reads; None where padding is chosen at run time."""
+    mode = node.text("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", ""):
+        return None
+    kernel = tuple(d or 0 for d in node.shape(node.input(1))[2:])
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    pads = node.integers("pads", zeros * 2)[: len(kernel)] if mode != "VALID" else zeros
+    strides, dilations = (node.integers(name, ones) for name in ("strides", "dilations"))
+    return Window(kernel, tuple(strides), tuple(dilations), tuple(pads), node.integer("group", 1))
+
+
+@channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes", computes=convolution)
 def conv(node: NodeContext) -> None:
     """W is (M, C/group, k...): axis 0 produces the outputs, axis 1 consumes the inputs.
 

@@ -3,12 +3,28 @@
 import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Role
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 from onnxfold.channels.rules.conv import bias_axis
 
 
-@channel_rule("ConvTranspose", mixes="a transposed convolution mixes neighbouring positions of its spatial axes")
+def transposed_convolution(node: NodeContext) -> Linear:
+    """Every input element meets the filters of its channel."""
+    w = node.input(1)
+    products = (Lengths(node.input(0)), Lengths(w, 1))
+    if not node.is_weight(w):
+        return Linear(products)
+    group = node.integer("group", 1)
+    depthwise = node.shape(w)[0] == group > 1
+    return Linear(products, w, Axis(w, 1, group), bias_input=2, is_depthwise=depthwise)
+
+
+@channel_rule(
+    "ConvTranspose",
+    mixes="a transposed convolution mixes neighbouring positions of its spatial axes",
+    computes=transposed_convolution,
+)
 def conv_transpose(node: NodeContext) -> None:
     """W is (C, M/group, k...): axis 0 consumes the inputs, axis 1 produces the outputs.
 

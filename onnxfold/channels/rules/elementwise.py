@@ -2,7 +2,7 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.registry import Result, channel_rule
 
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip",
@@ -12,7 +12,8 @@ UNARY = (
 )  # fmt: skip
 
 
-@channel_rule(*UNARY)
+@channel_rule("Identity", result=Result.VIEW)
+@channel_rule(*(op for op in UNARY if op != "Identity"), result=Result.IN_PLACE)
 def unary(node: NodeContext) -> None:
     """Every axis of the result is the same axis of the input; bounds and the like are scalars."""
     node.link_all(node.input(0), node.output())
@@ -24,7 +25,7 @@ def cast_like(node: NodeContext) -> None:
     node.link_all(node.input(0), node.output())
 
 
-@channel_rule("Dropout")
+@channel_rule("Dropout", result=Result.VIEW)
 def dropout(node: NodeContext) -> None:
     """Identity at inference; the mask has the same axes."""
     training = node.constant(2)
@@ -34,7 +35,7 @@ def dropout(node: NodeContext) -> None:
         node.link_all(node.input(0), output)
 
 
-@channel_rule("PRelu")
+@channel_rule("PRelu", result=Result.IN_PLACE)
 def prelu(node: NodeContext) -> None:
     """Let the slope broadcast to the input."""
     node.link_all(node.input(0), node.output())

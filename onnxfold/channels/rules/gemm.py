@@ -1,11 +1,25 @@
 """Gemm: Y = alpha * A' @ B' + beta * C, with either operand constant."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Role
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Gemm", mixes="a matrix product sums over this axis")
+def general_product(node: NodeContext) -> Linear:
+    """A bias is a vector along the columns of the result, so only those of a constant B have one."""
+    a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
+    turned_a, turned_b = (node.integer(name, 0) for name in ("transA", "transB"))
+    products = (Lengths(y), Lengths(a, -2, -1) if turned_a else Lengths(a, -1))
+    if node.is_weight(b):
+        beta = node.number("beta", 1.0)
+        return Linear(products, b, Axis(b, 0 if turned_b else 1), bias_input=2, bias_factor=beta)
+    if node.is_weight(a):
+        return Linear(products, a, Axis(a, 1 if turned_a else 0), channel_axis=0, is_plain=not c)
+    return Linear(products)
+
+
+@channel_rule("Gemm", mixes="a matrix product sums over this axis", computes=general_product)
 def gemm(node: NodeContext) -> None:
     """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
     a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()

@@ -2,12 +2,24 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 _MIXES = "it sums over this axis of two activations, where a merged channel would count only once"
 
 
-@channel_rule("MatMul", mixes=_MIXES)
+def product(node: NodeContext) -> Linear:
+    """Columns of a constant B make the last axis of the result, rows of a constant A the last but one."""
+    a, b, y = node.input(0), node.input(1), node.output()
+    products = (Lengths(y), Lengths(a, -1))
+    weight = b if node.is_weight(b) else a if node.is_weight(a) else ""
+    if not weight or node.rank(weight) < 2:
+        return Linear(products, weight)
+    axis = -1 if weight == b else -2
+    return Linear(products, weight, node.axis(weight, axis), channel_axis=axis)
+
+
+@channel_rule("MatMul", mixes=_MIXES, computes=product)
 def matmul(node: NodeContext) -> None:
     """Follow A (..., M, K), B (..., K, N), Y (..., M, N); leading axes broadcast."""
     a, b, y = node.input(0), node.input(1), node.output()

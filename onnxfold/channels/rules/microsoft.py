@@ -1,16 +1,44 @@
 """Operators of onnxruntime's optimiser (domain com.microsoft)."""
 
+from dataclasses import replace
+
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
-from onnxfold.channels.registry import channel_rule
-from onnxfold.channels.rules.conv import conv
-from onnxfold.channels.rules.gemm import gemm
-from onnxfold.channels.rules.matmul import matmul
+from onnxfold.channels.operators import Lengths, Linear
+from onnxfold.channels.registry import Result, channel_rule
+from onnxfold.channels.rules.conv import conv, convolution
+from onnxfold.channels.rules.gemm import gemm, general_product
+from onnxfold.channels.rules.matmul import matmul, product
 
 _DOMAIN = "com.microsoft"
+_TRANSPOSES = ("transA", "transB", "transBatchA", "transBatchB")
 
 
-@channel_rule("FusedConv", domain=_DOMAIN, mixes="a convolution mixes neighbouring positions of its spatial axes")
+def fused_convolution(node: NodeContext) -> Linear:
+    """A convolution, with a summand or an activation inside."""
+    return replace(convolution(node), is_plain=False)
+
+
+def fused_general_product(node: NodeContext) -> Linear:
+    """A Gemm, with an activation inside."""
+    return replace(general_product(node), is_plain=False)
+
+
+def scaled_product(node: NodeContext) -> Linear:
+    """A product times a number; the axes of a transposed weight are not followed."""
+    if not any(node.integer(name, 0) for name in _TRANSPOSES):
+        return product(node)
+    turned = node.integer("transA", 0)
+    depth = Lengths(node.input(0), -2, -1) if turned else Lengths(node.input(0), -1)
+    return Linear((Lengths(node.output()), depth), product(node).weight)
+
+
+@channel_rule(
+    "FusedConv",
+    domain=_DOMAIN,
+    mixes="a convolution mixes neighbouring positions of its spatial axes",
+    computes=fused_convolution,
+)
 def fused_conv(node: NodeContext) -> None:
     """Conv, an optional summand as input 3, and an activation; what Conv mixes stays, also where the summand is X."""
     conv(node)
@@ -22,23 +50,24 @@ def fused_conv(node: NodeContext) -> None:
                 node.block(node.axis(tensor, axis), "a convolution mixes neighbouring positions of its spatial axes")
 
 
-@channel_rule("FusedGemm", domain=_DOMAIN, mixes="a matrix product sums over this axis")
+@channel_rule("FusedGemm", domain=_DOMAIN, mixes="a matrix product sums over this axis", computes=fused_general_product)
 def fused_gemm(node: NodeContext) -> None:
     """Gemm and an activation."""
     gemm(node)
 
 
-@channel_rule("FusedMatMul", domain=_DOMAIN, mixes="it sums over this axis of two activations")
+@channel_rule("FusedMatMul", domain=_DOMAIN, mixes="it sums over this axis of two activations", computes=scaled_product)
 def fused_matmul(node: NodeContext) -> None:
     """MatMul with a scale; transposed operands are not followed."""
-    if any(node.integer(name, 0) for name in ("transA", "transB", "transBatchA", "transBatchB")):
+    if any(node.integer(name, 0) for name in _TRANSPOSES):
         raise CannotDeclareError(
             "transposed operands of FusedMatMul are not followed; fold before onnxruntime's optimiser"
         )
     matmul(node)
 
 
-@channel_rule("BiasGelu", "FastGelu", "Gelu", "QuickGelu", domain=_DOMAIN)
+@channel_rule("BiasGelu", "FastGelu", "QuickGelu", domain=_DOMAIN)
+@channel_rule("Gelu", domain=_DOMAIN, result=Result.IN_PLACE)
 def gelu(node: NodeContext) -> None:
     """Elementwise, some with a bias along the last axis."""
     node.link_all(node.input(0), node.output())

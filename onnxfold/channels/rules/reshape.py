@@ -7,19 +7,19 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.registry import Result, channel_rule
 from onnxfold.graph.shape_inference import Shape
 
 _MIXES = "the reshape cuts this axis into parts that are not whole channels"
 
 
-@channel_rule("Flatten", mixes=_MIXES)
+@channel_rule("Flatten", mixes=_MIXES, result=Result.VIEW)
 def flatten(node: NodeContext) -> None:
     """NCHW: position c*H*W + i of the result belongs to channel c; NHWC: position i*C + c."""
     link_reshape(node, node.input(0), node.output())
 
 
-@channel_rule("Reshape", mixes=_MIXES)
+@channel_rule("Reshape", mixes=_MIXES, result=Result.VIEW)
 def reshape(node: NodeContext) -> None:
     """As Flatten; the numbers in the target shape that stand for channels follow them."""
     target = node.constant_ints(1, "target shape")

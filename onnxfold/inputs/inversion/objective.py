@@ -8,7 +8,7 @@ from onnx import NodeProto
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from onnxfold.channels.layers import batch_norm_epsilon
+from onnxfold.channels.layers import batch_norm
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure
@@ -48,8 +48,11 @@ class Objective:
         self.scores = scores
         self._errors: list[Tensor] = []
         for node in norms:
-            parameters = [self.graph.tensor(view.weight(name)) for name in node.input[1:5]]
-            self.graph.operations[node_key(node)] = self._measuring(parameters, batch_norm_epsilon(node))
+            norm = batch_norm(view, node)
+            assert norm is not None
+            names = (norm.scale, norm.shift, norm.mean, norm.variance)
+            parameters = [self.graph.tensor(view.weight(name)) for name in names]
+            self.graph.operations[node_key(node)] = self._measuring(parameters, norm.epsilon)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
         """Return the terms for one batch.

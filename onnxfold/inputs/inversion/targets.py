@@ -2,6 +2,7 @@
 
 from onnx import NodeProto
 
+from onnxfold.channels.layers import batch_norm
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -21,7 +22,8 @@ def normalizations(view: GraphView) -> list[NodeProto]:
         if reached.isdisjoint(node.input):
             continue
         reached.update(o for o in node.output if o)
-        if node.op_type == "BatchNormalization" and all(view.is_weight(i) for i in node.input[1:5]):
+        norm = batch_norm(view, node)
+        if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
             found.append(node)
     return found
 

@@ -10,8 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxfold.channels.layers import linear
+from onnxfold.channels.operators import Window
+from onnxfold.graph.load import load
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
-from onnxfold.passes.repair.patches import Window, read_patches
+from onnxfold.passes.repair.patches import read_patches
 from onnxfold.statistics.cross_moments import CrossMoments
 from tests.models import run
 
@@ -147,7 +150,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def _conv(x: Array, weight: Array, attributes: dict[str, Any]) -> tuple[onnx.NodeProto, Array]:
+def _conv(x: Array, weight: Array, attributes: dict[str, Any]) -> onnx.ModelProto:
     node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
     graph = helper.make_graph(
         [node],
@@ -156,8 +159,14 @@ def _conv(x: Array, weight: Array, attributes: dict[str, Any]) -> tuple[onnx.Nod
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * x.ndim)],
         [numpy_helper.from_array(weight, "w")],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return node, run(model, {"x": x})[0]
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _window(model: onnx.ModelProto) -> Window | None:
+    view = load(model)
+    operator = linear(view, view.nodes[0])
+    assert operator is not None
+    return operator.window
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -165,8 +174,8 @@ def test_patches_times_weight_is_the_convolution(case: str) -> None:
     x_shape, w_shape, attributes = CASES[case]
     random = np.random.default_rng(0)
     x, weight = (random.standard_normal(s).astype(np.float32) for s in (x_shape, w_shape))
-    node, y = _conv(x, weight, attributes)
-    window = Window.of(node, w_shape)
+    model = _conv(x, weight, attributes)
+    y, window = run(model, {"x": x})[0], _window(model)
     assert window is not None
     assert window.taps == np.prod(w_shape[2:])
     count = len(y) * int(np.prod(y.shape[2:]))
@@ -183,5 +192,5 @@ def test_patches_times_weight_is_the_convolution(case: str) -> None:
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 def test_padding_that_depends_on_the_size_is_left_alone(mode: str) -> None:
-    node = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=mode)
-    assert Window.of(node, (4, 3, 3, 3)) is None
+    x, weight = np.zeros((1, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32)
+    assert _window(_conv(x, weight, {"auto_pad": mode})) is None
