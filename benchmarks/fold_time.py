@@ -20,7 +20,8 @@ import onnxsim
 
 import onnxfold
 from onnxfold import api
-from tests import torch_zoo
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
 
 
 def main() -> None:
@@ -44,12 +45,12 @@ def main() -> None:
 
 def run(folder: Path, repeats: int) -> list[dict[str, object]]:
     """Return one row per tool and model, times as medians."""
-    net = torch_zoo.resnet18(width=64, num_classes=1000, stem="imagenet")
-    torch_zoo.randomise(net, 0)
+    net = scalable.resnet18(width=64, num_classes=1000, stem="imagenet")
+    scalable.seeded(net, 0)
     rows: list[dict[str, object]] = []
     for form in ("legacy-bn", "legacy-fused"):
         path = folder / f"{form}.onnx"
-        torch_zoo.export(net, torch_zoo.example_input(net), path, form)  # type: ignore[arg-type]
+        zoo_export.export(net, scalable.example_input(net), path, form)  # type: ignore[arg-type]
         before = api.measure(path).parameters
         tools: list[tuple[str, Callable[[], Path]]] = [("onnxfold fold-ar", lambda p=path: _onnxfold(p))]  # type: ignore[misc]
         tools.append(("onnxsim apply_structured_pruning", lambda p=path: _onnxsim(p)))  # type: ignore[misc]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.kernels import CORETYPES, distinct_kernels, probe
 from onnxfold.channels.registry import registered
-from tests.fuzz.check import Outcome, check
+from testing.random_graphs.check import Outcome, check
 
 #: Seconds after which a graph counts as hanging.
 LIMIT = 60

@@ -157,8 +157,9 @@ _RESNET56 = """
 import sys
 from pathlib import Path
 import torch
-from benchmarks.zoo import resnets
-from benchmarks.zoo.prepare import export, images, randomise
+from testing.zoo import resnets
+from testing.zoo.export import export
+from testing.zoo.prepare import images, randomise
 
 torch.manual_seed(0)
 make = images(3, 32, 32)

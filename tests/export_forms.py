@@ -1,4 +1,4 @@
-"""The same network in the forms in which exporters write it: functions from a model of tests/models.py to an equal."""
+"""The same network in the forms in which exporters write it: functions from a model to an equal one."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests import models
+from testing import models
 from tests.command_line import onnxfold
 
 

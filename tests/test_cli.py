@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfold._version import __version__
-from tests import models
+from onnxfold import __version__
+from testing import models
 from tests.command_line import fresh_onnxfold, onnxfold
 
 #: Few generated inputs and no deep inversion.

@@ -8,38 +8,40 @@ import pytest
 
 import onnxfold
 from onnxfold import api
-from tests import models, torch_zoo
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
 
 NETS = {
-    "vgg11_bn": lambda: torch_zoo.vgg11_bn(width=8),
-    "resnet18": lambda: torch_zoo.resnet18(width=8),
-    "resnet50": lambda: torch_zoo.resnet50(width=8),
-    "mobilenet_v2": lambda: torch_zoo.mobilenet_v2(width_mult=0.25),
+    "vgg11_bn": lambda: scalable.vgg11_bn(width=8),
+    "resnet18": lambda: scalable.resnet18(width=8),
+    "resnet50": lambda: scalable.resnet50(width=8),
+    "mobilenet_v2": lambda: scalable.mobilenet_v2(width_mult=0.25),
 }
 
 
 #: Torch takes five seconds to trace these.
 LONG = {(name, form) for name in ("resnet50", "mobilenet_v2") for form in ("dynamo", "dynamo-raw")}
 CASES = [
-    pytest.param(*case, marks=[pytest.mark.long] if case in LONG else []) for case in product(NETS, torch_zoo.FORMS)
+    pytest.param(*case, marks=[pytest.mark.long] if case in LONG else []) for case in product(NETS, zoo_export.FORMS)
 ]
 
 
-def _exported(name: str, form: torch_zoo.Form, folder: Path) -> Path:
+def _exported(name: str, form: zoo_export.Form, folder: Path) -> Path:
     """Export a network once per run; one trace gives both forms of the dynamo exporter."""
     siblings = ("dynamo", "dynamo-raw") if form.startswith("dynamo") else (form,)
     with (folder / f"{name}.{siblings[0]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         paths = {f: folder / f"{name}.{f}.onnx" for f in siblings}
         if not paths[form].exists():
-            net = torch_zoo.randomise(NETS[name](), 0)
-            torch_zoo.export_forms(net, torch_zoo.example_input(net), paths)
+            net = scalable.seeded(NETS[name](), 0)
+            zoo_export.export_forms(net, scalable.example_input(net), paths)
     return paths[form]
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)
-def test_every_export_folds_to_half(name: str, form: torch_zoo.Form, shared_folder: Path) -> None:
+def test_every_export_folds_to_half(name: str, form: zoo_export.Form, shared_folder: Path) -> None:
     path = _exported(name, form, shared_folder)
     share = api.inspect_model(path).share
     assert share.either >= 0.95
@@ -53,10 +55,10 @@ def test_every_export_folds_to_half(name: str, form: torch_zoo.Form, shared_fold
 
 
 @pytest.mark.parametrize("form", ["legacy-bn", "legacy-fused"])
-def test_initializers_routed_through_identity(form: torch_zoo.Form, tmp_path: Path) -> None:
+def test_initializers_routed_through_identity(form: zoo_export.Form, tmp_path: Path) -> None:
     """Untrained BatchNormalizations are all equal, so the exporter deduplicates them across layers and roles."""
-    net = torch_zoo.resnet18(width=8).eval()
-    path = torch_zoo.export(net, torch_zoo.example_input(net), tmp_path / "net.onnx", form)
+    net = scalable.resnet18(width=8).eval()
+    path = zoo_export.export(net, scalable.example_input(net), tmp_path / "net.onnx", form)
     assert len(onnxfold.inspect(path)) == 12
     assert quick_fold(path, 0.5, allocation="uniform").report.sparsity == pytest.approx(0.5, abs=0.01)
 

@@ -18,7 +18,7 @@ from onnxfold.graph.session import InputInfo, Session
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.machine import memory
-from tests.models import mlp
+from testing.models import mlp
 
 
 @pytest.fixture

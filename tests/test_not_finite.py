@@ -23,8 +23,8 @@ from onnxfold.graph.finite import flaw
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import LazyTensor, to_proto
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from tests import models
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
 
 NAN, INF = float("nan"), float("inf")
 

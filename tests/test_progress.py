@@ -12,7 +12,7 @@ import onnxfold
 from onnxfold import progress as module
 from onnxfold.commands.run_demo import run_demo
 from onnxfold.progress import FOLD_STAGES, ProgressBar
-from tests.models import chain_conv, random_input
+from testing.models import chain_conv, random_input
 
 
 @pytest.mark.parametrize(

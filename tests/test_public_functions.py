@@ -14,7 +14,7 @@ import onnxfold
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.config import ALLOCATIONS, INPUTS
 from onnxfold.folding.methods import METHODS, REPAIRS
-from tests import models
+from testing import models
 
 
 def _import_every_module() -> int:

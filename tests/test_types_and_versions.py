@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from tests import models
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
 
 TYPES = {
     "float16": (TensorProto.FLOAT16, np.float16),

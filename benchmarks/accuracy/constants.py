@@ -25,7 +25,7 @@ CONSTANTS = (
     (onnxfold.passes.repair.compensate, "RIDGE"),
     (onnxfold.passes.repair.compensate, "TAP_RIDGE"),
     (onnxfold.cluster.elimination, "MERGE_CHARGE"),
-    (onnxfold.cluster.elimination, "_RIDGE"),
+    (onnxfold.cluster.elimination, "RIDGE"),
 )
 
 

@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--markdown coverage.md]
 
-For every architecture of benchmarks.zoo and every form: share of the conv/linear weights in fold groups, fold at
+For every architecture of testing.zoo and every form: share of the conv/linear weights in fold groups, fold at
 sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
 been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
 a process of its own with a time limit per form; an exception is a row of the table.
@@ -22,8 +22,8 @@ from benchmarks.coverage.page import markdown, summary
 from benchmarks.coverage.processes import run
 from benchmarks.coverage.row import Row
 from benchmarks.coverage.text import progress_line
-from benchmarks.zoo import ZOO
-from tests.torch_zoo import FORMS
+from testing.zoo.export import FORMS
+from testing.zoo.table import ZOO
 
 
 def main() -> None:

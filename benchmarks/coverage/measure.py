@@ -16,16 +16,17 @@ import torch
 import onnxfold
 from benchmarks.coverage.held_back import RECURRENT, general, held_back
 from benchmarks.coverage.row import SPARSITY, Row
-from benchmarks.zoo import Entry
-from benchmarks.zoo.prepare import export
-from benchmarks.zoo.widening import normalised, widen
 from onnxfold import api
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.declarations import Role
 from onnxfold.graph.load import load
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from tests.torch_zoo import Form
-from tests.widen import Array, relative_difference
+from testing.compare import relative_difference
+from testing.widening.axes import Array
+from testing.widening.declarations import DeclaredNumbers, normalised
+from testing.widening.widen import Widening, in_order
+from testing.zoo.export import Form, export
+from testing.zoo.prepare import Entry
 
 #: A fold at SPARSITY that moves the outputs of a random network less than this shows that they hardly depend on it.
 BLIND: Final = 1e-3
@@ -127,15 +128,18 @@ def _widen(row: Row, path: Path) -> None:
         return
     feeds = _feeds(path, seed=12)
     expected = run_model(path, feeds)
-    model = normalised(str(path))
+    model = normalised(path)
     row.normalised = relative_difference(expected, run_model(model, feeds))
-    wide, _ = widen(model, 2)
+    wide = Widening(model, 0, 2, DeclaredNumbers).apply()
     row.widened = relative_difference(expected, run_model(wide, feeds))
     folded = onnxfold.fold(wide, channel_ratio=0.5, verify=False).model
     row.lossless = relative_difference(expected, run_model(folded, feeds))
-    uneven, ratios = widen(model, None)
+    # One to three copies, so that nothing that weighs channels by their number comes out equal by chance.
+    widening = Widening(model, 0, None, DeclaredNumbers)
+    ratios = in_order(widening.groups, widening.ratios)
     if ratios is None:
         return
+    uneven = widening.apply()
     row.widened = max(row.widened, relative_difference(expected, run_model(uneven, feeds)))
     folded = onnxfold.fold(uneven, channel_ratio=0.0, ratios=ratios, verify=False).model
     row.uneven = relative_difference(expected, run_model(folded, feeds))

@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.coverage.measure import measure
 from benchmarks.coverage.row import Row
-from benchmarks.zoo import ZOO
-from tests.torch_zoo import Form
+from testing.zoo.export import Form
+from testing.zoo.table import ZOO
 
 TIME_LIMIT: Final = 180.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.torch_zoo import Form
+from testing.zoo.export import Form
 
 SPARSITY: Final = 0.3
 TOLERANCE: Final = 1e-4

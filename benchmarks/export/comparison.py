@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks.export.runtimes import convert_prepared, reference_samples, run_jobs
 from onnxfold.export.api import open_model
 from onnxfold.export.parity import to_layout
-from tests import torch_zoo
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
 
 #: Prints seconds and peak memory above the imports of one conversion in a fresh process.
 _MEASURE = """
@@ -32,10 +33,10 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_m
 def comparison(folder: Path, onnx2tf: Path) -> list[dict[str, Any]]:
     """Return time, memory, size, operators and latency of both tools for the published ResNet18 and MobileNetV2."""
     rows = []
-    for name, build in (("ResNet18", torch_zoo.resnet18), ("MobileNetV2", torch_zoo.mobilenet_v2)):
-        net = torch_zoo.randomise(build(num_classes=1000, stem="imagenet"), 0)
+    for name, build in (("ResNet18", scalable.resnet18), ("MobileNetV2", scalable.mobilenet_v2)):
+        net = scalable.seeded(build(num_classes=1000, stem="imagenet"), 0)
         for form in ("legacy-fused", "legacy-bn"):
-            path = torch_zoo.export(net, torch_zoo.example_input(net), folder / f"{name}.{form}.onnx", form)  # type: ignore[arg-type]
+            path = zoo_export.export(net, scalable.example_input(net), folder / f"{name}.{form}.onnx", form)  # type: ignore[arg-type]
             weights = sum(p.numel() for p in net.parameters())
             files = {"onnxfold": folder / "ours.tflite", "onnx2tf": folder / "o2t" / "copy_float32.tflite"}
             for how in ("no check", "verify"):

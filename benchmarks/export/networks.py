@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 
 import onnxfold
-from benchmarks.zoo import ZOO
-from benchmarks.zoo.prepare import export as export_zoo
-from tests import torch_zoo
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
+from testing.zoo.export import export as export_zoo
+from testing.zoo.table import ZOO
 
 SPARSITY = 0.5
 DATA = Path(onnxfold.__file__).parent / "data"
@@ -18,17 +19,17 @@ def networks(only: list[str] | None) -> dict[str, Callable[[Path], Path]]:
     named: dict[str, Callable[[Path], Path]] = {
         "LeNet5 (trained)": lambda _: DATA / "lenet5.onnx",
         "LeNet5-2x (trained)": lambda _: DATA / "lenet5_2x.onnx",
-        "ResNet18, width 64": partial(_torch, torch_zoo.resnet18),
-        "VGG11-BN, width 64": partial(_torch, torch_zoo.vgg11_bn),
-        "MobileNetV2, width 1": partial(_torch, torch_zoo.mobilenet_v2),
+        "ResNet18, width 64": partial(_torch, scalable.resnet18),
+        "VGG11-BN, width 64": partial(_torch, scalable.vgg11_bn),
+        "MobileNetV2, width 1": partial(_torch, scalable.mobilenet_v2),
     }
     named |= {f"zoo: {name}": partial(_zoo, name) for name in ZOO}
     return {n: f for n, f in named.items() if not only or n.removeprefix("zoo: ") in only}
 
 
-def _torch(build: Callable[[], torch_zoo.Net], folder: Path) -> Path:
-    net = torch_zoo.randomise(build(), 0)
-    return torch_zoo.export(net, torch_zoo.example_input(net), folder / f"{build.__name__}.onnx", "legacy-bn")
+def _torch(build: Callable[[], scalable.Net], folder: Path) -> Path:
+    net = scalable.seeded(build(), 0)
+    return zoo_export.export(net, scalable.example_input(net), folder / f"{build.__name__}.onnx", "legacy-bn")
 
 
 def _zoo(name: str, folder: Path) -> Path:

@@ -10,9 +10,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold.data
-from tests.fuzz.generator import draw_feeds, random_graph
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS
+from testing.random_graphs.generate import random_graph
+from testing.random_graphs.run import draw_feeds
 
 _SAMPLES = 24
 

@@ -50,7 +50,7 @@ def allocate_globally(
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
     steps = [width_step(group, round_to) for group in groups]
-    curves = [_convex(curve) for curve in errors]
+    curves = [convex(curve) for curve in errors]
     widths = np.array([fixed.get(i, group.size) for i, group in enumerate(groups)], np.int64)
     free = [i for i in range(len(groups)) if i not in fixed]
     reachable = {i: np.arange(steps[i], groups[i].size + 1, steps[i]) for i in free}
@@ -151,7 +151,7 @@ class _Moves:
         return total
 
 
-def _convex(curve: Matrix) -> Matrix:
+def convex(curve: Matrix) -> Matrix:
     """Return the lower convex hull of an error curve: steps are judged by what they lead to."""
     known = np.flatnonzero(np.isfinite(curve))
     hull: list[int] = []

@@ -34,7 +34,7 @@ from onnxfold.statistics.observe import ConsumerMoments
 #: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
 MERGE_CHARGE = 1.5
 #: Added to the diagonal of C, relative to its mean.
-_RIDGE = 1e-3
+RIDGE = 1e-3
 #: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
@@ -138,7 +138,7 @@ class _State:
         self.grams: list[Matrix] = []
         for seen in moments:
             energy = seen.energy
-            ridge = _RIDGE * np.trace(seen.covariance) / n
+            ridge = RIDGE * np.trace(seen.covariance) / n
             if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
                 self.precisions.append(np.linalg.inv(seen.covariance + ridge * np.eye(n)))
                 self.grams.append(seen.gram / energy)

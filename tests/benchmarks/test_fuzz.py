@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import fuzz, kernels
-from tests.fuzz.check import Outcome
+from testing.random_graphs.check import Outcome
 
 
 class _Pool:

@@ -18,7 +18,7 @@ from benchmarks.same_bytes.differences import Difference, compare_case
 from benchmarks.same_bytes.models import write_models
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.folding.methods import METHODS, REPAIRS
-from tests.models import mlp, random_input
+from testing.models import mlp, random_input
 
 CASE = {"name": "fold", "kind": "fold", "model": "mlp", "options": {"method": "prune-l1", "allocation": "uniform"}}
 

@@ -14,9 +14,10 @@ from onnxfold.budget.costs.lengths import Graphs
 from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from tests import torch_zoo
-from tests.contract.rule_models import RULE_MODELS
-from tests.models import ALL_MODELS
+from testing.models import ALL_MODELS
+from testing.rule_models.table import RULE_MODELS
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
 
 RULES = (
     "BitwiseAnd",
@@ -31,9 +32,9 @@ RULES = (
     "Resize-13",
 )
 TORCH = {
-    "torch_resnet18": lambda: torch_zoo.resnet18(width=8),
-    "torch_mobilenet_v2": lambda: torch_zoo.mobilenet_v2(width_mult=0.25),
-    "torch_squeeze_excite": lambda: torch_zoo.squeeze_excite_net(),
+    "torch_resnet18": lambda: scalable.resnet18(width=8),
+    "torch_mobilenet_v2": lambda: scalable.mobilenet_v2(width_mult=0.25),
+    "torch_squeeze_excite": lambda: scalable.squeeze_excite_net(),
 }
 NAMES = (*ALL_MODELS, *RULES, *TORCH)
 
@@ -41,9 +42,9 @@ NAMES = (*ALL_MODELS, *RULES, *TORCH)
 @cache
 def model(name: str) -> onnx.ModelProto:
     if name in TORCH:
-        net = torch_zoo.randomise(TORCH[name](), 0, passes=1)
+        net = scalable.seeded(TORCH[name](), 0, passes=1)
         with TemporaryDirectory() as folder:
-            path = torch_zoo.export(net, torch_zoo.example_input(net), Path(folder) / "m.onnx", "legacy-bn")
+            path = zoo_export.export(net, scalable.example_input(net), Path(folder) / "m.onnx", "legacy-bn")
             return onnx.load(path)
     return ALL_MODELS[name](0) if name in ALL_MODELS else RULE_MODELS[name]()
 

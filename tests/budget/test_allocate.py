@@ -13,8 +13,8 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
 from onnxfold.html_report.command_line import command_line
-from tests.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
-from tests.quick import quick_fold
+from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
+from testing.quick import quick_fold
 
 
 def _groups(model: onnx.ModelProto) -> list[FoldGroup]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import onnxfold
 from onnxfold.budget.allocate import width_step
-from onnxfold.budget.allocate_globally import _convex, allocate_globally
+from onnxfold.budget.allocate_globally import allocate_globally, convex
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.ram import count_ram
@@ -23,9 +23,9 @@ from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
+from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, random_input, run
+from testing.quick import quick_fold
 from tests.budget.folded import graphs_of
-from tests.models import ALL_MODELS, chain_conv, grouped_conv, mlp, random_input, run
-from tests.quick import quick_fold
 
 Matrix = NDArray[np.float64]
 
@@ -154,13 +154,13 @@ def test_widths_that_cannot_be_had_are_not_chosen() -> None:
 def test_hull_of_a_curve() -> None:
     """A plateau in front of a cliff is judged by the cliff."""
     curve = np.array([np.inf, 8.0, 8.0, 3.0, 3.0, 2.0, 0.0])
-    hull = _convex(curve)
+    hull = convex(curve)
     np.testing.assert_allclose(hull[1:], [8.0, 5.5, 3.0, 2.0, 1.0, 0.0])
     assert hull[0] == np.inf
     for seed in range(5):
         random = np.random.default_rng(seed)
         curve = np.concatenate([[np.inf, np.inf], np.sort(random.exponential(1.0, 12))[::-1]])
-        hull = _convex(curve)[2:]
+        hull = convex(curve)[2:]
         assert (hull <= curve[2:] + 1e-12).all()
         assert (np.diff(hull, 2) >= -1e-9).all()
         assert (hull[0], hull[-1]) == (curve[2], curve[-1])

@@ -9,9 +9,9 @@ from onnxfold.budget.costs.lengths import Length, Product, ProductTable, SumCost
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.ram import RamCost, count_ram
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
+from testing.models import ALL_MODELS
 from tests.budget.folded import NAMES, folds, graphs_of, model
-from tests.folding.test_bodies import _model as branches
-from tests.models import ALL_MODELS
+from tests.folding.bodies import choice as branches
 
 COSTS = {
     "params": (WeightCost, count_parameters),

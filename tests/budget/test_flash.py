@@ -7,9 +7,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.budget.costs.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
 from onnxfold.graph.load import load
+from testing.models import chain_conv, mlp
 from tests.budget.folded import folds, graphs_of, model
 from tests.export_forms import FORMS
-from tests.models import chain_conv, mlp
 
 
 def _weight_bytes(proto: onnx.ModelProto) -> int:

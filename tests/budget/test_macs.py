@@ -9,9 +9,9 @@ from onnxfold.budget.costs.ram import RamCost
 from onnxfold.budget.costs.size import measure
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.load import load
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, chain_conv
 from tests.budget.folded import folds, graphs_of
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, chain_conv
 
 
 def attention(seed: int, sequence: int = 4) -> onnx.ModelProto:

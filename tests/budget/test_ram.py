@@ -10,10 +10,10 @@ from onnx import TensorProto, helper
 from onnxfold.budget.costs.ram import RamCost, count_ram
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, residual
 from tests.budget.folded import NAMES, folds, graphs_of, model
 from tests.budget.test_macs import fixed_batch
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, residual
 
 _VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
 _SAME_SIZE = {"Relu", "Clip", "Sigmoid", "BatchNormalization", "Mul", "Add", "Sub", "Div", "PRelu"}

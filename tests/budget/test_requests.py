@@ -6,8 +6,8 @@ import pytest
 from onnxfold.budget.requests import COSTS, Budgets, tightest
 from onnxfold.config.quantities import parse_bytes, parse_count
 from onnxfold.errors import BudgetError, ConfigError
+from testing.models import mlp
 from tests.budget.folded import graphs_of
-from tests.models import mlp
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from tests.contract.rule_models import RULE_MODELS
+from testing.models import ALL_MODELS
+from testing.rule_models.table import RULE_MODELS
 from tests.export_forms import FORMS
-from tests.models import ALL_MODELS
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()},

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from testing.models import ALL_MODELS
 from tests.channels.describe import golden
-from tests.models import ALL_MODELS
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS
 from tests.channels.describe import groups, reasons
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS
 
 IMAGE = (3, 8, 8)
 Body = Callable[[GraphBuilder], str]

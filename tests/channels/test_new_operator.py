@@ -17,8 +17,8 @@ from onnxfold.channels import registry
 from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.registry import OperatorRegistry
 from onnxfold.inspection import inspect_model
-from tests.graph_builder import GraphBuilder
-from tests.models import run
+from testing.graph_builder import GraphBuilder
+from testing.models import run
 
 WIDTHS, TAPS = (12, 12, 8), 9
 RULE = "tests.channels.deform_conv"

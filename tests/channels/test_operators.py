@@ -15,7 +15,7 @@ from onnxfold.channels.layers import find_layers
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from tests.models import run
+from testing.models import run
 
 Array = NDArray[Any]
 Shapes = dict[str, tuple[int, ...]]

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from testing.graph_builder import GraphBuilder
+from testing.rule_models.table import RULE_MODELS
 from tests.channels.describe import groups, reasons
-from tests.contract.rule_models import RULE_MODELS
-from tests.graph_builder import GraphBuilder
 
 IMAGE = (3, 8, 8)
 Body = Callable[[GraphBuilder], str]

@@ -12,10 +12,10 @@ from onnxfold.channels.declarations import Axis, Block, Role
 from onnxfold.channels.registry import ChannelRule
 from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.load import load
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, grouped_conv, random_input, run
+from testing.quick import quick_fold
 from tests.channels.describe import groups, reasons
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, grouped_conv, random_input, run
-from tests.quick import quick_fold
 
 
 def _chain() -> onnx.ModelProto:

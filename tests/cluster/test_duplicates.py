@@ -10,10 +10,10 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import renumber
 from onnxfold.graph.load import load
-from tests.contract.rule_models import RULE_MODELS
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS
-from tests.widen import copied_units, widen
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS
+from testing.rule_models.table import RULE_MODELS
+from testing.widening.widen import copied_units, widen
 
 
 def _classes(model: onnx.ModelProto, seed: int = 0) -> dict[str, list[int]]:

@@ -27,7 +27,7 @@ def _moments(seed: int, n: int, consumers: int = 2, rank: int | None = None) -> 
 
 def _regularised(seen: ConsumerMoments) -> Matrix:
     n = len(seen.covariance)
-    return seen.covariance + elimination._RIDGE * np.trace(seen.covariance) / n * np.eye(n)
+    return seen.covariance + elimination.RIDGE * np.trace(seen.covariance) / n * np.eye(n)
 
 
 def _lost(moments: list[ConsumerMoments], encode: Matrix) -> float:

@@ -13,8 +13,8 @@ from onnxfold.cluster.ifm import ifm, merge_features
 from onnxfold.cluster.partition import mean_partition
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.load import load
-from tests.models import ALL_MODELS
-from tests.widen import widen
+from testing.models import ALL_MODELS
+from testing.widening.widen import widen
 
 #: Hypothesis draws floats from the ends first; what goes wrong shows in between as well.
 SHARES = st.sampled_from([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0])

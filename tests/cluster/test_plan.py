@@ -12,8 +12,8 @@ from onnxfold.cluster.partitioners import PARTITIONERS, Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from tests.models import ALL_MODELS
-from tests.widen import widen
+from testing.models import ALL_MODELS
+from testing.widening.widen import widen
 
 
 def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:

@@ -12,7 +12,7 @@ from onnxfold.cluster.top_norm import row_norms, top_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from tests.models import ALL_MODELS, chain_conv
+from testing.models import ALL_MODELS, chain_conv
 
 Order = Literal[1, 2]
 both_orders = pytest.mark.parametrize("order", [1, 2])

@@ -15,10 +15,10 @@ from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
-from tests.contract.rule_models import RULE_MODELS
+from testing.compare import relative_difference
+from testing.models import ALL_MODELS, random_input, run
+from testing.rule_models.table import RULE_MODELS
 from tests.export_forms import FORMS
-from tests.models import ALL_MODELS, random_input, run
-from tests.widen import relative_difference
 
 CLEAN_UP = clean_up({})
 

@@ -18,10 +18,12 @@ from onnxfold.graph.save import to_model
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from tests.contract.rule_models import BLOCKING, NEEDS_NORMAL_FORM, RULE_MODELS, UNKNOWN_TO_ONNX
-from tests.models import ALL_MODELS, random_input, run
-from tests.quick import quick_fold
-from tests.widen import relative_difference, widen
+from testing.compare import relative_difference
+from testing.models import ALL_MODELS, random_input, run
+from testing.quick import quick_fold
+from testing.random_graphs.common import UNKNOWN_TO_ONNX
+from testing.rule_models.table import BLOCKING, NEEDS_NORMAL_FORM, RULE_MODELS
+from testing.widening.widen import widen
 
 MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()}}
 

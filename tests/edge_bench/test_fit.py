@@ -15,7 +15,7 @@ from onnxfold.edge_bench.fit import Need, misfit, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.graph.load import load
-from tests import models
+from testing import models
 from tests.edge_bench.jobs import small_job
 
 NANO = load_device("arduino-nano-33-ble")

@@ -8,9 +8,9 @@ import pytest
 
 from onnxfold.edge_bench.job import prepare_job, relative_error
 from onnxfold.errors import ConfigError
-from tests import models
+from testing import models
+from testing.graph_builder import GraphBuilder
 from tests.edge_bench.jobs import small_job
-from tests.graph_builder import GraphBuilder
 
 
 def test_one_sample_at_a_time_and_its_outputs(tmp_path: Path) -> None:

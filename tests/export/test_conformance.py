@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.export.conformance import cases, operators, run_case
+from testing.node_tests import cases, operators, run_case
 
 pytest.importorskip("ai_edge_litert")
 

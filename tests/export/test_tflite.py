@@ -16,8 +16,9 @@ from onnxfold.export import export_model, to_tflite
 from onnxfold.export.api import open_model
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.tflite.convert import Converted, convert
-from tests import torch_zoo
-from tests.graph_builder import GraphBuilder
+from testing.graph_builder import GraphBuilder
+from testing.zoo import export as zoo_export
+from testing.zoo import scalable
 
 pytest.importorskip("ai_edge_litert")
 
@@ -53,20 +54,20 @@ def chain(*ops: str, seed: int = 0) -> onnx.ModelProto:
 
 
 NETS = {
-    "resnet18": lambda: torch_zoo.resnet18(width=4, input_size=16),
-    "mobilenet_v2": lambda: torch_zoo.mobilenet_v2(width_mult=0.1, input_size=32),
-    "vgg11_bn": lambda: torch_zoo.vgg11_bn(width=4),
-    "squeeze_excite": lambda: torch_zoo.squeeze_excite_net(width=8),
-    "autoencoder": lambda: torch_zoo.autoencoder(width=4),
-    "mlp_bn": torch_zoo.mlp_bn,
+    "resnet18": lambda: scalable.resnet18(width=4, input_size=16),
+    "mobilenet_v2": lambda: scalable.mobilenet_v2(width_mult=0.1, input_size=32),
+    "vgg11_bn": lambda: scalable.vgg11_bn(width=4),
+    "squeeze_excite": lambda: scalable.squeeze_excite_net(width=8),
+    "autoencoder": lambda: scalable.autoencoder(width=4),
+    "mlp_bn": scalable.mlp_bn,
 }
 
 
 @pytest.mark.parametrize("form", ["legacy-bn", "legacy-fused"])
 @pytest.mark.parametrize("name", NETS)
-def test_networks_keep_their_outputs_without_a_transpose(name: str, form: torch_zoo.Form, tmp_path: Path) -> None:
-    net = torch_zoo.randomise(NETS[name](), 0)
-    path = torch_zoo.export(net, torch_zoo.example_input(net), tmp_path / "net.onnx", form)
+def test_networks_keep_their_outputs_without_a_transpose(name: str, form: zoo_export.Form, tmp_path: Path) -> None:
+    net = scalable.seeded(NETS[name](), 0)
+    path = zoo_export.export(net, scalable.example_input(net), tmp_path / "net.onnx", form)
     report = export_model(path, tmp_path / "net.tflite")
     assert report.parity["max_rel_error"] <= 1e-4
     assert report.parity["samples"] == 16

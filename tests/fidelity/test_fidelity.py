@@ -23,8 +23,8 @@ from onnxfold.graph.load import load
 from onnxfold.html_report import render_html
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
-from tests import models
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
 
 NAN, INF = float("nan"), float("inf")
 

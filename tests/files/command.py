@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from onnxfold.cli import main
-from tests.models import chain_conv, mlp
+from testing.models import chain_conv, mlp
 
 #: A fold that runs nothing.
 FAST = ("--method", "prune-l1", "--allocation", "uniform", "--no-verify")

@@ -14,8 +14,8 @@ from onnxfold.errors import ConfigError
 from onnxfold.export import export_model
 from onnxfold.export.firmware import write_project
 from onnxfold.graph.model_files import external_files
+from testing.models import mlp
 from tests.files.command import FAST, onnxfold, snapshot, write_model, write_samples
-from tests.models import mlp
 
 READ = "files that are read are never overwritten"
 TWICE = "are the same file: give two paths"

@@ -15,7 +15,7 @@ from onnxfold.errors import ModelLoadError
 from onnxfold.graph.load import load
 from onnxfold.graph.save import save
 from onnxfold.graph.weight_file import MARK
-from tests.models import mlp
+from testing.models import mlp
 
 
 def _model(seed: int) -> onnx.ModelProto:

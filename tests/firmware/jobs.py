@@ -7,7 +7,7 @@ import onnx
 
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.runners.runner import Job
-from tests.graph_builder import GraphBuilder
+from testing.graph_builder import GraphBuilder
 
 
 def small_model(seed: int = 0, width: int = 4) -> onnx.ModelProto:

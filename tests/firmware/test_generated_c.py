@@ -15,7 +15,7 @@ from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project
 from onnxfold.export.firmware.activation_plan import aligned
 from onnxfold.graph.load import load
-from tests import models
+from testing import models
 from tests.firmware.jobs import job_of, small_model
 from tests.firmware.native import build_project, needs_gcc, running
 

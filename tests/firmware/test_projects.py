@@ -18,7 +18,7 @@ from onnxfold.export.firmware import project as project_module
 from onnxfold.export.firmware import write_project
 from onnxfold.export.firmware.interface import config_h, tensors_c
 from onnxfold.export.firmware.tflm_model import method_of, operators_h, read_tflite
-from tests import models
+from testing import models
 from tests.firmware.jobs import small_model
 from tests.firmware.native import (
     CORE,

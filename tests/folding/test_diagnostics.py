@@ -20,8 +20,8 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, joined
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, depthwise_separable, mlp, random_input, residual, run
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, depthwise_separable, mlp, random_input, residual, run
 
 Partition = Callable[[FoldGroup], ChannelPartition]
 

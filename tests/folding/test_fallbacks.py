@@ -14,9 +14,9 @@ from onnxfold.cli import cli
 from onnxfold.html_report import render_html
 from onnxfold.report import FoldReport
 from onnxfold.statistics import observe as observe_module
-from tests import models
-from tests.folding.test_bodies import _model as bodies
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
+from tests.folding.bodies import choice as bodies
 
 
 def _used(report: FoldReport) -> set[tuple[str, str]]:

@@ -9,7 +9,7 @@ import onnxfold
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport, FoldReport
-from tests import models
+from testing import models
 from tests.html_report.parse import Page
 from tests.html_report.reports import NASTY, bare
 

@@ -15,8 +15,8 @@ import onnxfold
 from onnxfold.cluster.partitioners import PARTITIONERS
 from onnxfold.errors import ConfigError
 from onnxfold.folding.methods import METHODS, REPAIRS, find_method
-from tests.models import chain_conv, mlp, random_input, run
-from tests.quick import quick_fold
+from testing.models import chain_conv, mlp, random_input, run
+from testing.quick import quick_fold
 
 #: What averages nothing has nothing that these repairs could restore.
 UNSUPPORTED = {

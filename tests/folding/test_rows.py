@@ -18,9 +18,9 @@ from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.statistics.observe import Observation
-from tests import models
-from tests.folding.test_bodies import _model as with_bodies
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
+from tests.folding.bodies import choice as with_bodies
 
 ROOT = Path(onnxfold.__file__).parent
 #: The tables, and the checks of requests that name what is in them.

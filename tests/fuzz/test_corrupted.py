@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 from onnxfold.cli import cli
 from onnxfold.errors import OnnxFoldError
-from tests import models
-from tests.contract.rule_models import RULE_MODELS
+from testing import models
+from testing.rule_models.table import RULE_MODELS
 
 SEEDS = range(150)
 CHUNK = 25

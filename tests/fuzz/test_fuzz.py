@@ -8,9 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 import onnxfold.errors
 from onnxfold.channels.registry import registered
-from tests.fuzz.check import Outcome, check
-from tests.fuzz.generator import Array, draw_feeds, random_graph, run
-from tests.quick import quick_fold
+from testing.quick import quick_fold
+from testing.random_graphs.check import Outcome, check
+from testing.random_graphs.common import Array
+from testing.random_graphs.generate import random_graph
+from testing.random_graphs.run import draw_feeds, run
 
 SEEDS = range(300)
 CHUNK = 25

@@ -11,8 +11,8 @@ from onnxfold.graph.load import load
 from onnxfold.graph.nodes import node_key, rewritten, with_input
 from onnxfold.graph.scopes import open_bodies
 from onnxfold.graph.view import GraphView
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS
 
 
 def _derived(view: GraphView) -> dict[str, Any]:

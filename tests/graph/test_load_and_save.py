@@ -16,9 +16,9 @@ from onnxfold.graph.load import load
 from onnxfold.graph.provenance import add_run
 from onnxfold.graph.save import save, to_model, weight_bytes
 from onnxfold.graph.view import GraphView
+from testing.compare import relative_difference
+from testing.models import ALL_MODELS, mlp, random_input, run
 from tests.export_forms import FORMS
-from tests.models import ALL_MODELS, mlp, random_input, run
-from tests.widen import relative_difference
 
 
 def _write_external(model: onnx.ModelProto, path: Path, location: str = "") -> Path:

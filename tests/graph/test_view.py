@@ -11,7 +11,7 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.axes import from_front, merge_axis, put_rows, scale_rows, take_rows, to_front
 from onnxfold.graph.load import load
 from onnxfold.graph.nodes import captured_names, node_key
-from tests.models import ALL_MODELS
+from testing.models import ALL_MODELS
 
 
 def test_edits_do_not_reach_the_original() -> None:

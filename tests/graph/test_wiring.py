@@ -18,8 +18,8 @@ from onnxfold.cli import cli
 from onnxfold.errors import ModelLoadError
 from onnxfold.graph.load import load
 from onnxfold.graph.session import Session
-from tests import models
-from tests.quick import quick_fold
+from testing import models
+from testing.quick import quick_fold
 
 OPSETS = (helper.make_opsetid("", 17), helper.make_opsetid("local", 1))
 

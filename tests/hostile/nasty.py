@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from tests import models
+from testing import models
 
 #: rich's markup, escape sequences that clear the screen, line breaks of all kinds, marks of direction, HTML, formulas.
 NASTY = (

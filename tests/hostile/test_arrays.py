@@ -16,7 +16,7 @@ import pytest
 
 from onnxfold.errors import ConfigError, MemoryLimitError, OnnxFoldError
 from onnxfold.inputs.arrays import load_arrays
-from tests import models
+from testing import models
 from tests.hostile.conftest import Command
 
 X = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)

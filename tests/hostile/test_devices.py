@@ -11,7 +11,7 @@ import pytest
 
 from onnxfold.budget.devices import load_device
 from onnxfold.errors import ConfigError
-from tests import models
+from testing import models
 from tests.hostile.conftest import Command
 
 GOOD = (files("onnxfold.budget") / "devices" / "esp-eye.toml").read_text()

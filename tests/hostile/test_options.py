@@ -17,7 +17,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.edge_bench.bench import bench
 from onnxfold.errors import ConfigError, ModelLoadError, OnnxFoldError, OptionTypeError
 from onnxfold.export import to_tflite
-from tests import models
+from testing import models
 from tests.hostile.conftest import Command
 
 NET = models.chain_conv(0)

@@ -27,7 +27,7 @@ from onnxfold.printable import escaped, printable, shortened
 from onnxfold.progress import ProgressBar
 from onnxfold.report import FidelityReport
 from onnxfold.terminal import PrintableFormatter
-from tests import models
+from testing import models
 from tests.hostile.conftest import RAW, Command
 from tests.hostile.nasty import NASTY, nasty_model
 from tests.html_report.reports import rich

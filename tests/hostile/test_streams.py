@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests import models
+from testing import models
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="streams of a POSIX shell")
 

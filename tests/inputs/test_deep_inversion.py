@@ -20,8 +20,8 @@ from onnxfold.inputs.inversion import deep_inversion as module
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.torch_graph import availability
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, Array, random_input, run
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, Array, random_input, run
 
 SETTINGS = InversionSettings(tolerance=-np.inf)
 

@@ -24,7 +24,7 @@ from onnxfold.inputs.inversion import deep_inversion
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.machine import memory
-from tests.models import chain_conv, conv1d, mlp, random_input
+from testing.models import chain_conv, conv1d, mlp, random_input
 
 Array = NDArray[Any]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from benchmarks.graph_size import fan
 from onnxfold.graph import session
 from onnxfold.graph.session import Session, session_options
 from onnxfold.machine import threads
+from testing.long_graphs import fan
+from testing.models import ALL_MODELS, chain_conv
+from testing.quick import quick_fold
 from tests.machine.control_groups import control_groups
-from tests.models import ALL_MODELS, chain_conv
-from tests.quick import quick_fold
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from onnx import numpy_helper
 import onnxfold
 from onnxfold.cluster.partition import mean_partition, partial_partition, select_partition
 from onnxfold.folding.methods import REPAIRS
-from tests.models import ALL_MODELS, chain_conv, mlp, random_input
-from tests.quick import quick_fold
-from tests.widen import widen
+from testing.models import ALL_MODELS, chain_conv, mlp, random_input
+from testing.quick import quick_fold
+from testing.widening.widen import widen
 
 Array = NDArray[Any]
 ACTIVE = [name for name in REPAIRS if name != "none"]

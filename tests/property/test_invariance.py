@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 import onnxfold
+from testing.compare import relative_difference
+from testing.models import ALL_MODELS, random_input, run
+from testing.quick import LOSSLESS, quick_fold
+from testing.widening.widen import widen
 from tests.export_forms import FORMS, runtime_optimised
-from tests.models import ALL_MODELS, random_input, run
-from tests.quick import LOSSLESS, quick_fold
-from tests.widen import relative_difference, widen
 
 RATIO = 0.3
 SOME = ["chain_conv", "residual", "dense_net", "flatten_conv", "grouped_conv", "gemm_variants"]

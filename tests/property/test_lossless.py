@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxfold
-from tests.models import ALL_MODELS, random_input, run
-from tests.quick import LOSSLESS, quick_fold
-from tests.widen import Order, relative_difference, widen
+from testing.compare import relative_difference
+from testing.models import ALL_MODELS, random_input, run
+from testing.quick import LOSSLESS, quick_fold
+from testing.widening.widen import Order, widen
 
 SEEDS = st.integers(0, 2**16)
 ORDERS = st.sampled_from(["forward", "backward", "random"])

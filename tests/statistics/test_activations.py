@@ -10,12 +10,12 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import onnxfold
-from benchmarks.graph_size import GRAPHS
 from onnxfold.graph import node_runner
 from onnxfold.graph.load import load
 from onnxfold.graph.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Activations
+from testing.long_graphs import GRAPHS
 
 _CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 _NODES = [

@@ -16,7 +16,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.statistics import observe as observe_module
 from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
 from onnxfold.statistics.observe import observe
-from tests.models import chain_conv, grouped_conv, mlp, random_input, residual, run
+from testing.models import chain_conv, grouped_conv, mlp, random_input, residual, run
 
 Array = NDArray[Any]
 

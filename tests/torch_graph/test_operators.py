@@ -12,8 +12,8 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.load import load
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
 from onnxfold.torch_graph.registry import find_builder, operator, registered
-from tests.contract.rule_models import RULE_MODELS
-from tests.models import Array, run
+from testing.models import Array, run
+from testing.rule_models.table import RULE_MODELS
 from tests.torch_graph.nodes import NODES, Case
 
 

@@ -15,9 +15,10 @@ from onnxfold.graph.load import load
 from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
-from tests.contract.rule_models import RULE_MODELS
-from tests.models import ALL_MODELS, random_input, run
-from tests.torch_zoo import Form, autoencoder, example_input, export, mobilenet_v2, randomise, squeeze_excite_net
+from testing.models import ALL_MODELS, random_input, run
+from testing.rule_models.table import RULE_MODELS
+from testing.zoo.export import Form, export
+from testing.zoo.scalable import autoencoder, example_input, mobilenet_v2, seeded, squeeze_excite_net
 
 MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build in ALL_MODELS.items()}}
 #: Fused, quantised and recurrent operators have no differentiable form here.
@@ -66,7 +67,7 @@ def test_what_is_not_covered_is_said_up_front(name: str) -> None:
 )
 def test_export(build: object, form: Form, tmp_path: Path) -> None:
     small = {"width_mult": 0.125} if build is mobilenet_v2 else {"width": 6}
-    module = randomise(build(**small), 0)  # type: ignore[operator]
+    module = seeded(build(**small), 0)  # type: ignore[operator]
     _check_parity(onnx.load(export(module, example_input(module), tmp_path / "net.onnx", form)), normalize=True)
 
 

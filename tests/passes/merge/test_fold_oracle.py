@@ -17,7 +17,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from tests.models import ALL_MODELS, random_input, run
+from testing.models import ALL_MODELS, random_input, run
 
 Array = NDArray[np.float32]
 EPSILON = 1e-5

@@ -11,10 +11,11 @@ from onnxfold.channels.layers import normalizations
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
-from tests.graph_builder import GraphBuilder
-from tests.models import ALL_MODELS, random_input, run
-from tests.quick import quick_fold
-from tests.widen import relative_difference, widen
+from testing.compare import relative_difference
+from testing.graph_builder import GraphBuilder
+from testing.models import ALL_MODELS, random_input, run
+from testing.quick import quick_fold
+from testing.widening.widen import widen
 
 Layer = Callable[[GraphBuilder, str], str]
 

@@ -14,7 +14,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.scale_to_output import ScaleToOutput
-from tests.models import ALL_MODELS, random_input, run
+from testing.models import ALL_MODELS, random_input, run
 
 NORMALISED = [
     "chain_conv", "mlp_bn", "residual", "depthwise_separable", "depthwise_multiplier", "grouped_conv", "concat_net",

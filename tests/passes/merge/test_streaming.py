@@ -10,7 +10,7 @@ import pytest
 import onnxfold
 from onnxfold.graph.tensors import DerivedTensor
 from onnxfold.passes.merge import fold_channels
-from tests.models import chain_conv, grouped_conv, mlp
+from testing.models import chain_conv, grouped_conv, mlp
 
 
 @pytest.mark.parametrize("build", [mlp, chain_conv, grouped_conv])

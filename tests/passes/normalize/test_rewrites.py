@@ -18,8 +18,8 @@ from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
-from tests.models import random_input, run
-from tests.quick import quick_fold
+from testing.models import random_input, run
+from testing.quick import quick_fold
 
 Shape = list[int | str]
 

@@ -16,7 +16,7 @@ from onnxfold.graph.load import load
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.statistics.cross_moments import CrossMoments
-from tests.models import run
+from testing.models import run
 
 Array = NDArray[Any]
 

@@ -20,8 +20,8 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.repair.repair_approximate import RepairApproximate, variance_factor
-from tests.models import ALL_MODELS, random_input, run
-from tests.quick import LOSSLESS, quick_fold
+from testing.models import ALL_MODELS, random_input, run
+from testing.quick import LOSSLESS, quick_fold
 
 Array = NDArray[np.float64]
 EPSILON = 1e-5

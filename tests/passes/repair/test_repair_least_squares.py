@@ -28,9 +28,9 @@ from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import silent
 from onnxfold.statistics.observe import observe
-from tests.graph_builder import GraphBuilder
-from tests.models import mlp, random_input, run
-from tests.quick import quick_fold
+from testing.graph_builder import GraphBuilder
+from testing.models import mlp, random_input, run
+from testing.quick import quick_fold
 
 Array = NDArray[Any]
 
@@ -99,16 +99,19 @@ ZOO = ("mlp_bn", "squeeze_excite", "resnet18", "autoencoder")
 
 @cache
 def _trained_like(name: str, seed: int) -> onnx.ModelProto:
-    torch_zoo = pytest.importorskip("tests.torch_zoo")
+    pytest.importorskip("torch")
+    from testing.zoo import export as zoo_export
+    from testing.zoo import scalable
+
     nets = {
-        "mlp_bn": lambda: torch_zoo.mlp_bn(),
-        "squeeze_excite": lambda: torch_zoo.squeeze_excite_net(width=8, input_size=8),
-        "resnet18": lambda: torch_zoo.resnet18(width=4, input_size=8),
-        "autoencoder": lambda: torch_zoo.autoencoder(width=8, input_size=8),
+        "mlp_bn": lambda: scalable.mlp_bn(),
+        "squeeze_excite": lambda: scalable.squeeze_excite_net(width=8, input_size=8),
+        "resnet18": lambda: scalable.resnet18(width=4, input_size=8),
+        "autoencoder": lambda: scalable.autoencoder(width=8, input_size=8),
     }
-    net = torch_zoo.randomise(nets[name](), seed)
+    net = scalable.seeded(nets[name](), seed)
     with TemporaryDirectory() as folder:
-        path = torch_zoo.export(net, torch_zoo.example_input(net), Path(folder) / "m.onnx", "legacy-bn")
+        path = zoo_export.export(net, scalable.example_input(net), Path(folder) / "m.onnx", "legacy-bn")
         return onnx.load(path)
 
 

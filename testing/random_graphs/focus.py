@@ -1,0 +1,44 @@
+"""Rules in turn, so that every one comes up, and operator sets in which they speak."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import defs
+
+from onnxfold.channels import walker  # noqa: F401  (registers the rules)
+from onnxfold.channels.registry import ChannelRule, registered
+from testing.random_graphs.common import MICROSOFT, NEWEST_OPSET, UNKNOWN_TO_ONNX
+
+_RULES: list[tuple[str, ChannelRule]] = registered()
+
+
+def block_name(domain: str, op: str) -> str:
+    """Return the name that the blocks of an operator are registered under."""
+    return "Gelu-microsoft" if (domain, op) == (MICROSOFT, "Gelu") else op
+
+
+def opsets_of(domain: str, rule: ChannelRule) -> list[int]:
+    """The operator sets in which this very rule speaks for its operator."""
+    newer = [r.since for d, r in _RULES if (d, r.op_type) == (domain, rule.op_type) and r.since > rule.since]
+    found = []
+    for opset in range(8, NEWEST_OPSET + 1):
+        if domain or rule.op_type in UNKNOWN_TO_ONNX:
+            found.append(opset)
+            continue
+        try:
+            schema = defs.get_schema(rule.op_type, opset, "")
+        except defs.SchemaError:
+            continue
+        if not schema.deprecated and opset >= rule.since and all(opset < n for n in newer):
+            found.append(opset)
+    return found
+
+
+#: Rules that do not speak in opset 17 come up three times as often, as nothing else exercises them.
+FOCUS = _RULES + 2 * [(domain, rule) for domain, rule in _RULES if 17 not in opsets_of(domain, rule)]
+
+
+def draw_opset(rng: np.random.Generator, allowed: list[int]) -> int:
+    """Draw one of the operator sets; 17 most often."""
+    weights = np.array([20.0 if o == 17 else 2.0 if 13 <= o <= 20 else 0.5 for o in allowed])
+    return int(rng.choice(allowed, p=weights / weights.sum()))

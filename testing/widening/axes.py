@@ -1,0 +1,141 @@
+"""Geometry of a widening: new units, where they lie on an axis, and the numbers that stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
+
+Array = NDArray[Any]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class WideGroup:
+    """The new units of a group: which old unit each one copies, and between which old ones it stands.
+
+    Parameters
+    ----------
+    source : ndarray of shape (n',)
+        Old unit that each new unit is a copy of.
+    slot : ndarray of shape (n',)
+        Ascending; new unit v takes a place that old unit ``slot[v]`` had.
+    """
+
+    source: Index
+    slot: Index
+
+
+@dataclass(frozen=True)
+class WideAxis:
+    """A widened axis, by new position.
+
+    Parameters
+    ----------
+    place : ndarray of shape (n',)
+        Ascending; the old position whose place it takes.
+    source : ndarray of shape (n',)
+        The old position that it copies.
+    group, unit : ndarray of shape (n',)
+        Which group and which new unit it belongs to; -1: none.
+    """
+
+    place: Index
+    source: Index
+    group: Index
+    unit: Index
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How the column of a consumer is split among the copies of a channel.
+
+    Parameters
+    ----------
+    per_row : bool
+        Split every entry on its own, not the column as a whole.
+    signed : bool
+        About half of the parts but the last are negative, and all are larger for it.
+    """
+
+    per_row: bool = False
+    signed: bool = True
+
+    def draw(self, count: int, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Return `count` unequal numbers per entry of `shape` that sum to one."""
+        shape = shape if self.per_row else (1,) * len(shape)
+        parts = rng.uniform(0.2, 1.2, (count, *shape))
+        if self.signed:
+            parts *= rng.choice([-1.0, 1.0], parts.shape)
+        parts[-1] = 1.0 - parts[:-1].sum(axis=0)
+        return parts
+
+
+def draw_units(group: FoldGroup, factor: int | None, rng: np.random.Generator) -> WideGroup:
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    copies = np.full(group.size, factor or 1)
+    if factor is None:
+        drawn = rng.integers(1, 4, group.size // group.block_count)
+        for block in range(group.block_count):
+            copies[blocks == block] = rng.permutation(drawn)
+    source = np.empty(copies.sum(), np.int64)
+    slot = np.repeat(np.arange(group.size), copies)  # as many new units in a block as copies of its old ones
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        source[np.isin(slot, units)] = rng.permutation(np.repeat(units, copies[units]))
+    return WideGroup(source, slot)
+
+
+def lay_out(
+    groups: Sequence[FoldGroup], wide: Sequence[WideGroup], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
+) -> WideAxis:
+    """Lay out a widened axis: where a run of one unit's positions stood, stand those of its slot's new units."""
+    width = shape[axis] * blocks
+    group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
+    where: dict[int, Index] = {}
+    for g, group in enumerate(groups):
+        for key, positions in [(m.axis, m.positions) for m in group.members] + list(group.tensors.items()):
+            if (key.tensor, key.axis) == (tensor, axis):
+                where[g] = positions
+                group_at[positions] = g
+                unit_at[positions] = np.arange(group.size)[:, None]
+                rank_at[positions] = np.arange(positions.shape[1])
+    rows: list[tuple[int, int, int, int]] = []
+    start = 0
+    while start < width:
+        stop = start + 1
+        g, unit = int(group_at[start]), int(unit_at[start])
+        if g < 0:
+            rows.append((start, start, -1, -1))
+            start = stop
+            continue
+        while stop < width and (group_at[stop], unit_at[stop]) == (g, unit):
+            stop += 1
+        for new in np.flatnonzero(wide[g].slot == unit).tolist():
+            copied = where[g][wide[g].source[new]]
+            rows += [(p, int(copied[rank_at[p]]), g, new) for p in range(start, stop)]
+        start = stop
+    return WideAxis(*np.array(rows, np.int64).reshape(-1, 4).T)
+
+
+def stretch(
+    values: Array, axis: int, blocks: int, layout: WideAxis, role: Role, parts: Parts, rng: np.random.Generator
+) -> Array:
+    """Copy the entries along an axis to their new places; a consumer's are split among the copies."""
+    split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
+    front = np.moveaxis(split, axis + 1, 1)  # (blocks, entries, rest of block)
+    packed = front.reshape(blocks * front.shape[1], *front.shape[2:])
+    new = packed[layout.source]
+    if role is Role.CONSUMER:
+        # Copies of one old column get parts of it.
+        for column in np.unique(layout.source).tolist():
+            copies = np.flatnonzero(layout.source == column)
+            new[copies] *= parts.draw(len(copies), packed.shape[1:], rng)
+    back = np.moveaxis(new.reshape(blocks, len(new) // blocks, *front.shape[2:]), 1, axis + 1)
+    return back.reshape(blocks * back.shape[1], *back.shape[2:])

@@ -1,0 +1,1 @@
+"""Published network layouts in torch, written from scratch, and their export to ONNX."""

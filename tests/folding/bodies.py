@@ -1,0 +1,35 @@
+"""A network with a choice between two bodies."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def _branch(name: str, seed: int, hidden: int = 8) -> onnx.GraphProto:
+    """y = W2 relu(W1 x), the hidden units in equal pairs, weights stored inside the branch."""
+    random = np.random.default_rng(seed)
+    rows = np.repeat(random.standard_normal((4, hidden // 2)), 2, axis=1).astype(np.float32)
+    columns = random.standard_normal((hidden, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", f"{name}_w1"], [f"{name}_a"], f"{name}_up"),
+        helper.make_node("Relu", [f"{name}_a"], [f"{name}_r"], f"{name}_relu"),
+        helper.make_node("MatMul", [f"{name}_r", f"{name}_w2"], [f"{name}_y"], f"{name}_down"),
+    ]
+    out = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [None, 3])
+    weights = [numpy_helper.from_array(rows, f"{name}_w1"), numpy_helper.from_array(columns, f"{name}_w2")]
+    return helper.make_graph(nodes, name, [], [out], weights)
+
+
+def choice(*, weights_outside: bool) -> onnx.ModelProto:
+    then, other = _branch("then", 0), _branch("other", 1)
+    outside = []
+    if weights_outside:
+        for branch in (then, other):
+            outside += list(branch.initializer)
+            del branch.initializer[:]
+    node = helper.make_node("If", ["flag"], ["y"], "choice", then_branch=then, else_branch=other)
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 3])
+    graph = helper.make_graph([node], "g", [flag, x], [y], outside)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
