@@ -207,7 +207,10 @@ def _with_memory(row: BenchResult, need: Need | None, device: DeviceProfile | No
 
 def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:
     names = [n for d in devices for n in ((HOST, *known_devices()) if d == ALL else (d,))]
-    found = {HOST if n == HOST else (p := load_device(n)).name: None if n == HOST else p for n in names}
+    found: dict[str, DeviceProfile | None] = {}
+    for name in names:
+        device = None if name == HOST else load_device(name)
+        found[HOST if device is None else device.name] = device
     if not found:
         raise ConfigError(f"no device: give 'host', '{ALL}', or one of {', '.join(known_devices())}")
     return list(found.values())

@@ -11,18 +11,12 @@ from onnxfold.edge_bench.dut_job import load_input
 from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, emulated
 from onnxfold.edge_bench.qemu_build import build, project_of
 from onnxfold.edge_bench.runners.runner import Job
-from onnxfold.edge_bench.toolchain import missing_tools
 from onnxfold.export.firmware.project import memory_ld
 from onnxfold.graph.load import load
 
 #: Memory of the emulated board: models that fit no real one are counted, too.
 _FLASH_BYTES = _RAM_BYTES = 4 << 20
 _WEIGHTS_BYTES = 16 << 20
-
-
-def missing() -> str:
-    """Return what is missing and what to install, in one line; '' if nothing is."""
-    return missing_tools()
 
 
 def count_by_op(job: Job, *, optimisation: str = "-O2", timeout_s: float = 300.0) -> dict[str, int]:

@@ -28,10 +28,9 @@ from onnxfold.graph.view import GraphView
 
 BACKENDS = ("direct", "onnx2tf", "auto")
 DTYPES = ("float32", "float16", "int8")
-#: What rounding weights to 11 bits, and weights and activations to 8, may do to outputs, relative to the largest one:
-#: some
-#: three times what small networks show (float16 0.0004, int8 0.03), and far below what a wrong calibration does (0.3
-#: up).
+#: Most that rounding weights to 11 bits, or weights and activations to 8, may change outputs by, relative to the
+#: largest one: about three times what small networks show (float16 0.0004, int8 0.03), and far below what a wrong
+#: calibration does (0.3 and more).
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 0.1}
 
 

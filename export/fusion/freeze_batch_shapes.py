@@ -24,8 +24,7 @@ class FreezeBatchShapes(Pass):
     the batch: that entry becomes -1. Case 3: the shape of an Expand, of which the entries that follow the batch lie on
     dimensions of the data that follow it: they become 1, which leaves the dimension as it is. Case 4: the sizes of a
     Resize of which the first follows the batch: they become scales. Only first dimensions of inputs may be free; they
-    all are
-    the batch.
+    all are the batch.
     """
 
     def run(self, view: GraphView) -> PassResult:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, helper
 
+from onnxfold.graph.patterns import chain, only_reader
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -30,20 +31,17 @@ class FuseGelu(Pass):
 
 
 def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:
-    scaled = view.producer(erf.input[0])
-    source = _scaled_by(view, scaled, 1 / math.sqrt(2))
-    plus = _only_reader(view, erf.output[0])
-    if source is None or plus is None or plus.op_type != "Add" or _constant(view, plus) != 1.0:
+    source = _scaled_by(view, view.producer(erf.input[0]), 1 / math.sqrt(2))
+    match = chain(view, erf, "Erf", "Add", "Mul")
+    if source is None or match is None or _constant(view, match[1]) != 1.0:
         return None
-    tail = _only_reader(view, plus.output[0])
-    if tail is None or tail.op_type != "Mul":
-        return None
+    _, plus, tail = match
     other = next(n for n in (*tail.input, "") if n != plus.output[0])
     if _constant(view, tail) == 0.5:  # x ((erf + 1) 0.5)
-        last = _only_reader(view, tail.output[0])
+        last = only_reader(view, tail.output[0])
         return (source, last.output[0]) if last is not None and last.op_type == "Mul" and source in last.input else None
     if other == source:  # (x (erf + 1)) 0.5
-        last = _only_reader(view, tail.output[0])
+        last = only_reader(view, tail.output[0])
         halves = last is not None and (
             (last.op_type == "Mul" and _constant(view, last) == 0.5)
             or (last.op_type == "Div" and _constant(view, last) == 2.0 and view.is_weight(last.input[1]))
@@ -72,8 +70,3 @@ def _constant(view: GraphView, node: NodeProto) -> float | None:
     if len(weights) != 1 or view.weight_size(weights[0]) != 1:
         return None
     return float(view.weight(weights[0]).reshape(-1)[0])
-
-
-def _only_reader(view: GraphView, tensor: str) -> NodeProto | None:
-    readers = view.consumers(tensor)
-    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_float
+from onnxfold.graph.patterns import chain
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -21,11 +22,13 @@ class FuseGroupNorm(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
         found: dict[str, NodeProto] = {}
-        for norm in view.nodes:
-            match = _match(view, norm) if norm.op_type == "InstanceNormalization" else None
-            if match is None:
+        for first in view.nodes:
+            match = chain(view, first, "Reshape", "InstanceNormalization", "Reshape")
+            counted = _counted(view, *match) if match is not None else None
+            if match is None or counted is None:
                 continue
-            first, last, channels, groups = match
+            _, norm, last = match
+            channels, groups = counted
             scale = view.add_weight(f"{norm.output[0]}_scale", np.ones(channels, np.float32))
             bias = view.add_weight(f"{norm.output[0]}_bias", np.zeros(channels, np.float32))
             found[last.output[0]] = helper.make_node(
@@ -35,19 +38,15 @@ class FuseGroupNorm(Pass):
         return PassResult(view.substitute(found))
 
 
-def _match(view: GraphView, norm: NodeProto) -> tuple[NodeProto, NodeProto, int, int] | None:
-    """Return both Reshapes, the number of channels and that of groups."""
-    first = view.producer(norm.input[0])
-    readers = view.consumers(norm.output[0])
-    if first is None or first.op_type != "Reshape" or len(readers) != 1 or readers[0].op_type != "Reshape":
-        return None
-    if len(view.consumers(first.output[0])) != 1 or not all(view.is_weight(n) for n in norm.input[1:3]):
+def _counted(view: GraphView, first: NodeProto, norm: NodeProto, last: NodeProto) -> tuple[int, int] | None:
+    """Return the number of channels and that of groups, None if the three nodes are no GroupNormalization."""
+    if not all(view.is_weight(n) for n in norm.input[1:3]):
         return None
     scale, bias = (view.weight(n) for n in norm.input[1:3])
-    source, inner, result = (view.shape(t) for t in (first.input[0], first.output[0], readers[0].output[0]))
+    source, inner, result = (view.shape(t) for t in (first.input[0], first.output[0], last.output[0]))
     if not np.all(scale == 1) or np.any(bias) or source is None or inner is None or source != result:
         return None
     if len(inner) != 3 or len(source) < 3 or source[0] != inner[0] or source[1] is None or inner[1] is None:
         return None
     whole = all(d is not None for d in source[2:]) and source[1] % inner[1] == 0
-    return (first, readers[0], source[1], inner[1]) if whole else None
+    return (source[1], inner[1]) if whole else None

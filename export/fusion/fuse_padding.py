@@ -6,6 +6,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_float, attr_ints, attribute, node_key, rewritten, with_input
+from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -37,10 +38,9 @@ class FusePadding(Pass):
 def _amounts(view: GraphView, pad: NodeProto) -> list[int] | None:
     """Return begins and ends of the spatial axes, None if the Pad does anything else."""
     shape = view.shape(pad.input[0])
-    lonely = len(view.consumers(pad.output[0])) == 1 and pad.output[0] not in view.output_names
     if (
         shape is None
-        or not lonely
+        or only_reader(view, pad.output[0]) is None
         or attribute(pad, "mode", b"constant") != b"constant"
         or attr_float(pad, "value", 0.0)
     ):

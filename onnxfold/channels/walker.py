@@ -13,7 +13,7 @@ kept positions. Only the weights' *values* differ from a selection, by the encod
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -172,7 +172,7 @@ def _build_groups(
         if problem:
             blocked.add(np.array(units, np.int64), problem)
         elif group.size > 1:
-            groups.append(_with_blocks(group, blocks))
+            groups.append(replace(group, blocks=blocks))
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
     groups.sort(key=lambda g: min(order[u.node] for m in g.with_role(Role.PRODUCER) for u in m.uses))
     return _unique_names(groups), blocked
@@ -221,17 +221,13 @@ def _blocks_of(
     return (blocks if blocks.max() else None), None
 
 
-def _with_blocks(group: FoldGroup, blocks: npt.NDArray[np.int64] | None) -> FoldGroup:
-    return FoldGroup(group.name, group.size, group.members, group.tensors, blocks, group.nodes)
-
-
 def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
     seen: dict[str, int] = {}
     named = []
     for g in groups:
         seen[g.name] = seen.get(g.name, 0) + 1
         name = g.name if seen[g.name] == 1 else f"{g.name}#{seen[g.name]}"
-        named.append(FoldGroup(name, g.size, g.members, g.tensors, g.blocks, g.nodes))
+        named.append(replace(g, name=name))
     return named
 
 

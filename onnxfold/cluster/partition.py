@@ -181,11 +181,6 @@ def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     return ChannelPartition(canonical, encode, decode, kept[inner.representatives])
 
 
-def identity_partition(n: int) -> ChannelPartition:
-    """Return the partition that merges nothing."""
-    return mean_partition(np.arange(n))
-
-
 def check_clusters(k: int, n: int, blocks: int = 1) -> None:
     """Raise ValueError unless n points in `blocks` equal blocks can form k non-empty clusters, equally many in each."""
     if not 1 <= k <= n:

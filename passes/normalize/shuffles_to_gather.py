@@ -6,12 +6,13 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_ints
+from onnxfold.graph.patterns import chain
 from onnxfold.graph.shape_inference import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
-#: Size that stands for unknown dimensions; any will do, as the same one stands for all.
+#: Size that stands for every unknown dimension.
 _STAND_IN = 3
 
 
@@ -29,38 +30,24 @@ class ShufflesToGather(Pass):
         replaced: dict[str, NodeProto] = {}
         dropped: set[str] = set()
         for first in view.nodes:
-            chain = _chain(view, first)
-            if chain is None or first.output[0] in dropped:
+            match = chain(view, first, "Reshape", "Transpose", "Reshape")
+            if match is None or first.output[0] in dropped:
                 continue
-            found = _permutation(view, chain)
+            found = _permutation(view, match)
             if found is None:
                 continue
             axis, permutation = found
-            last = chain[-1].output[0]
+            last = match[-1].output[0]
             indices = view.add_weight(f"{last}_permutation", permutation)
-            name = chain[-1].name or last
+            name = match[-1].name or last
             replaced[last] = helper.make_node("Gather", [first.input[0], indices], [last], name, axis=axis)
-            dropped.update(node.output[0] for node in chain[:-1])
+            dropped.update(node.output[0] for node in match[:-1])
         return PassResult(view.substitute(replaced, dropped))
 
 
-def _chain(view: GraphView, first: NodeProto) -> list[NodeProto] | None:
-    chain = [first]
-    for op_type in ("Reshape", "Transpose", "Reshape"):
-        if chain[-1].op_type != op_type:
-            return None
-        if len(chain) == 3:
-            return chain
-        readers = view.consumers(chain[-1].output[0])
-        if len(readers) != 1 or chain[-1].output[0] in view.output_names:
-            return None
-        chain.append(readers[0])
-    return None
-
-
-def _permutation(view: GraphView, chain: list[NodeProto]) -> tuple[int, Array] | None:
-    """Return the axis and the permutation that a chain amounts to, None if it is something else."""
-    shapes = [view.shape(t) for t in (chain[0].input[0], chain[0].output[0], chain[2].output[0])]
+def _permutation(view: GraphView, match: list[NodeProto]) -> tuple[int, Array] | None:
+    """Return the axis and the permutation that three nodes amount to, None if it is something else."""
+    shapes = [view.shape(t) for t in (match[0].input[0], match[0].output[0], match[2].output[0])]
     if any(s is None for s in shapes):
         return None
     start, inner, end = (_concrete(s or ()) for s in shapes)
@@ -70,7 +57,7 @@ def _permutation(view: GraphView, chain: list[NodeProto]) -> tuple[int, Array] |
     if not changed or len(inner) <= len(start):
         return None
     axis = changed[0]
-    perm = attr_ints(chain[1], "perm", reversed(range(len(inner))))
+    perm = attr_ints(match[1], "perm", reversed(range(len(inner))))
     # One element per position of the axis suffices if the rest passes through unchanged; check that it does.
     grid = np.arange(int(np.prod(start))).reshape(start)
     result = grid.reshape(inner).transpose(perm).reshape(end)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfold.cluster.partition import check_clusters, identity_partition, mean_partition, renumber, select_partition
+from onnxfold.cluster.partition import check_clusters, mean_partition, renumber, select_partition
 
 LABELS = st.lists(st.integers(-5, 5), min_size=1, max_size=20)
 BOUNDED = settings(max_examples=50)
@@ -56,7 +56,7 @@ def test_renumber() -> None:
 
 @pytest.mark.parametrize("n", [1, 4])
 def test_identity(n: int) -> None:
-    p = identity_partition(n)
+    p = mean_partition(np.arange(n))
     assert p.is_identity
     np.testing.assert_array_equal(p.encode, np.eye(n))
     np.testing.assert_array_equal(p.decode, np.eye(n))

@@ -7,7 +7,7 @@ from onnxfold.channels import FoldGroup, find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.features import features
-from onnxfold.cluster.partition import ChannelPartition, Labels, identity_partition, mean_partition
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.graph.load import load
@@ -54,7 +54,7 @@ def test_only_shrinking_groups_are_planned() -> None:
     groups = find_groups(view).groups
     widths = [g.size if i else g.size - 1 for i, g in enumerate(groups)]
     told: list[tuple[str, int, int]] = []
-    plan = plan_folds(groups, widths, lambda i, k: identity_partition(groups[i].size), lambda *a: told.append(a))
+    plan = plan_folds(groups, widths, lambda i, k: mean_partition(np.arange(groups[i].size)), lambda *a: told.append(a))
     assert [g.name for g in plan.groups] == [groups[0].name]
     assert told == [(f"partition {groups[0].name}", 0, 1)]
 

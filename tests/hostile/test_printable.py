@@ -177,7 +177,8 @@ def test_bench(tmp_path: Path, model: Path, command: Command) -> None:
 
 
 def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxfold import api, demo
+    from onnxfold import api
+    from onnxfold.commands import run_demo as demo
 
     monkeypatch.setattr(demo, "SPARSITIES", (0.5,))
     folded = api.fold(nasty_model(), method="prune-l1", allocation="uniform", verify=False)

@@ -88,5 +88,4 @@ def matmul(op: Op) -> None:
     y = op.graph.reshape(y, (*b, 1)) if len(b) == 1 else y
     full = (*result, *((1,) if len(b) == 1 else ()))
     full = (*full[:-1], 1, *full[-1:]) if len(a) == 1 else full
-    full = (*full[:-1], full[-1]) if full else full
     op.write(op.graph.reshape(op.graph.op("BATCH_MATMUL", [x, y], full), result))

@@ -1,0 +1,38 @@
+"""Recognition of nodes that follow each other, for passes that rewrite them as one."""
+
+from onnx import NodeProto
+
+from onnxfold.graph.view import GraphView
+
+
+def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
+    """Return the node that alone reads a tensor, None if others do or the graph gives it out."""
+    readers = view.consumers(tensor)
+    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None
+
+
+def chain(view: GraphView, first: NodeProto, *op_types: str) -> list[NodeProto] | None:
+    """Return nodes of these operators, of which each alone reads what the one before it writes.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    first : NodeProto
+        The first node.
+    *op_types : str
+        The operators, that of the first node included.
+
+    Returns
+    -------
+    list of NodeProto, or None
+        None if there is no such chain.
+    """
+    found: list[NodeProto] = []
+    node: NodeProto | None = first
+    for op_type in op_types:
+        if node is None or node.op_type != op_type:
+            return None
+        found.append(node)
+        node = only_reader(view, node.output[0])
+    return found
