@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 
 def main() -> None:
-    """Run every part that is asked for."""
+    """Run every requested part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--gigabytes", type=float, default=2.2)

@@ -20,7 +20,7 @@ from onnxfold.progress import Progress, silent
 
 ALL = "all"
 _MOST_REPEATS = 1_000_000
-#: More than any machine has processors; a runtime starts as many as it is asked for.
+#: More than any machine has processors; a runtime starts every requested thread.
 _MOST_THREADS = 1024
 
 

@@ -62,7 +62,7 @@ def answers(
     job : Job
         Inputs, and references for their shapes.
     signature : Signature
-        What the device says of its model; an empty one stands for ONNX's layout and types.
+        The device's description of its model; an empty one means ONNX's layout and types.
     timeout_s : float
         Time for an inference.
     budget_s : float

@@ -108,7 +108,7 @@ def oversized(op_type: str, count: int) -> onnx.ModelProto:
 def test_constants_are_counted_before_they_are_computed(op_type: str) -> None:
     model = oversized(op_type, 2**40)  # no machine has four terabytes for it
     assert onnxfold.inspect(model)
-    with pytest.raises(MemoryLimitError, match=r"'big'\) takes \d\.0 TiB, and the limit is"):
+    with pytest.raises(MemoryLimitError, match=r"'big'\) needs \d\.0 TiB, and the limit is"):
         onnxfold.fold(model, inputs="noise", samples=8)
     with pytest.raises(MemoryLimitError, match="'big'"):
         onnxfold.compare(model, model)

@@ -39,7 +39,7 @@ class Stopwatch:
         """Charge the time since the last call to what was being done."""
         now = time.perf_counter()
         self.seconds[self._doing] = self.seconds.get(self._doing, 0.0) + now - self._since
-        # Partitions are told one by one, with the group's name.
+        # Progress reports partitions one by one, with the group's name.
         self._doing = "partition" if text.startswith("partition ") else text
         self._since = now
 
@@ -205,7 +205,7 @@ def early_groups(network: Network, stages: int) -> list[str]:
 
 
 def prune_with_onnxsim(path: Path, sparsity: float, before: int, *, norm: str, pooled: bool) -> onnx.ModelProto:
-    """Return the model that onnxsim prunes closest to a fraction of the weights; it is asked for one of channels."""
+    """Return the model that onnxsim prunes closest to a fraction of the weights; onnxsim takes one of channels."""
     import onnxsim
 
     low, high = 0.0, 1.0

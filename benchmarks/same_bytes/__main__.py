@@ -70,7 +70,7 @@ def run_sides(trees: Sequence[Path], folder: Path, args: argparse.Namespace) -> 
     Raises
     ------
     SideError
-        If a side does not run to its end, or no case is asked for.
+        If a side does not run to its end, or no case is selected.
     """
     (models := folder / "models").mkdir()
     names = write_models(models, args.seeds, args.models)

@@ -13,7 +13,7 @@ from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.errors import OnnxFoldError
 
-#: Seconds of inferences per model, however many repeats were asked for.
+#: Limit of seconds of inferences per model, for any number of repeats.
 _BUDGET_S = 60.0
 _FEWEST = 5
 

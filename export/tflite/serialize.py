@@ -72,7 +72,7 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     subgraph.operators = [_operator(op, codes, index) for op in graph.operators]
     model.subgraphs = [subgraph]
     model.signatureDefs = [_signature(graph, index)]
-    import flatbuffers  # comes with the schema, whose absence is told first
+    import flatbuffers  # comes with the schema, whose absence is reported first
 
     builder = flatbuffers.Builder(size)
     builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)

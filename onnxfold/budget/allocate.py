@@ -11,7 +11,7 @@ from onnxfold.budget.requests import Budgets
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError
 
-#: Largest distance between the sparsity asked for and the one reached that goes without a word.
+#: Largest distance between the requested and the reached sparsity without a note.
 TOLERANCE = 0.01
 _BISECTIONS = 48
 _NEIGHBOUR_MOVES = 4

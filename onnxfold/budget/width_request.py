@@ -61,9 +61,9 @@ class WidthRequest:
     widths : list of int, optional
         The widths, where they follow from the request alone.
     sparsity : float, optional
-        The sparsity that the widths are to come to.
+        The sparsity that the widths should reach.
     by_default : bool
-        Whether nobody asked for that sparsity.
+        Whether that sparsity is the default.
     """
 
     groups: list[FoldGroup]
@@ -145,7 +145,7 @@ def width_request(
         If a group that is named does not exist, a number or device cannot be read, or no group is as wide as what
         widths are to be multiples of.
     BudgetError
-        If what is asked for cannot be reached; with the closest values that can be.
+        If the request cannot be reached; with the closest values that can be.
     NothingToFoldError
         If the widths follow from the request, and every group would keep its own.
     """
@@ -181,7 +181,7 @@ def _request(
         if config.allocation == "uniform" and not limits:
             widths = solve_uniform(groups, cost, before, sparsity, fixed, config.round_to)
             return settled(budgets=Budgets(()), widths=widths)
-        # What is asked for, or what the narrowest widths leave within tolerance.
+        # The request, or the narrowest widths if they are within tolerance.
         limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(narrowest))})
     budgets = Budgets.of(graphs, limits)
     if config.allocation == "uniform":

@@ -268,6 +268,6 @@ class FoldConfig:
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
             "seed": self.seed,
-            # It changes the result only where it is too low for what is asked, so the default is not recorded.
+            # It changes the result only if it is too low for the request, so the default is not recorded.
             **({} if self.max_memory is None else {"max_memory": self.max_memory}),
         }

@@ -24,14 +24,14 @@ class ChosenInputs:
     inputs : ModelInputs, optional
         None where it is not run.
     notes : tuple of str
-        Why it is not run, which options change nothing, which limits won over what was asked for.
+        Why it is not run, which options change nothing, which limits reduced the request.
     """
 
     inputs: ModelInputs | None
     notes: tuple[str, ...] = ()
 
     def repeated_by(self, config: FoldConfig) -> FoldConfig:
-        """Return the request that comes to the same inputs whatever the clock says."""
+        """Return the request that gives the same inputs at any speed of the machine."""
         return replace(config, input_steps=self.inputs.steps) if self.inputs is not None and self.inputs.cut else config
 
 

@@ -95,7 +95,7 @@ class FoldResult:
     def save(self, path: str | Path, *, save_as_external_data: bool | None = None) -> Path:
         """Write the folded model; `path` appears complete or not at all.
 
-        Weights are written beside it where that is asked for, or where it exceeds 2 GB: to ``<path>.data``, or to
+        Weights are written beside it on request, or if it exceeds 2 GB: to ``<path>.data``, or to
         ``<path>.<hash>.data`` where there is another file of that name.
 
         Raises

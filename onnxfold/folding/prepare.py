@@ -21,7 +21,7 @@ class Prepared:
     scope : Scope
         The graph, normalised and analysed. Its view is what a fold edits.
     method : Method
-        The method that was asked for.
+        The requested method.
     inputs : ModelInputs, optional
         What the graph is run on; None where it is not run.
     duplicates : tuple of ndarray of shape (n_units,)
@@ -82,14 +82,14 @@ class PreparedModel:
 
 
 def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int) -> PreparedModel:
-    """Prepare every graph of a model. Bodies are never run by themselves.
+    """Prepare every graph of a model. Bodies are never run alone.
 
     Parameters
     ----------
     opened : OpenedModel
         The model.
     method : Method
-        The method that was asked for.
+        The requested method.
     inputs : ModelInputs, optional
         What the main graph is run on.
     seed : int

@@ -23,7 +23,7 @@ def write_report(
     notes: Sequence[str],
     seconds: float,
 ) -> FoldReport:
-    """Return what is told about a fold.
+    """Return the report of a fold.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ def write_report(
     folded : FoldedModel
         The result.
     config : FoldConfig
-        The request, in the form that comes to the same result whatever the clock says.
+        The request, in the form that gives the same result at any speed of the machine.
     method : Method
-        The method that was asked for.
+        The requested method.
     verified : VerificationResult
         What the check of the result found.
     notes : sequence of str

@@ -33,7 +33,7 @@ class Footprint:
     largest : str
         Name of the largest tensor.
     unknown : str
-        An operator whose result may be of any size, '' if there is none.
+        An operator whose result may have any size; '' if no operator does.
     """
 
     peak: int

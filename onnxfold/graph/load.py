@@ -44,7 +44,7 @@ def blames_broken_files(function: F) -> F:
     @wraps(function)
     def explained(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
         try:
-            with np.errstate(all="ignore"):  # what is not finite is looked for, and told by name
+            with np.errstate(all="ignore"):  # values that are not finite are searched, and reported by name
                 return function(model, *args, **kwargs)
         except OnnxFoldError:
             raise

@@ -24,7 +24,7 @@ from onnxfold.graph.view import GraphView
 
 #: Most seconds of one run of a network, or of a node, that holds a Loop without a trip count.
 MOST_SECONDS = 60.0
-#: From this trip count on a Loop counts as one without: exporters write the largest integer where there is none.
+#: From this trip count on a Loop counts as one without: exporters write the largest integer for no limit.
 _FOREVER = 2**31 - 1
 
 

@@ -94,7 +94,7 @@ class NodeReader:
         return bool(self.input(index))
 
     def has_output(self, index: int) -> bool:
-        """Whether an output is asked for."""
+        """Whether an output is read."""
         return bool(self.output(index))
 
     # -- tensors -------------------------------------------------------------------------------

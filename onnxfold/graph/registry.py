@@ -48,7 +48,7 @@ class OperatorRegistry(Generic[T]):
         versions[since] = implementation
 
     def find(self, domain: str, op_type: str, version: int) -> T | None:
-        """Return the newest implementation that is not newer than the model's operator set, None if there is none."""
+        """Return the newest implementation that is not newer than the model's operator set; None if none is."""
         versions = self._entries.get((_canonical(domain), op_type), {})
         return next((versions[since] for since in sorted(versions, reverse=True) if since <= version), None)
 

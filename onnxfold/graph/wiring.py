@@ -1,6 +1,6 @@
 """Checks of a graph's wiring: unique names, no missing names, no cycles.
 
-What is wrong is told; nodes that merely stand in another order than they run in are sorted. onnxruntime refuses all
+Defects are reported; nodes that are merely not in the order of execution are sorted. onnxruntime refuses all
 that is refused here, and onnx's checker most of it. Time and memory grow linearly with the number of nodes.
 """
 

@@ -40,11 +40,11 @@ class ModelInputs:
     fixed_batch : bool
         Whether the model takes batches of this size only.
     steps : tuple of int
-        Steps that every batch was inverted for; asked for, they give the same inputs again.
+        Inversion steps of every batch; as a request they give the same inputs again.
     cut : bool
         Whether the clock ended an inversion.
     notes : tuple of str
-        Where limits stood against what was asked for.
+        Limits that reduced the request.
     """
 
     batches: Batches
@@ -131,9 +131,9 @@ def model_inputs(
     Raises
     ------
     ConfigError
-        If data is asked for and not given, or does not fit the model; if steps are given and nothing is inverted.
+        If data is requested and not given, or does not fit the model; if steps are given and nothing is inverted.
     UnsupportedModelError
-        If deep inversion is asked for and the model cannot be inverted.
+        If deep inversion is requested and the model cannot be inverted.
     """
     if calibration is not None:
         arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
@@ -150,7 +150,7 @@ def model_inputs(
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
         found = _inverted(view, cost, count, asked, seed, start, progress)
         return replace(found, notes=notes + found.notes)
-    why = "asked for" if kind != "auto" else hindrance
+    why = "requested" if kind != "auto" else hindrance
     if asked.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
     shown = kind if kind == "noise" else "dead-leaves"

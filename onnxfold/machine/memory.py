@@ -80,7 +80,7 @@ def require(count: int, what: str, advice: str = "give more with --max-memory, i
     """
     most = limit()
     if count > most:
-        raise MemoryLimitError(f"{what} takes {show_bytes(count)}, and the limit is {show_bytes(most)}: {advice}")
+        raise MemoryLimitError(f"{what} needs {show_bytes(count)}, and the limit is {show_bytes(most)}: {advice}")
 
 
 def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:

@@ -18,7 +18,7 @@ class ErrorCurve:
     widths : tuple of int
         Some of the widths that the group could have, ascending.
     errors : tuple of float
-        Estimated relative error of what reads the group, at each of them.
+        Estimated relative error of the group's consumers, at each of them.
     width : int
         The width that was chosen.
     error : float

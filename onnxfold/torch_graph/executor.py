@@ -138,7 +138,7 @@ def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Ope
     context = TorchNode(view, node, dtype)
     build = find_builder(node.domain, node.op_type, context.version)
     if build is None or captured_names(node):
-        raise context.unsupported("there is no differentiable form of this operator")
+        raise context.unsupported("this operator has no differentiable form")
     return build(context)
 
 

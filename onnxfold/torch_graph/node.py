@@ -22,7 +22,7 @@ class TorchNode(NodeReader):
     node : NodeProto
         The node.
     dtype : torch.dtype
-        The type that stands for every float type of the model.
+        The type that replaces every float type of the model.
     """
 
     def __init__(self, view: GraphView, node: NodeProto, dtype: "torch.dtype") -> None:

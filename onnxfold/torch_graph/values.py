@@ -21,7 +21,7 @@ def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
     elem_type : int
         ``TensorProto.FLOAT`` ...
     dtype : torch.dtype
-        What stands for every float type.
+        The type that replaces every float type.
     """
     if is_float(elem_type):
         return dtype

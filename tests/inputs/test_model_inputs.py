@@ -68,7 +68,7 @@ def _embedding(words: int = 11) -> onnx.ModelProto:
 @pytest.mark.parametrize("kind", ["dead-leaves", "noise"])
 def test_what_is_asked_for(kind: str) -> None:
     inputs = model_inputs(_view(), kind, samples=40)
-    assert (inputs.kind, inputs.reason, inputs.samples) == (kind, "asked for", 40)
+    assert (inputs.kind, inputs.reason, inputs.samples) == (kind, "requested", 40)
     assert not inputs.has_data_statistics
     x = _all(inputs)
     assert (x.shape, x.dtype) == ((40, 3, 8, 8), np.float32)
@@ -217,7 +217,7 @@ def test_an_inversion_that_the_clock_ends_can_be_repeated() -> None:
 
 
 def test_steps_of_an_inversion_that_does_not_happen() -> None:
-    with pytest.raises(ConfigError, match="input_steps is given, but inputs are not inverted: asked for"):
+    with pytest.raises(ConfigError, match="input_steps is given, but inputs are not inverted: requested"):
         model_inputs(_view(), "dead-leaves", steps=(3,))
 
 

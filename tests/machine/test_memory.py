@@ -37,7 +37,7 @@ def test_limit_holds_inside_the_block_only() -> None:
         with memory.limited_to(None):
             assert memory.limit() == 1 << 20
         memory.require(1 << 20, "a tensor")
-        with pytest.raises(MemoryLimitError, match=r"a tensor takes 2\.0 MiB, and the limit is 1\.0 MiB: .*--max-mem"):
+        with pytest.raises(MemoryLimitError, match=r"a tensor needs 2\.0 MiB, and the limit is 1\.0 MiB: .*--max-mem"):
             memory.require(2 << 20, "a tensor")
     assert memory.limit() == before
 

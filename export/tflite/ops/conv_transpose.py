@@ -110,7 +110,7 @@ def _one(
 
 
 def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
-    """Return the output shape that TRANSPOSE_CONV is told; its batch is computed where it is free."""
+    """Return the output shape for TRANSPOSE_CONV; a free batch is computed."""
     if not isinstance(x.shape[0], Dynamic):
         return op.graph.indices(shape)
     sizes = op.graph.op("SHAPE", [x], (4,), "INT32", outType=type_of("INT32"))

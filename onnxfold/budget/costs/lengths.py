@@ -34,7 +34,7 @@ _LARGEST_PRODUCT = 1 << 53
 class Length:
     """``(fixed + sum of positions * width of group) / blocks``; `parts` are pairs (group, positions per channel).
 
-    `whole` is the length before the fold, the largest that there is; 0 where it is not told.
+    `whole` is the length before the fold, the largest length; 0 if it is unknown.
     """
 
     fixed: int

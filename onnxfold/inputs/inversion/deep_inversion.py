@@ -72,7 +72,7 @@ def deep_inversion(
     seed : int
         Seed of the labels, shifts and flips. Equal seeds give equal inputs on the same machine with as many threads.
     threads : int, optional
-        Threads of torch meanwhile; those that torch is set to if not given, as far as there are cores.
+        Threads of torch during the inversion. Default: torch's setting, limited to the number of cores.
     settings : InversionSettings, optional
         Everything else.
     progress : callable

@@ -38,7 +38,7 @@ class Objective:
     norms : sequence of NodeProto
         The BatchNormalizations that count.
     scores : str
-        Tensor with class scores, '' if there is none.
+        Tensor with class scores; '' if the model has none.
     """
 
     def __init__(self, view: GraphView, norms: Sequence[NodeProto], scores: str) -> None:

@@ -35,7 +35,7 @@ class Schedule:
     Attributes
     ----------
     end : int
-        Steps to take, as far as is known yet.
+        Steps to take, by the present plan.
     cut : bool
         Whether the clock made them fewer.
     """
