@@ -1,4 +1,4 @@
-"""What operators compute, as far as merges, repairs and budgets have to know it.
+"""Computations of operators, in the detail that merges, repairs and budgets need.
 
 A channel rule may declare this beside its links (`computes` in :func:`~onnxfold.channels.registry.channel_rule`). It
 holds whether or not the channels of a node can be followed, and is read from attributes and constants alone.

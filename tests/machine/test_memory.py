@@ -53,7 +53,7 @@ def test_the_machine_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sizes_beyond_64_bits_are_counted() -> None:
     assert memory.array_bytes((2**40, 2**40), 4) == 2**82
-    with pytest.raises(MemoryLimitError, match=r"takes 1\.9e\+25 bytes"):
+    with pytest.raises(MemoryLimitError, match=r"needs 1\.9e\+25 bytes"):
         memory.require(2**84, "it")
 
 
