@@ -1,4 +1,4 @@
-"""What tests and benchmarks build networks with: a zoo, random graphs, models of every rule, widening.
+"""Networks for tests and benchmarks: a zoo, random graphs, models of every rule, widening.
 
 Not installed.
 """

@@ -1,4 +1,4 @@
-"""Tables of blocks: what places an operator on a tensor."""
+"""Tables of blocks, which place an operator on a tensor."""
 
 from __future__ import annotations
 

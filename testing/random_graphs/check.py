@@ -1,4 +1,4 @@
-"""What must hold for every graph, whatever it is."""
+"""Checks that hold for every random graph."""
 
 from __future__ import annotations
 

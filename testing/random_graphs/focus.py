@@ -1,4 +1,4 @@
-"""Rules in turn, so that every one comes up, and operator sets in which they speak."""
+"""Rules in turn, so that each is exercised, and operator sets in which they apply."""
 
 from __future__ import annotations
 

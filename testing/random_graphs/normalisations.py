@@ -1,4 +1,4 @@
-"""Normalisations, and what else couples the positions of an axis."""
+"""Normalisations, and other operators that couple the positions of an axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that count or name channels, by what the rules declare: no operator by name."""
+"""Numbers that count or name channels, from the declarations of the rules, for any operator."""
 
 from __future__ import annotations
 

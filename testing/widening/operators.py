@@ -1,4 +1,4 @@
-"""Numbers that count or name channels, by what is known of each operator: no rule of the library is asked."""
+"""Numbers that count or name channels, from a table of operators, without the rules of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export of torch networks to ONNX, in the forms in which they are found."""
+"""Export of torch networks to ONNX, in the forms of different exporters."""
 
 from __future__ import annotations
 
