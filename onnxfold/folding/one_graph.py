@@ -61,7 +61,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         Called for every node that is run, and for every group.
     """
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        stored = prepared.scope.view
+        stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
         seen = _moments(prepared, _observed(prepared, compared, progress))
         found = []

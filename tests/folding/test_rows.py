@@ -12,11 +12,17 @@ from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.partitioners import PARTITIONERS, clustered
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.cluster.top_norm import top_norm
 from onnxfold.errors import ConfigError
-from onnxfold.folding.methods import METHODS, OUTPUT, REPAIRS, Repair
+from onnxfold.folding.methods import METHODS, OUTPUT, REPAIRS, Repair, find_method
+from onnxfold.folding.one_graph import find_candidates, fold_graph
+from onnxfold.folding.open_model import open_model
+from onnxfold.folding.prepare import prepare
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.progress import silent
 from onnxfold.statistics.observe import Observation
 from testing import models
 from testing.quick import quick_fold
@@ -103,3 +109,16 @@ def _compares(node: ast.AST, name: str) -> bool:
     parts = [*node.comparators, node.left] if isinstance(node, ast.Compare) else []
     flat = [leaf for part in parts for leaf in ast.walk(part)]
     return any(isinstance(leaf, ast.Constant) and leaf.value == name for leaf in flat)
+
+
+def test_what_is_stored_is_compared_at_every_width() -> None:
+    """Rows are scaled for the repair before a partition is asked for; a norm is that of the rows as they are stored."""
+    opened = open_model(models.residual(0), {}, silent)
+    method = find_method("prune-l1", repair="least-squares")
+    (graph,) = prepare(opened, method, model_inputs(opened.view, "noise", samples=16), 0).graphs
+    stored = opened.view.copy()
+    widths = [max(group.size // 2, group.block_count) for group in graph.groups]
+    folded = fold_graph(graph, widths, find_candidates(graph))
+    for group, partition in folded.plan:
+        expected = top_norm(stored, group, partition.clusters, order=1)
+        np.testing.assert_array_equal(partition.representatives, expected.representatives)
