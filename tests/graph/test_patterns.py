@@ -2,7 +2,7 @@
 
 from onnxfold.graph.load import load
 from onnxfold.graph.patterns import chain, only_reader
-from tests.models import ALL_MODELS
+from testing.models import ALL_MODELS
 
 
 def test_a_chain_ends_where_others_read() -> None:
