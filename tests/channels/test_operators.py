@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.budget.costs.macs import count_macs
-from onnxfold.channels.layers import find_layers
+from onnxfold.channels.layers import Layer, find_layers
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
@@ -117,3 +117,28 @@ def test_axes_of_transposed_products_are_not_followed(name: str) -> None:
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     assert not list(find_layers(load(helper.make_model(graph, opset_imports=opsets, ir_version=8))))
+
+
+@pytest.mark.parametrize("case", ["conv-without-bias", "matmul", "matmul-left", "fused-matmul"])
+@pytest.mark.parametrize("first", [True, False], ids=["constant-first", "constant-last"])
+def test_a_vector_that_the_node_behind_adds_is_the_bias(case: str, first: bool) -> None:
+    view, _ = view_of(case)
+    (layer,) = find_layers(view)
+    ones = np.ones([layer.width(view)] + [1] * (view_rank(view) - 1 - axis_of(layer, view)), np.float32)
+    for values, is_bias in ((ones, True), (np.ones(view.shape("y") or (), np.float32), False)):
+        model = onnx.ModelProto()
+        model.CopyFrom(view.model)
+        model.graph.initializer.extend(numpy_helper.from_array(view.weight(n), n) for n in view.weights)
+        model.graph.initializer.append(numpy_helper.from_array(values, "added"))
+        model.graph.node.append(helper.make_node("Add", ["added", "y"] if first else ["y", "added"], ["z"]))
+        model.graph.output[0].name = "z"
+        (found,) = find_layers(load(model))
+        assert (found.bias, found.output) == (("added", "z") if is_bias else ("", "y"))
+
+
+def view_rank(view: GraphView) -> int:
+    return len(view.shape("y") or ())
+
+
+def axis_of(layer: Layer, view: GraphView) -> int:
+    return layer.operator.channel_axis % view_rank(view)

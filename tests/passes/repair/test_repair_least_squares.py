@@ -201,3 +201,21 @@ def test_the_same_seed_gives_the_same_weights() -> None:
         return [t.raw_data for t in m.graph.initializer]
 
     assert weights(a) == weights(b) != weights(c)
+
+
+def test_statistics_behind_a_product_from_the_left_are_restored() -> None:
+    """The rows of W in W x lie on the last axis but one of the result, and so does the bias that is added behind."""
+    g = GraphBuilder("left", 0, (4, 6))
+    w1, w2 = (g.constant(n, g.normal(*s, std=0.5)) for n, s in (("w1", (12, 4)), ("w2", (5, 12))))
+    h = g.node("MatMul", [w1, "x"], (12, 6))
+    h = g.relu(g.node("Add", [h, g.constant("b1", g.normal(12, 1, std=0.3))], (12, 6)))
+    g.output(g.node("MatMul", [w2, h], (5, 6)))
+    x = {"x": np.random.default_rng(1).standard_normal((64, 4, 6)).astype(np.float32)}
+    rows = []
+    for repair in ("none", "least-squares"):
+        result = quick_fold(g.build(), channel_ratio=0.5, cluster="kmeans", repair=repair, calibration=x)
+        weights = {t.name: numpy_helper.to_array(t) for t in result.model.graph.initializer}
+        assert weights["w1"].shape == (6, 4)
+        rows.append(np.linalg.norm(weights["w1"], axis=1))
+    assert (rows[1] >= rows[0] * (1 - 1e-3)).all()
+    assert (rows[1] > rows[0] * 1.01).any()  # what averaging took
