@@ -78,11 +78,7 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
         if prod(shape) > _MOST_ELEMENTS or max(shape, default=0) > _MOST_ELEMENTS:
             raise ExportError(f"tensor '{name}' of the shape {list(shape)} is too large for TFLite")
     nodes = [(node, _converter(view, node)) for node in view.nodes]
-    known = [
-        (NodeShapes(n, shapes, lambda t: view.weight(t) if view.is_weight(t) else None), c.layouts)
-        for n, c in nodes
-        if _is_known(n, shapes)
-    ]
+    known = [(NodeShapes(view, n, shapes), c.layouts) for n, c in nodes if _is_known(n, shapes)]
     fixed = {name: plain(len(shapes[name])) for name in view.input_names if keep_nchw_inputs}
     layouts = plan_layouts(known, shapes, fixed)
     layouts.update(

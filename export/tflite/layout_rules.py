@@ -11,28 +11,37 @@ from dataclasses import dataclass
 from onnx import NodeProto
 
 from onnxfold.export.tflite.layout import Layout, Shape, channels_last, flattened, keeps_order, plain
-from onnxfold.graph.nodes import attr_int, attr_ints
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.node_reader import NodeReader
+from onnxfold.graph.view import GraphView
 
 Layouts = Mapping[str, Layout]
 Demands = Iterable[tuple[str, Layout]]
 
 
-@dataclass(frozen=True)
-class NodeShapes:
-    """A node with the ONNX shapes of its activations; weights are not in `shapes` but have values."""
+class NodeShapes(NodeReader):
+    """A node with the ONNX shapes of its activations.
 
-    node: NodeProto
-    shapes: Mapping[str, Shape]
-    constant: Callable[[str], Array | None]
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    node : NodeProto
+        The node.
+    shapes : mapping of str to tuple
+        Known shapes of activations; weights are not among them.
+    """
+
+    def __init__(self, view: GraphView, node: NodeProto, shapes: Mapping[str, Shape]) -> None:
+        super().__init__(view, node)
+        self.shapes = shapes
 
     @property
-    def inputs(self) -> list[str]:
+    def reads(self) -> list[str]:
         """Inputs that are activations of known shape, each once."""
         return [t for t in dict.fromkeys(self.node.input) if t in self.shapes]
 
     @property
-    def outputs(self) -> list[str]:
+    def writes(self) -> list[str]:
         """Outputs that are not left out."""
         return [t for t in self.node.output if t in self.shapes]
 
@@ -54,7 +63,7 @@ class LayoutRule:
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Yield each tensor with the layout that the converter asks for."""
-        return [(t, plain(op.rank(t))) for t in (*op.inputs, *op.outputs)]
+        return [(t, plain(op.rank(t))) for t in (*op.reads, *op.writes)]
 
 
 class ChannelsLast(LayoutRule):
@@ -63,8 +72,8 @@ class ChannelsLast(LayoutRule):
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Only the data has channels."""
         data = op.node.input[0]
-        for tensor in (*op.inputs, *op.outputs):
-            is_data = tensor == data or tensor in op.outputs
+        for tensor in (*op.reads, *op.writes):
+            is_data = tensor == data or tensor in op.writes
             yield tensor, channels_last(op.rank(tensor)) if is_data else plain(op.rank(tensor))
 
 
@@ -82,15 +91,15 @@ class Follow(LayoutRule):
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Tie everything of the output's rank."""
-        rank = op.rank(op.outputs[0])
-        return [t for t in (*op.inputs, *op.outputs) if op.rank(t) == rank]
+        rank = op.rank(op.writes[0])
+        return [t for t in (*op.reads, *op.writes) if op.rank(t) == rank]
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the layout of the first output."""
-        layout = assigned[op.outputs[0]]
+        layout = assigned[op.writes[0]]
         if layout.block and not self.elementwise:
             layout = plain(2)
-        for tensor in (*op.inputs, *op.outputs):
+        for tensor in (*op.reads, *op.writes):
             rank = op.rank(tensor)
             yield tensor, layout if rank == len(layout.perm) else plain(rank)
 
@@ -100,11 +109,11 @@ class Reordering(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the layout in which nothing moves."""
-        source, result = op.inputs[0], op.outputs[0]
+        source, result = op.reads[0], op.writes[0]
         given = plain(op.rank(source)) if assigned[source].block else assigned[source]
         return [
             (source, given),
-            (result, permuted(given, attr_ints(op.node, "perm", reversed(range(op.rank(source)))))),
+            (result, permuted(given, op.integers("perm", reversed(range(op.rank(source)))))),
         ]
 
 
@@ -113,7 +122,7 @@ class Reshaping(LayoutRule):
 
     def offers(self, op: NodeShapes) -> Iterable[tuple[str, Layout]]:
         """Offer (N, C*H*W) in TFLite's order where it is a flattened feature map."""
-        for one, other in ((op.inputs[0], op.outputs[0]), (op.outputs[0], op.inputs[0])):
+        for one, other in ((op.reads[0], op.writes[0]), (op.writes[0], op.reads[0])):
             image, flat = op.shapes[one], op.shapes[other]
             if (
                 len(image) > 2
@@ -124,7 +133,7 @@ class Reshaping(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for what is assigned if that is a mere RESHAPE."""
-        source, result = op.inputs[0], op.outputs[0]
+        source, result = op.reads[0], op.writes[0]
         given, wanted = assigned[source], assigned[result]
         if keeps_order(op.shapes[source], given, op.shapes[result], wanted):
             return [(source, given), (result, wanted)]
@@ -145,12 +154,12 @@ class LastAxis(LayoutRule):
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Input and output have the same layout."""
-        return [op.inputs[0], op.outputs[0]]
+        return [op.reads[0], op.writes[0]]
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the assigned layout if the axis is last in it."""
-        layout = with_last(assigned[op.outputs[0]], attr_int(op.node, "axis", self.default))
-        return [(op.inputs[0], layout), (op.outputs[0], layout)]
+        layout = with_last(assigned[op.writes[0]], op.integer("axis", self.default))
+        return [(op.reads[0], layout), (op.writes[0], layout)]
 
 
 class Dense(LayoutRule):
@@ -158,8 +167,8 @@ class Dense(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for ONNX's order but for flattened maps on either side of a constant matrix."""
-        constant = len(op.inputs) == 1 and op.inputs[0] == op.node.input[0] and not attr_int(op.node, "transA", 0)
-        for tensor in (*op.inputs, *op.outputs):
+        constant = len(op.reads) == 1 and op.reads[0] == op.node.input[0] and not op.integer("transA", 0)
+        for tensor in (*op.reads, *op.writes):
             layout = assigned[tensor]
             yield tensor, layout if constant and layout.block else plain(op.rank(tensor))
 
@@ -172,12 +181,12 @@ class Reducing(LayoutRule):
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Tie the ranks that stay."""
-        same = op.rank(op.inputs[0]) == op.rank(op.outputs[0])
-        return [op.inputs[0], op.outputs[0]] if same else []
+        same = op.rank(op.reads[0]) == op.rank(op.writes[0])
+        return [op.reads[0], op.writes[0]] if same else []
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the order that results."""
-        source, result = op.inputs[0], op.outputs[0]
+        source, result = op.reads[0], op.writes[0]
         given = plain(op.rank(source)) if assigned[source].block else assigned[source]
         same = op.rank(source) == op.rank(result)
         return [(source, given), (result, given if same else without(given, self.axes(op)))]

@@ -36,7 +36,7 @@ class _Planner:
             self._members[self._root(tensor)].append(tensor)
         self._readers: dict[str, list[int]] = defaultdict(list)
         for i, (op, _) in enumerate(ops):
-            for tensor in (*op.inputs, *op.outputs):
+            for tensor in (*op.reads, *op.writes):
                 self._readers[tensor].append(i)
         self._candidates = {root: self._offered(root) for root in self._members}
 
@@ -76,7 +76,7 @@ class _Planner:
         members = self._members[root]
         # Whatever an operator beside the cluster asks of any tensor may change with the cluster's layout.
         beside = {
-            t for m in members for i in self._readers[m] for t in (*self._ops[i][0].inputs, *self._ops[i][0].outputs)
+            t for m in members for i in self._readers[m] for t in (*self._ops[i][0].reads, *self._ops[i][0].writes)
         }
         costs = []
         for layout in self._candidates[root]:

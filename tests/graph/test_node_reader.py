@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.channels.context import NodeContext
 from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.layout_rules import NodeShapes
 from onnxfold.graph.load import load
 from onnxfold.graph.node_reader import NodeReader
 from onnxfold.torch_graph.node import TorchNode
@@ -58,10 +59,10 @@ def test_constants_and_shapes() -> None:
     assert node.known_shape("nothing") is None
 
 
-def test_all_three_readers_are_one() -> None:
+def test_all_readers_are_one() -> None:
     """None of them has a word of its own for what the shared reader says."""
     shared = {name for name in vars(NodeReader) if not name.startswith("_")}
-    for reader in (NodeContext, TorchNode, Op):
+    for reader in (NodeContext, TorchNode, Op, NodeShapes):
         assert issubclass(reader, NodeReader)
         assert not shared & set(vars(reader))
 

@@ -11,18 +11,17 @@ from onnxfold.export.tflite.layout import plain
 from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, without
 from onnxfold.export.tflite.registry import converter
 from onnxfold.export.tflite.schema import type_of
-from onnxfold.graph.nodes import attr_int, attr_ints
 
 
 def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
     """Return the axes that go, for the planner."""
-    rank = op.rank(op.inputs[0])
-    given = op.constant(op.node.input[1]) if len(op.node.input) > 1 else np.array(attr_ints(op.node, "axes"))
+    rank = op.rank(op.reads[0])
+    given = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
     return tuple(range(rank)) if given is None or not given.size else tuple(int(a) for a in given.reshape(-1))
 
 
 def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
-    return (attr_int(op.node, "axis", 0),)
+    return (op.integer("axis", 0),)
 
 
 Reduce = Callable[[Calculator, Value, list[int], bool], Value]

@@ -10,7 +10,6 @@ from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, plain
 from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, without
 from onnxfold.export.tflite.registry import converter
-from onnxfold.graph.nodes import attr_int
 
 _MAX_SLICE_RANK = 5
 
@@ -70,17 +69,17 @@ class _Gathering(LayoutRule):
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Tie data and result of the same rank."""
-        data, result = op.node.input[0], op.outputs[0]
-        same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.inputs) == 1
+        data, result = op.node.input[0], op.writes[0]
+        same = data in op.shapes and op.rank(data) == op.rank(result) and len(op.reads) == 1
         return [data, result] if same else []
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the data as it is where constant positions are taken from it."""
-        data, result = op.node.input[0], op.outputs[0]
-        if data not in op.shapes or len(op.inputs) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
+        data, result = op.node.input[0], op.writes[0]
+        if data not in op.shapes or len(op.reads) > 1 or op.rank(result) > op.rank(data) or assigned[data].block:
             return super().demands(op, assigned)
         same = op.rank(data) == op.rank(result)
-        axis = attr_int(op.node, "axis", 0)
+        axis = op.integer("axis", 0)
         return [(data, assigned[data]), (result, assigned[data] if same else without(assigned[data], [axis]))]
 
 
