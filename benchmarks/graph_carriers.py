@@ -152,6 +152,8 @@ def measure(carrier: str, path: Path, folder: Path) -> None:
     """Print seconds per step, and MiB beyond the imports, as JSON."""
     run = run_graph_view if carrier == "GraphView" else run_onnx_ir
     run(_tiny(folder), folder / "tiny_out.onnx", Clock())  # imports, and what is made once
+    for old in folder.glob("out.onnx*"):
+        old.unlink()
     before = _peak_kib()
     clock = Clock()
     run(path, folder / "out.onnx", clock)
