@@ -19,6 +19,11 @@ FIELDS = frozenset(
         "op_type",
         "ints",
         "floats",
+        "f",
+        "g",
+        "i",
+        "s",
+        "t",
         "dim",
         "dim_value",
         "dim_param",
@@ -80,7 +85,8 @@ def test_no_module_edits_a_graph_by_itself() -> None:
 @pytest.mark.parametrize(
     "line",
     ["node.input[0] = 'x'", "del node.input[1:]", "node.attribute.append(a)", "view.graph.node.extend(fresh)",
-     "node.output[:] = names", "node.op_type = 'Identity'", "view.weights['w'] = w", "view.weights.pop('w')",
+     "node.output[:] = names", "node.op_type = 'Identity'", "attr.i = 3", "attr.g.CopyFrom(body)",
+     "view.weights['w'] = w", "view.weights.pop('w')",
      "view.input_shapes = {}", "node.input[2], node.input[3] = a, b", "view.nodes[0].input[0] = 'x'"],
 )  # fmt: skip
 def test_edits_are_found(line: str) -> None:
