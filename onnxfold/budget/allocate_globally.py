@@ -5,15 +5,14 @@ widths, the group is narrowed whose next step saves most, in the budgets that ar
 budgets hold. Then groups are widened again, one channel at a time, as far as the budgets allow.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnxfold.budget.allocate import width_step
 from onnxfold.budget.costs.lengths import Integers
 from onnxfold.budget.moves import single_moves
 from onnxfold.budget.requests import Budgets
-from onnxfold.channels.group import FoldGroup
+from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
 
 #: A step narrows a group by this fraction of its full width.
@@ -22,37 +21,26 @@ _STEP = 1 / 32
 _TIES = 1e-6
 
 
-def allocate_globally(
-    groups: Sequence[FoldGroup],
-    errors: Sequence[Matrix],
-    budgets: Budgets,
-    fixed: Mapping[int, int],
-    round_to: int = 1,
-) -> list[int]:
+def allocate_globally(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets) -> list[int]:
     """Return widths within all budgets.
 
     Parameters
     ----------
-    groups : sequence of FoldGroup
-        All groups.
+    space : WidthSpace
+        The widths that groups can have.
     errors : sequence of ndarray of shape (n + 1,)
         Error curve of every group; infinite at widths that cannot be had.
     budgets : Budgets
         What must hold.
-    fixed : mapping of int to int
-        Widths that must not change, by group index.
-    round_to : int
-        Widths are multiples of this where the group is wide enough.
 
     Raises
     ------
     BudgetError
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
-    steps = [width_step(group, round_to) for group in groups]
+    groups, steps, free = space.groups, space.steps, space.free
     curves = [convex(curve) for curve in errors]
-    widths = np.array([fixed.get(i, group.size) for i, group in enumerate(groups)], np.int64)
-    free = [i for i in range(len(groups)) if i not in fixed]
+    widths = np.array([space.fixed.get(i, group.size) for i, group in enumerate(groups)], np.int64)
     reachable = {i: np.arange(steps[i], groups[i].size + 1, steps[i]) for i in free}
     lowest = {i: int(found[np.isfinite(errors[i][found])][0]) for i, found in reachable.items()}
 

@@ -1,27 +1,19 @@
 """Resolve a request into the width of every group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
-from onnxfold.budget.allocate import (
-    TOLERANCE,
-    check_reachable,
-    fixed_widths,
-    solve_uniform,
-    uniform_widths,
-    uniform_within,
-    width_step,
-)
+from onnxfold.budget.allocate import TOLERANCE, require_reachable, solve_uniform, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.requests import Budgets, tightest
+from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import DEFAULT_SPARSITY, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count
-from onnxfold.errors import ConfigError, NothingToFoldError
+from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 
@@ -50,10 +42,8 @@ class WidthRequest:
 
     Parameters
     ----------
-    groups : list of FoldGroup
-        The groups of all graphs, in order.
-    fixed : dict of int to int
-        Widths that are given, by group index.
+    space : WidthSpace
+        The groups of all graphs, in order, and the widths that they can have.
     budgets : Budgets
         Limits, the sparsity among them.
     config : FoldConfig
@@ -66,8 +56,7 @@ class WidthRequest:
         Whether that sparsity is the default.
     """
 
-    groups: list[FoldGroup]
-    fixed: dict[int, int]
+    space: WidthSpace
     budgets: Budgets
     config: FoldConfig
     widths: list[int] | None = None
@@ -77,17 +66,15 @@ class WidthRequest:
     def notes(self, widths: Sequence[int], reached: float) -> list[str]:
         """Return notes on differences between the chosen widths and the request."""
         notes = []
-        round_to = self.config.round_to
-        odd = sum(width_step(group, round_to) % round_to > 0 for group in self.groups)
-        if odd:
+        round_to, groups, free = self.space.round_to, self.space.groups, self.space.free
+        if self.space.not_rounded:
             notes.append(
-                f"{odd} of {len(self.groups)} groups have no width that is a multiple of {round_to}: they are "
-                "not rounded"
+                f"{self.space.not_rounded} of {len(groups)} groups have no width that is a multiple of {round_to}: "
+                "they are not rounded"
             )
         if self.sparsity is None or abs(reached - self.sparsity) <= TOLERANCE:
             return notes
-        free = [i for i in range(len(self.groups)) if i not in self.fixed]
-        if reached > self.sparsity and all(widths[i] == self.groups[i].size for i in free):
+        if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
             goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
             given = "given widths, those of all groups," if not free else "given widths"
             return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the {given} alone remove as much"]
@@ -113,12 +100,12 @@ class WidthRequest:
         """
         widths = self.widths
         if widths is None:
-            widths = allocate_globally(self.groups, errors, self.budgets, self.fixed, self.config.round_to)
-        if self.config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, self.groups, strict=True)):
+            widths = allocate_globally(self.space, errors, self.budgets)
+        if self.config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, self.space.groups, strict=True)):
             return widths
         within = " and is within its limits already" if self.config.has_limits else "; ask for more"
         raise NothingToFoldError(
-            f"nothing to fold: with this request the model keeps the widths of all its {len(self.groups)} fold "
+            f"nothing to fold: with this request the model keeps the widths of all its {len(self.space.groups)} fold "
             f"groups{within}"
         )
 
@@ -159,45 +146,32 @@ def _request(
     graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
 ) -> WidthRequest:
     groups = [group for _, found in graphs for group in found]
-    _require_rounding(groups, config.round_to)
-    fixed = fixed_widths(groups, config.ratios, config.keep, config.round_to)
-    settled = partial(WidthRequest, groups, fixed, config=config)
+    space = WidthSpace.of(groups, config.ratios, config.keep, config.round_to)
     if config.channel_ratio is not None:
-        widths = uniform_widths(groups, config.channel_ratio, fixed, config.round_to)
-        return settled(budgets=Budgets(()), widths=widths)
-    narrowest = uniform_widths(groups, 1.0, fixed, config.round_to)
+        return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio))
     limits = requested_limits(config)
     for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
         if name in limits and adds_biases:
             limits[name] = max(limits[name] - size * sum(_biases_to_add(view) for view, _ in graphs), 1)
+    if config.lacks_goal and not space.free:
+        return WidthRequest(space, Budgets(()), config, space.narrowest)
     sparsity = DEFAULT_SPARSITY if config.lacks_goal else config.sparsity
-    if config.lacks_goal and len(fixed) == len(groups):
-        return settled(budgets=Budgets(()), widths=narrowest)
+    goal = WidthRequest(space, Budgets(()), config)
     if not config.has_limits:
-        settled = partial(settled, sparsity=sparsity, by_default=config.lacks_goal)
+        goal = replace(goal, sparsity=sparsity, by_default=config.lacks_goal)
     if sparsity is not None:
         cost = WeightCost(graphs)
-        check_reachable(groups, cost, before, sparsity, fixed, config.round_to)
         if config.allocation == "uniform" and not limits:
-            widths = solve_uniform(groups, cost, before, sparsity, fixed, config.round_to)
-            return settled(budgets=Budgets(()), widths=widths)
+            return replace(goal, widths=solve_uniform(space, cost, before, sparsity))
+        require_reachable(space, cost, before, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
-        limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(narrowest))})
-    budgets = Budgets.of(graphs, limits)
+        limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})
+    goal = replace(goal, budgets=Budgets.of(graphs, limits))
     if config.allocation == "uniform":
-        return settled(budgets=budgets, widths=uniform_within(groups, budgets, fixed, config.round_to))
-    if budgets.exceeded(narrowest):
-        raise budgets.unreachable(narrowest)
-    return settled(budgets=budgets)
-
-
-def _require_rounding(groups: Sequence[FoldGroup], round_to: int) -> None:
-    if groups and all(width_step(group, round_to) % round_to for group in groups):
-        widest = max(groups, key=lambda group: group.size)
-        raise ConfigError(
-            f"round_to={round_to}: no fold group has a width that is a multiple of it; the widest, '{widest.name}', "
-            f"has {widest.size} channels"
-        )
+        return replace(goal, widths=uniform_within(space, goal.budgets))
+    if goal.budgets.exceeded(space.narrowest):
+        raise goal.budgets.unreachable(space.narrowest)
+    return goal
 
 
 def _biases_to_add(view: GraphView) -> int:

@@ -42,7 +42,7 @@ def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) ->
         If the widths of all groups are given, so that there is nothing to search.
     """
     request = request_widths(opened, _at(config, LEAST), method)
-    if len(request.fixed) == len(request.groups):
+    if not request.space.free:
         raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
     return request
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxfold
-from onnxfold.budget.allocate import TOLERANCE, fixed_widths, solve_uniform, uniform_widths, width_for
+from onnxfold.budget.allocate import TOLERANCE, solve_uniform
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
+from onnxfold.budget.width_space import WidthSpace, width_for
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
@@ -24,7 +25,7 @@ def _groups(model: onnx.ModelProto) -> list[FoldGroup]:
 def _solve(model: onnx.ModelProto, sparsity: float, round_to: int = 1) -> tuple[list[int], float]:
     view, groups = load(model), _groups(model)
     cost, before = WeightCost([(view, groups)]), count_parameters(view)
-    widths = solve_uniform(groups, cost, before, sparsity, {}, round_to)
+    widths = solve_uniform(WidthSpace(groups, {}, round_to), cost, before, sparsity)
     return widths, 1 - cost(widths) / before
 
 
@@ -116,9 +117,9 @@ def test_any_producer_of_a_group_names_it() -> None:
 def test_keep_wins_over_ratios() -> None:
     model = residual(0)
     groups = _groups(model)
-    fixed = fixed_widths(groups, {"*": 0.5}, ["conv_1"], 1)
+    fixed = WidthSpace.of(groups, {"*": 0.5}, ["conv_1"], 1).fixed
     assert [fixed[i] for i in range(len(groups))] == [4, 8, 8, 8]
-    assert uniform_widths(groups, 0.25, {1: 8}) == [6, 8, 12, 12]
+    assert WidthSpace(groups, {1: 8}).uniform(0.25) == [6, 8, 12, 12]
 
 
 def test_globs_must_match() -> None:

@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 import onnxfold
-from onnxfold.budget.allocate import width_step
 from onnxfold.budget.allocate_globally import allocate_globally, convex
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.macs import count_macs
@@ -20,6 +19,7 @@ from onnxfold.budget.costs.ram import count_ram
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
 from onnxfold.budget.requests import Budgets
+from onnxfold.budget.width_space import WidthSpace, width_step
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
 from onnxfold.graph.load import load
@@ -66,7 +66,7 @@ def test_as_good_as_all_widths_tried(limited: tuple[str, ...], fraction: float, 
     budgets = Budgets.of(graphs, limits)
     random = np.random.default_rng(seed)
     curves = [_curve(random, n) for n in sizes]
-    widths = allocate_globally(groups, curves, budgets, {})
+    widths = allocate_globally(WidthSpace(groups, {}), curves, budgets)
     assert budgets.exceeded(widths) == ()
     error = sum(c[w] for c, w in zip(curves, widths, strict=True))
     step = max(c[max(w - 1, 1)] - c[w] for c, w in zip(curves, widths, strict=True))
@@ -80,8 +80,8 @@ def test_channels_go_where_they_cost_least() -> None:
     graphs = graphs_of(mlp(0, widths=(8, 8)))
     flat, steep = np.array([np.inf, *np.linspace(0.1, 0.0, 8)]), np.array([np.inf, *np.linspace(10.0, 0.0, 8)])
     budgets = Budgets.of(graphs, {"params": 120})
-    first = allocate_globally(graphs[0][1], [flat, steep], budgets, {})
-    second = allocate_globally(graphs[0][1], [steep, flat], budgets, {})
+    first = allocate_globally(WidthSpace(graphs[0][1], {}), [flat, steep], budgets)
+    second = allocate_globally(WidthSpace(graphs[0][1], {}), [steep, flat], budgets)
     assert first[1] == second[0] == 8
     assert first[0] < 8 > second[1]
 
@@ -92,7 +92,7 @@ def test_fixed_widths_stay(index: int) -> None:
     curves = [_curve(np.random.default_rng(i), n) for i, n in enumerate((8, 10))]
     budgets = Budgets.of(graphs, {"params": 140})
     for width in (5, (8, 10)[index]):
-        widths = allocate_globally(graphs[0][1], curves, budgets, {index: width})
+        widths = allocate_globally(WidthSpace(graphs[0][1], {index: width}), curves, budgets)
         assert widths[index] == width
         assert budgets.exceeded(widths) == ()
 
@@ -102,7 +102,7 @@ def test_multiples(round_to: int) -> None:
     graphs = graphs_of(mlp(0, widths=(12, 16)))
     curves = [_curve(np.random.default_rng(i), n) for i, n in enumerate((12, 16))]
     budgets = Budgets.of(graphs, {"params": 200})
-    widths = allocate_globally(graphs[0][1], curves, budgets, {}, round_to)
+    widths = allocate_globally(WidthSpace(graphs[0][1], {}, round_to), curves, budgets)
     assert [w % round_to for w in widths] == [0, 0]
     assert budgets.exceeded(widths) == ()
     assert widths != [12, 16]
@@ -117,15 +117,15 @@ def test_groups_in_blocks_keep_them_equal() -> None:
     for curve, group in zip(curves, groups, strict=True):
         curve[: group.block_count] = np.inf
     full = Budgets.of(graphs, {"params": 1}).budgets[0].cost([g.size for g in groups])
-    widths = allocate_globally(groups, curves, Budgets.of(graphs, {"params": full // 2}), {})
+    widths = allocate_globally(WidthSpace(groups, {}), curves, Budgets.of(graphs, {"params": full // 2}))
     assert [w % width_step(g) for w, g in zip(widths, groups, strict=True)] == [0] * len(groups)
 
 
 def test_a_request_that_holds_already_changes_nothing() -> None:
     graphs = graphs_of(mlp(0, widths=(8, 10)))
     curves = [_curve(np.random.default_rng(i), n) for i, n in enumerate((8, 10))]
-    assert allocate_globally(graphs[0][1], curves, Budgets.of(graphs, {"params": 10**6}), {}) == [8, 10]
-    assert allocate_globally(graphs[0][1], curves, Budgets.of(graphs, {}), {}) == [8, 10]
+    assert allocate_globally(WidthSpace(graphs[0][1], {}), curves, Budgets.of(graphs, {"params": 10**6})) == [8, 10]
+    assert allocate_globally(WidthSpace(graphs[0][1], {}), curves, Budgets.of(graphs, {})) == [8, 10]
 
 
 @pytest.mark.parametrize(("fixed", "closest"), [({}, [1, 1]), ({0: 8}, [8, 1])])
@@ -134,7 +134,7 @@ def test_what_cannot_be_reached_is_told_with_what_can(fixed: dict[int, int], clo
     curves = [_curve(np.random.default_rng(i), n) for i, n in enumerate((8, 10))]
     budgets = Budgets.of(graphs, {"params": 10, "macs": 10**6})
     with pytest.raises(BudgetError, match=r"the budget of params cannot be reached") as error:
-        allocate_globally(graphs[0][1], curves, budgets, fixed)
+        allocate_globally(WidthSpace(graphs[0][1], fixed), curves, budgets)
     least = budgets.budgets[0].cost(closest)
     assert f"params {least:,} (limit 10)" in str(error.value)
     assert "macs" in str(error.value)
@@ -145,10 +145,10 @@ def test_widths_that_cannot_be_had_are_not_chosen() -> None:
     curves = [_curve(np.random.default_rng(i), n) for i, n in enumerate((8, 10))]
     curves[0][:5] = np.inf
     budgets = Budgets.of(graphs, {"params": 90})
-    widths = allocate_globally(graphs[0][1], curves, budgets, {})
+    widths = allocate_globally(WidthSpace(graphs[0][1], {}), curves, budgets)
     assert widths[0] >= 5
     with pytest.raises(BudgetError):
-        allocate_globally(graphs[0][1], curves, Budgets.of(graphs, {"params": 50}), {})
+        allocate_globally(WidthSpace(graphs[0][1], {}), curves, Budgets.of(graphs, {"params": 50}))
 
 
 def test_hull_of_a_curve() -> None:
@@ -176,7 +176,7 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
     cost: Any = SimpleNamespace(many=peak, __call__=None)
     budget: Any = SimpleNamespace(name="ram", limit=50, cost=cost)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3
-    assert allocate_globally([group] * 3, curves, Budgets((budget,)), {}) == [5, 5, 5]
+    assert allocate_globally(WidthSpace([group] * 3, {}), curves, Budgets((budget,))) == [5, 5, 5]
 
 
 # -- end to end ------------------------------------------------------------------------------------
