@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.errors import NonFiniteError, NothingToFoldError
+from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.finite import flaw
-from onnxfold.graph.scopes import Body, open_bodies
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.pipelines import NORMALIZE

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
+from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.load import load
 from onnxfold.graph.nodes import node_key, rewritten, with_input
-from onnxfold.graph.scopes import open_bodies
 from onnxfold.graph.view import GraphView
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS

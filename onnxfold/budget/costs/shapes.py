@@ -3,9 +3,9 @@
 import onnx
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.inlining import inlined
 from onnxfold.graph.nodes import subgraphs
-from onnxfold.graph.scopes import open_bodies
 from onnxfold.graph.shape_inference import Shape, TensorType, infer_types
 from onnxfold.graph.tensors import bits_per_element
 from onnxfold.graph.view import GraphView
