@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+import onnxfold
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.channels.layers import Layer, find_layers
+from onnxfold.channels.registry import registered
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
@@ -142,3 +146,15 @@ def view_rank(view: GraphView) -> int:
 
 def axis_of(layer: Layer, view: GraphView) -> int:
     return layer.operator.channel_axis % view_rank(view)
+
+
+def test_nobody_but_rules_knows_a_layer_by_its_name() -> None:
+    """Merges, repairs, diagnosis, budgets and shares ask for what rules declare."""
+    names = {rule.op_type for _, rule in registered() if rule.computes is not None}
+    package = Path(onnxfold.__file__).parent
+    rooms = ["channels", "statistics", "cluster", "budget", "folding", "passes/merge", "passes/repair"]
+    modules = [m for room in rooms for m in (package / room).rglob("*.py") if "rules" not in m.parts]
+    assert len(modules) > 50
+    for module in modules:
+        strings = {n.value for n in ast.walk(ast.parse(module.read_text("utf-8"))) if isinstance(n, ast.Constant)}
+        assert not strings & names, module
