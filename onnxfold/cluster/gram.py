@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.machine import memory
+from onnxfold.statistics.moments import centred
 
 Points = npt.NDArray[np.float64]
 
@@ -30,7 +31,8 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     gram: Points | None = None
     for block in blocks:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
-        part = np.asarray(block @ block.T, np.float64)
+        rest, _ = centred(block)
+        part = np.asarray(rest @ rest.T, np.float64)
         gram = part if gram is None else gram + part
     if gram is None:
         raise ValueError("at least one feature block is needed")

@@ -23,8 +23,9 @@ from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.report import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
+from onnxfold.statistics.moments import ChannelMoments, centred
 from onnxfold.statistics.observe import DEAD
+from onnxfold.statistics.samples import stride_for, unit_samples
 
 #: Samples that both networks are run on, and points of an error curve.
 _SAMPLES = 64
@@ -138,7 +139,7 @@ def _measured_at(view: GraphView, layer: Layer) -> str:
 def _ratio(walk: SideBySide, tensor: str, layer: Layer) -> list[VarianceRatio]:
     """Compare the variances of a layer's channels; nothing for a layer without channels."""
     channel_axis, name = layer.operator.channel_axis, layer.node.name or layer.node.output[0]
-    before, after = _floats(walk.reference.values[tensor]), _floats(walk.folded.values[tensor])
+    before, after = walk.reference.values[tensor], walk.folded.values[tensor]
     rank = before[0].ndim
     if not -rank <= channel_axis < rank:
         return []
@@ -182,15 +183,10 @@ def _histogram(batches: list[Array], axis: int, positions: Positions) -> tuple[i
     positions = positions[:: -(-len(positions) // _CHANNELS)]
     stride = stride_for(batches, batches[0].shape[axis], max(_CHANNEL_SAMPLES // positions.shape[1], 1))
     samples = np.concatenate([unit_samples(part, axis, positions, stride) for part in batches])
-    samples -= samples.mean(axis=0)
+    centred(samples, out=samples)
     deviation = np.sqrt(np.square(samples).mean(axis=0, dtype=np.float64))
     alive = deviation > DEAD * deviation.max()
     scaled = (samples[:, alive] / deviation[alive]).astype(np.float32)
     correlations = (scaled.T @ scaled / len(scaled))[np.triu_indices(scaled.shape[1], 1)]
     counts, _ = np.histogram(correlations.clip(-1.0, 1.0), CORRELATION_BINS, (-1.0, 1.0))
     return tuple(counts.tolist())
-
-
-def _floats(batches: list[Array]) -> list[Array]:
-    """Half precision overflows in squares."""
-    return [part.astype(np.float32) for part in batches]

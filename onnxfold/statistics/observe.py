@@ -27,8 +27,8 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
-from onnxfold.statistics.cross_moments import CrossMoments
+from onnxfold.statistics.moments import ChannelMoments, covariance
+from onnxfold.statistics.samples import stride_for, unit_samples
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -154,11 +154,7 @@ def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> M
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
     memory.require(4 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
-    moments = CrossMoments(n, n)
-    for values in batches:
-        samples = unit_samples(values, channels.axis, positions, stride)
-        moments.add(samples, samples)
-    return moments.cross
+    return covariance((unit_samples(values, channels.axis, positions, stride) for values in batches), n)
 
 
 def _gram(view: GraphView, member: Member) -> Matrix:

@@ -16,8 +16,8 @@ from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.channel_moments import Samples, stride_for, unit_samples
-from onnxfold.statistics.cross_moments import CrossMoments
+from onnxfold.statistics.moments import CrossMoments
+from onnxfold.statistics.samples import Samples, stride_for, unit_samples
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.graph.tensors import Matrix
-from onnxfold.statistics.channel_moments import Samples
-from onnxfold.statistics.cross_moments import CrossMoments
+from onnxfold.statistics.moments import CrossMoments, centred
+from onnxfold.statistics.samples import Samples
 
 #: Deviations below this fraction of the mean are rounding of float32 activations.
 _NOISE = 4.0 * float(np.finfo(np.float32).eps)
@@ -80,8 +80,8 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
         Strength relative to the mean variance of the patches.
     """
     samples, width = patches.shape
-    patches -= patches.mean(axis=0)
-    residual -= residual.mean(axis=0)
+    for values in (patches, residual):
+        centred(values, out=values)
     strength = ridge * float(np.vdot(patches, patches)) / width
     if not np.isfinite(strength) or strength <= np.finfo(np.float32).tiny or not np.isfinite(residual).all():
         return np.zeros((residual.shape[1], width), np.float32)

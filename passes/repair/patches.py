@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from onnxfold.channels.operators import Window
 from onnxfold.graph.tensors import Array
-from onnxfold.statistics.channel_moments import Samples
+from onnxfold.statistics.samples import Samples
 
 
 def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:

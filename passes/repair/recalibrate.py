@@ -19,7 +19,7 @@ from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.repair.restore_statistics import Restoration
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.channel_moments import ChannelMoments
+from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import Observation
 
 

@@ -27,7 +27,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.channel_moments import ChannelMoments
+from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import DEAD
 
 _MAX_GAIN = 10.0

@@ -14,8 +14,9 @@ from onnxfold.channels import FoldGroup, find_groups
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics import observe as observe_module
-from onnxfold.statistics.channel_moments import ChannelMoments, stride_for, unit_samples
+from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import observe
+from onnxfold.statistics.samples import stride_for, unit_samples
 from testing.models import chain_conv, grouped_conv, mlp, random_input, residual, run
 
 Array = NDArray[Any]

@@ -15,7 +15,7 @@ from onnxfold.channels.operators import Window
 from onnxfold.graph.load import load
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
-from onnxfold.statistics.cross_moments import CrossMoments
+from onnxfold.statistics.moments import CrossMoments
 from testing.models import run
 
 Array = NDArray[Any]

@@ -1,33 +1,12 @@
-"""Mean and variance per channel, and samples of channels, from batches of activations."""
-
-from collections.abc import Iterable
+"""Samples of channels, taken from batches of activations."""
 
 import numpy as np
 import numpy.typing as npt
 
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array
 
 Samples = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
-
-
-class ChannelMoments:
-    """Mean and variance per position of an axis, accumulated over batches."""
-
-    def __init__(self, batches: Iterable[Array], axis: int) -> None:
-        count, total, squares = 0, 0.0, 0.0
-        for values in batches:
-            rest = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
-            # Shifted by the first batch's mean: variances of small, offset channels would cancel otherwise.
-            if count == 0:
-                self._shift = values.mean(axis=rest, keepdims=True)
-            centred = values - self._shift
-            count += values.size // values.shape[axis]
-            total = total + centred.sum(axis=rest, dtype=np.float64)
-            squares = squares + np.square(centred).sum(axis=rest, dtype=np.float64)
-        offset = total / count
-        self.mean: Matrix = self._shift.reshape(-1).astype(np.float64) + offset
-        self.variance: Matrix = np.maximum(squares / count - offset**2, 0.0)
 
 
 def unit_samples(values: Array, axis: int, positions: Positions, stride: int) -> Samples:

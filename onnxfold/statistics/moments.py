@@ -1,0 +1,143 @@
+r"""Accumulated second moments of activations, guarded against cancellation.
+
+E[x y] - E[x] E[y] has no correct digit left where means are large beside deviations. So every batch is centred by its
+own mean before anything is multiplied, and the centred products M of two batches are put together by
+
+    M = M_a + M_b + n_a n_b / (n_a + n_b) (mean_b - mean_a) (mean_b - mean_a)^T .
+
+References
+----------
+Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxfold.graph.axes import working_type
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.statistics.samples import Samples
+
+#: Products of so many samples are added up in float32; the sums of these in float64.
+_CHUNK = 8192
+
+
+class SecondMoments:
+    """Means of two vectors x and y, and their centred products, put together batch by batch.
+
+    Parameters
+    ----------
+    n, k : int
+        Lengths of x and y.
+    pair : callable
+        Multiplies a vector x by a vector y: ``np.multiply`` for variances, ``np.multiply.outer`` for covariances.
+    """
+
+    def __init__(self, n: int, k: int, pair: Callable[[Matrix, Matrix], Matrix]) -> None:
+        self.count = 0
+        self.mean_x: Matrix = np.zeros(n)
+        self.mean_y: Matrix = np.zeros(k)
+        self._pair = pair
+        self._products = pair(self.mean_x, self.mean_y)
+
+    def add(self, count: int, x: "Centre", y: "Centre", products: Array) -> None:
+        """Add a batch of so many samples: the centres of x and y, and the sums of the products of what they left."""
+        batch = products - count * self._pair(x.rest, y.rest)
+        total = self.count + count
+        off_x, off_y = x.mean - self.mean_x, y.mean - self.mean_y
+        if self.count:
+            batch += self._pair(off_x, off_y) * (self.count * count / total)
+        self._products += batch
+        self.mean_x += off_x * (count / total)
+        self.mean_y += off_y * (count / total)
+        self.count = total
+
+    @property
+    def covariance(self) -> Matrix:
+        """The mean of the centred products; zeros where there were no samples."""
+        mean: Matrix = self._products / max(self.count, 1)
+        return mean
+
+
+class Centre(NamedTuple):
+    """What was taken off some values, rounded to their type, and the mean of what this left."""
+
+    taken: Matrix
+    rest: Matrix
+
+    @property
+    def mean(self) -> Matrix:
+        """Mean of the values."""
+        return self.taken + self.rest
+
+
+def centred(values: Array, axes: int | tuple[int, ...] = 0, *, out: Array | None = None) -> tuple[Array, Centre]:
+    """Return values without their mean over some axes, in `out` where it is given, and that mean."""
+    shift = values.mean(axis=axes, dtype=np.float64).astype(values.dtype)
+    rest = np.subtract(values, np.expand_dims(shift, axes), out=out)
+    # What rounding left of the mean is measured: zero for what is constant.
+    return rest, Centre(shift.astype(np.float64), rest.mean(axis=axes, dtype=np.float64))
+
+
+class ChannelMoments:
+    """Mean and variance per position of an axis, over batches of activations."""
+
+    def __init__(self, batches: Sequence[Array], axis: int) -> None:
+        width = batches[0].shape[axis]
+        moments = SecondMoments(width, width, np.multiply)
+        for values in batches:
+            if values.size:
+                others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
+                rest, centre = centred(np.asarray(values, working_type(values)), others)
+                squares = np.square(rest, out=rest).sum(axis=others, dtype=np.float64)
+                moments.add(values.size // width, centre, centre, squares)
+        self.mean: Matrix = moments.mean_x
+        self.variance: Matrix = np.maximum(moments.covariance, 0.0)
+
+
+class CrossMoments:
+    """Covariances of samples (x, y).
+
+    Parameters
+    ----------
+    n, k : int
+        Number of channels of x and y.
+    """
+
+    def __init__(self, n: int, k: int) -> None:
+        self._xy = SecondMoments(n, k, np.multiply.outer)
+        self._yy = SecondMoments(k, k, np.multiply.outer)
+
+    def add(self, x: Samples, y: Samples) -> None:
+        """Add samples of shape (S, n) and (S, k)."""
+        for start in range(0, len(x), _CHUNK):
+            a, of_x = centred(x[start : start + _CHUNK])
+            b, of_y = centred(y[start : start + _CHUNK])
+            self._xy.add(len(a), of_x, of_y, a.T @ b)
+            self._yy.add(len(b), of_y, of_y, b.T @ b)
+
+    @property
+    def cross(self) -> Matrix:
+        """Covariance of x and y, shape (n, k)."""
+        return self._xy.covariance
+
+    @property
+    def gram(self) -> Matrix:
+        """Covariance of y, shape (k, k)."""
+        return self._yy.covariance
+
+    @property
+    def mean_y(self) -> Matrix:
+        """Mean of y, shape (k,)."""
+        return self._yy.mean_y
+
+
+def covariance(batches: Iterable[Samples], n: int) -> Matrix:
+    """Return the covariance of samples of shape (S, n), shape (n, n)."""
+    moments = SecondMoments(n, n, np.multiply.outer)
+    for samples in batches:
+        for start in range(0, len(samples), _CHUNK):
+            part, centre = centred(samples[start : start + _CHUNK])
+            moments.add(len(part), centre, centre, part.T @ part)
+    return moments.covariance
