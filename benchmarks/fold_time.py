@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
-import onnxsim
 
 import onnxfold
 from onnxfold import api
@@ -70,6 +69,8 @@ def _onnxfold(path: Path) -> Path:
 
 
 def _onnxsim(path: Path) -> Path:
+    import onnxsim  # in the extra `bench`
+
     out = path.with_suffix(".pruned.onnx")
     onnx.save(onnxsim.apply_structured_pruning(str(path), sparsity=0.293), str(out))
     return out

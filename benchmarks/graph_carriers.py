@@ -8,6 +8,7 @@ The walk asks every node for its operator, the writers and readers of its tensor
 edit turns every Relu into a LeakyRelu and doubles one weight in ten.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -29,8 +30,14 @@ _RUNS = 5
 _LAYERS, _WIDTH = 16, 4096
 
 
-def main() -> int:
+def main() -> None:
     """Print a table of all models and carriers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--once", nargs=3, metavar=("CARRIER", "MODEL", "FOLDER"), help="one run; used by itself")
+    once = parser.parse_args().once
+    if once:
+        measure(once[0], Path(once[1]), Path(once[2]))
+        return
     with tempfile.TemporaryDirectory() as folder:
         models = {
             f"{_NODES:,} nodes": write_chain(Path(folder) / "chain.onnx"),
@@ -41,12 +48,11 @@ def main() -> int:
         print(f"|---|---|{'---|' * (len(STEPS) + 1)}")
         for name, path in models.items():
             for carrier in CARRIERS:
-                command = [sys.executable, "-m", "benchmarks.graph_carriers", carrier, str(path), folder]
+                command = [sys.executable, "-m", "benchmarks.graph_carriers", "--once", carrier, str(path), folder]
                 runs = [json.loads(subprocess.check_output(command)) for _ in range(_RUNS)]
                 cells = " | ".join(f"{min(seconds[step] for seconds, _ in runs):.3f}" for step in STEPS)
                 mebibytes = max(memory for _, memory in runs)
                 print(f"| {name} | {carrier} | {cells} | {mebibytes:.0f} |")
-    return 0
 
 
 def write_chain(path: Path) -> Path:
@@ -172,7 +178,4 @@ def _tiny(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
-    else:
-        sys.exit(main())
+    main()

@@ -87,7 +87,7 @@ def stated_reasons(function: Callable[..., object]) -> list[str]:
             elif name == "block":
                 found[_text(call.args[1], current)] = None
             elif name == "constant_ints":
-                found[f"its {_text(call.args[1], current)} is computed at run time"] = None
+                found[f"{_text(call.args[1], current)} computed at run time cannot follow a new channel count"] = None
             elif isinstance(call.func, ast.Name):
                 called = inspect.unwrap(current).__globals__.get(name)
                 if inspect.isfunction(called) and ".rules." in called.__module__ and called not in functions:

@@ -33,9 +33,9 @@ class Plan:
     device : DeviceProfile or None
         None is this machine.
     board : Runner or None
-        What reaches the board itself; then nothing else is asked.
+        Reaches the board itself; then no stand-in is run.
     stand_ins : tuple of Runner
-        What says something about a board that is not there; all that can run do.
+        Emulate or estimate an absent board; all that can run are run.
     """
 
     device: DeviceProfile | None

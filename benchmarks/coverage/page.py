@@ -28,7 +28,7 @@ def summary(rows: list[Row]) -> list[str]:
         f"{sum('export' not in r.errors for r in rows)} exported",
         f"- {len(names) - len(low)} architectures have at least {ENOUGH:.0%} of their conv/linear weights in groups in "
         f"every form; below: {', '.join(low) or 'none'}",
-        f"- sparsity {SPARSITY} asked: {len(folded)} of {len(inspected)} files folded, "
+        f"- sparsity {SPARSITY} requested: {len(folded)} of {len(inspected)} files folded, "
         f"{sum(abs((r.reached or 0.0) - SPARSITY) <= 0.01 for r in folded)} within 0.01 of it; "
         f"{sum(bool(r.valid) for r in rows)} folded files run in onnxruntime with equal shapes and finite outputs",
         f"- every channel doubled, and folded by half: {sum((r.lossless or 0) <= TOLERANCE for r in exact)} of "
@@ -69,7 +69,7 @@ def markdown(rows: list[Row], seconds: float, environment: list[str]) -> str:
             "outputs",
             "inputs",
             "either",
-            "asked",
+            "requested",
             "reached",
             "valid",
             "doubled",

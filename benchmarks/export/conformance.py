@@ -3,9 +3,9 @@
 Usage: python -m benchmarks.export.conformance [--op NAME ...]
 
 Every test of one node whose operator has a converter is converted and run in the installed TFLite interpreter, and its
-outputs are compared with those that the test expects. Inputs that networks have as weights (filters, slopes, shapes,
-axes) are
-turned into initializers first; so are all constants of that kind that TFLite needs when a file is written.
+outputs are compared with those that the test expects. Inputs that networks have as weights (filters, slopes,
+shapes, axes) are turned into initializers first; so are all constants of that kind that TFLite needs when a file is
+written.
 """
 
 import argparse
@@ -41,9 +41,8 @@ def render() -> str:
         excluded += [f"| `{name}` | {count} | {kind} |\n" for kind, count in sorted(kinds.items())]
     return (
         "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n# Operators of the TFLite writer\n\n"
-        "What `onnxfold export` writes directly. Every operator is held against ONNX's own backend "
-        "tests of one node, weights "
-        f"turned into initializers: {sum(o.passed for o in total)} of {len(total)} tests give the "
+        "What `onnxfold export` writes directly. Every operator is tested with ONNX's own backend tests of one node, "
+        f"weights turned into initializers: {sum(o.passed for o in total)} of {len(total)} tests give the "
         "expected outputs in the "
         f"interpreter, {sum(bool(o.refused) for o in total)} are refused with a reason, "
         f"{sum(bool(o.differs) for o in total)} differ.\n\n"
@@ -60,7 +59,7 @@ def render() -> str:
 def main() -> None:
     """Print the outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", nargs="*", help="operators; all that are claimed if not given")
+    parser.add_argument("--op", nargs="*", help="operators; all of the TFLite writer if not given")
     parser.add_argument("--out", type=Path, help="write the page of the documentation there")
     args = parser.parse_args()
     if args.out:

@@ -12,7 +12,7 @@ from onnxfold.channels.declarations import Axis
 
 @dataclass(frozen=True)
 class Lengths:
-    """The lengths of neighbouring axes of a tensor, ``start:stop`` as in a slice; of all unless told."""
+    """The lengths of neighbouring axes of a tensor, ``start:stop`` as in a slice; of all axes by default."""
 
     tensor: str
     start: int | None = None

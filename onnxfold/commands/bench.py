@@ -60,10 +60,10 @@ def bench(
     png_path: Path | None,
     **options: Any,
 ) -> None:
-    """Measure models on devices: latency, memory and outputs, each labelled by how it was obtained.
+    """Measure or estimate latency, memory and outputs of models on devices.
 
-    A board is measured if --port or --host reaches it. Rows of other boards come from emulation or from
-    estimates, or say what to install.
+    Every row names its method. A board is measured if --port or --host reaches it. Rows of other boards come from
+    emulation or from estimates, or say what to install.
     """
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png

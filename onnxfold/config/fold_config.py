@@ -41,9 +41,8 @@ class FoldConfig:
     Parameters
     ----------
     sparsity : float, optional
-        Fraction of the model's weights to remove, strictly between 0 and 1. Solved for to within one
-        percentage point. Exclusive with `channel_ratio`; 0.5 where neither this nor any other goal is given, and
-        `ratios` do not match all groups.
+        Fraction of the model's weights to remove, strictly between 0 and 1; reached within one percentage point.
+        Exclusive with `channel_ratio`. Default 0.5, if no other goal is given and `ratios` do not match all groups.
     channel_ratio : float, optional
         Fraction of the channels removed from every fold group, in [0, 1).
     ratios : mapping of str to float
@@ -74,11 +73,11 @@ class FoldConfig:
         where `input_seconds` or `max_memory` do not allow them; a note says so.
     input_seconds : float, optional
         Most seconds for generating inputs, a minute by default. Samples and steps are planned to take no longer at the
-        counted cost. An inversion that really does is ended: its result then depends on the machine's speed, a note
+        counted cost. An inversion that takes longer is stopped: its result then depends on the machine's speed, a note
         says so, and the report holds the steps that were done.
     input_steps : sequence of int
-        Steps of an inversion, for each of its batches or one number for all, whatever the clock says: with those of a
-        report, the same inputs are made again.
+        Steps of an inversion, for each of its batches or one number for all, without a time limit: the steps of a
+        report give the same inputs again.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
     round_to : int
@@ -204,17 +203,17 @@ class FoldConfig:
     @property
     def request(self) -> str:
         """The request, in words."""
-        asked = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
+        parts = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
         if self.channel_ratio is not None:
-            asked.append(f"channel ratio {self.channel_ratio:g}")
+            parts.append(f"channel ratio {self.channel_ratio:g}")
         if self.min_fidelity is not None:
-            asked.append(f"fidelity of at least {self.min_fidelity:g}")
+            parts.append(f"fidelity of at least {self.min_fidelity:g}")
         given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
-        asked += [f"at most {value} {name}" for name, value in given if value is not None]
+        parts += [f"at most {value} {name}" for name, value in given if value is not None]
         if self.device is not None:
-            asked.append(f"fits {self.device}")
-        asked += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in self.ratios.items()]
-        return ", ".join(asked)
+            parts.append(f"fits {self.device}")
+        parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in self.ratios.items()]
+        return ", ".join(parts)
 
     @property
     def has_limits(self) -> bool:

@@ -214,12 +214,12 @@ METHODS = {
 
 
 def find_method(name: str, *, cluster: str | None = None, repair: str | None = None) -> Method:
-    """Return a method by name, with another partition or repair where asked for.
+    """Return a method by name, with another clustering or repair where one is given.
 
     Raises
     ------
     ConfigError
-        If there is no such method, partition or repair, or they do not go together.
+        If there is no such method, clustering or repair, or they do not go together.
     """
     if name not in METHODS:
         raise ConfigError(f"method '{name}' is unknown: choose one of {', '.join(METHODS)}")

@@ -2,7 +2,7 @@
 
 A Loop ends by its trip count or by its condition. Whether the condition ever becomes false is not decidable in general.
 Two answers are given here: a Loop without a trip count whose condition is constant is known not to end, and is not run;
-a Loop without a trip count whose condition is computed is ended by the clock.
+a Loop without a trip count whose condition is computed is stopped after a time limit.
 
 That a condition stays true is shown by induction: if the body, its constants known, makes true of true, it does so in
 every turn.
@@ -57,7 +57,7 @@ class OpenLoop:
             )
 
     def too_long(self) -> EndlessRunError:
-        """Return the error of a run that the clock ended."""
+        """Return the error of a run that reached the time limit."""
         return EndlessRunError(
             f"a run was ended after {MOST_SECONDS:g} s: Loop '{self.name}' has no trip count, and its condition does "
             "not become false on these inputs"
@@ -92,7 +92,7 @@ def ending(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
     Raises
     ------
     EndlessRunError
-        If the Loop is known never to end, or the clock ended a run.
+        If the Loop is known never to end, or a run reached the time limit.
     """
     if loop is None:
         yield None

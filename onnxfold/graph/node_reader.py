@@ -86,7 +86,7 @@ class NodeReader:
         return self.node.input[index] if index < len(self.node.input) else ""
 
     def output(self, index: int = 0) -> str:
-        """Return the name of an output, '' if nobody asks for it."""
+        """Return the name of an output, '' if it is left out."""
         return self.node.output[index] if index < len(self.node.output) else ""
 
     def has_input(self, index: int) -> bool:

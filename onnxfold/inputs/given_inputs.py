@@ -24,12 +24,14 @@ def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[
         if info.name not in given:
             raise ConfigError(f"the data has no array '{info.name}': name the arrays after the model's inputs")
         values = _array(f"array '{info.name}'", given[info.name])
-        expected = [d if d is not None else "?" for d in info.shape]
         fits = values.ndim == len(info.shape) and all(
             d is None or d == v for d, v in zip(info.shape[1:], values.shape[1:], strict=True)
         )
         if not fits:
-            raise ConfigError(f"array '{info.name}' has the shape {list(values.shape)}, the model wants {expected}")
+            expected = ", ".join("any" if d is None else str(d) for d in info.shape)
+            raise ConfigError(
+                f"array '{info.name}' has the shape {list(values.shape)}, but the model takes [{expected}]"
+            )
         if not values.size:
             raise ConfigError(f"array '{info.name}' of the shape {list(values.shape)} holds no samples")
         if info.shape and info.shape[0] is not None and len(values) % info.shape[0]:

@@ -1,8 +1,8 @@
 """The number of generated inputs, and of inversion steps.
 
-Both follow from what a run costs, counted in multiply-accumulates, and from what the user asks for: the same request
-comes to the same inputs, whatever else the machine does. Only where an inversion really takes longer than it may does
-the clock decide.
+Both follow from what a run costs, counted in multiply-accumulates, and from the request: the same request gives the
+same inputs, whatever else the machine does. Only an inversion that really takes longer than the time limit depends on
+the speed of the machine.
 """
 
 import math

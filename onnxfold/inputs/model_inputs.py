@@ -42,7 +42,7 @@ class ModelInputs:
     steps : tuple of int
         Inversion steps of every batch; as a request they give the same inputs again.
     cut : bool
-        Whether the clock ended an inversion.
+        Whether the time limit stopped an inversion.
     notes : tuple of str
         Limits that reduced the request.
     """

@@ -9,7 +9,7 @@ from onnxfold.passes.base import Pass, PassResult
 
 @dataclass(frozen=True)
 class RemoveUnused(Pass):
-    """Drop nodes without a path to an output, and initializers that nobody reads; inputs stay."""
+    """Drop nodes without a path to an output, and initializers without a reader; inputs stay."""
 
     def run(self, view: GraphView) -> PassResult:
         """Walk backwards once."""
@@ -21,7 +21,7 @@ class RemoveUnused(Pass):
             else:
                 lost.add(node_key(node))
         modified = view.substitute({}, removed=lost)
-        # Sparse initializers and quantisation annotations name weights too; they are left alone.
+        # Sparse initializers and quantisation annotations name weights too; they stay.
         needed |= {a.value for q in view.graph.quantization_annotation for a in q.quant_parameter_tensor_names}
         unused = [name for name in view.weights if name not in needed]
         view.remove_weights(unused)

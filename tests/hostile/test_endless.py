@@ -1,4 +1,4 @@
-"""Loops that never end: known ones are not run, others are ended by the clock."""
+"""Loops that never end: known ones are not run, others have a time limit."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def test_data_that_is_not_given() -> None:
     [
         ({"image": np.zeros((4, 3, 8, 8))}, "the data has no array 'x': name the arrays after the model's inputs"),
         ({}, "the data has no array 'x'"),
-        ({"x": np.zeros((4, 1, 8, 8))}, r"array 'x' has the shape [4, 1, 8, 8], the model wants ['?', 3, 8, 8]"),
+        ({"x": np.zeros((4, 1, 8, 8))}, r"array 'x' has the shape [4, 1, 8, 8], but the model takes [any, 3, 8, 8]"),
         ({"x": np.zeros((3, 8, 8))}, "array 'x' has the shape [3, 8, 8]"),
         ({"x": np.float32(0.0)}, "array 'x' has the shape []"),
     ],

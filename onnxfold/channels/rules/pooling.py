@@ -11,6 +11,6 @@ from onnxfold.channels.registry import channel_rule
 def pooling(node: NodeContext) -> None:
     """Batch and channels pass through."""
     if node.output(1):
-        raise CannotDeclareError("its Indices output counts elements across channels")
+        raise CannotDeclareError("its output Indices numbers elements across channels")
     for axis in (0, 1):
         node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))

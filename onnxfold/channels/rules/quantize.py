@@ -8,7 +8,7 @@ from onnxfold.channels.registry import channel_rule
 def quantize(node: NodeContext) -> None:
     """One scale for the whole tensor is an elementwise map; integer weights are not averaged."""
     if node.is_weight(node.input(0)):
-        raise CannotDeclareError("the weight is quantised, and the mean of integers with their scales is not a fold")
+        raise CannotDeclareError("the weight is quantised: fold the float model, then quantise it")
     scale = node.view.shape(node.input(1))
     if scale is None or any(d != 1 for d in scale):
         raise CannotDeclareError("it has one fixed scale per channel")

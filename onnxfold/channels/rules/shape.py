@@ -8,7 +8,7 @@ from onnxfold.graph.view import GraphView
 
 @channel_rule("Shape", mixes="its width is read as a number that the model computes with")
 def shape(node: NodeContext) -> None:
-    """Only the dimensions that somebody looks at must stay."""
+    """Only the dimensions that other nodes read must stay."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)
     start = node.integer("start", 0)
@@ -20,7 +20,7 @@ def shape(node: NodeContext) -> None:
 
 
 def _looked_at(view: GraphView, tensor: str, count: int) -> set[int]:
-    """Return which of the numbers in a shape somebody reads."""
+    """Return which of the numbers in a shape other nodes read."""
     everything = set(range(count))
     if tensor in view.output_names:
         return everything

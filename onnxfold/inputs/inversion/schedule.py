@@ -26,7 +26,7 @@ class Schedule:
     planned : int
         Steps to take.
     exact : int, optional
-        Steps to take whatever the loss and the clock say.
+        Steps to take without regard to loss and time.
     seconds : float
         Time for this batch. One that is too short for two steps is exceeded.
     clock : callable
@@ -37,7 +37,7 @@ class Schedule:
     end : int
         Steps to take, by the present plan.
     cut : bool
-        Whether the clock made them fewer.
+        Whether the time limit made them fewer.
     """
 
     settings: InversionSettings

@@ -1,0 +1,133 @@
+"""Whatever the hand-written pages name exists: files, tests, names of the code, options, make targets, links."""
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATED = {"cli.md", "operators.md", "tflite_ops.md"}
+PAGES = sorted([*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)])
+FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench")
+
+#: Names of other tools, of what is no more, and of the examples in CONTRIBUTING.md.
+ELSEWHERE = {
+    "onnx.defs", "onnx.checker", "inputs.steps", "utils.py", "OUT.data",
+    "benchmarks.edge_table", "benchmarks.fold_accuracy", ".fashion", ".lenet5", "max_biases", "dialout",
+}  # fmt: skip
+
+_NAME = re.compile(r"^( *)(?:async )?(?:def |class )?([A-Za-z_]\w*)(?: *[:=(\[]|$)")
+_FILE = re.compile(r"\.(py|md|toml|json|c|h|cpp|ld|yaml)$")
+
+
+@cache
+def _paths() -> dict[str, Path]:
+    """Return files and folders by every ending of their path."""
+    # rglob does not follow the links in onnxfold/.
+    found = [*ROOT.iterdir(), *(path for folder in (".ci", *FOLDERS) for path in (ROOT / folder).rglob("*"))]
+    parts = [(path.relative_to(ROOT).parts, path) for path in found if "__pycache__" not in path.parts]
+    return {"/".join(name[start:]): path for name, path in parts for start in range(len(name))}
+
+
+@cache
+def _code() -> str:
+    """Return the text of all sources but this one."""
+    kinds = {".py", ".c", ".h", ".cpp", ".toml", ".ld"}
+    files = [path for path in set(_paths().values()) if path.suffix in kinds and path != Path(__file__)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in [*files, ROOT / "Makefile"])
+
+
+@cache
+def _words() -> set[str]:
+    return {word for word in re.findall(r"\.?\w[\w-]*", _code()) for word in (word, *re.findall(r"\.?\w+", word))}
+
+
+@cache
+def _names() -> set[str]:
+    """Return what the code defines, by every dotted ending of its full name."""
+    found: set[str] = set()
+    for path in {path for path in _paths().values() if path.suffix == ".py"}:
+        module = ["onnxfold", *path.relative_to(ROOT).with_suffix("").parts]
+        text = path.read_text(encoding="utf-8")
+        full = [module, *([*module, *name] for name in _defined(text))]
+        if module[-1] == "__init__":
+            full = [module[:-1], *([*module[:-1], word] for word in re.findall(r"\w+", text))]
+        found |= {".".join(name[start:]) for name in full for start in range(len(name))}
+    return found
+
+
+def _defined(source: str) -> list[list[str]]:
+    """Return functions, classes and variables of a module, and what its classes define."""
+    names, owner = [], ""
+    for match in filter(None, map(_NAME.match, source.splitlines())):
+        if not match[1]:
+            owner = match[2]
+            names.append([owner])
+        elif len(match[1]) == 4:
+            names.append([owner, match[2]])
+    return names
+
+
+def _is_there(name: str) -> bool:
+    """Whether a name in backticks exists; texts of other kinds are not looked at."""
+    path, _, test = name.partition("::")
+    is_name = re.fullmatch(r"[\w.][\w./-]*(::\w+)?", name) and not name.startswith(("m-", "x-"))  # boards answer so
+    if name in ELSEWHERE or not is_name:
+        return True
+    if test:
+        return path in _paths() and re.search(rf"\b{test}\b", _paths()[path].read_text(encoding="utf-8")) is not None
+    if "/" in name or _FILE.search(name):
+        return name.rstrip("/") in _paths() or ("/" not in name and name in _code())
+    if re.fullmatch(r"\w+(\.\w+)+|([A-Z]+[a-z]+){2,}", name):
+        return name in _names()
+    return name in _words()
+
+
+def _without_diffs(page: Path) -> str:
+    """Return a page without what its diffs add, which is not there yet."""
+    return re.sub(r"```diff.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_exist(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", _without_diffs(page), flags=re.DOTALL)
+    assert [name for name in re.findall(r"`([^`\n]+)`", prose) if not _is_there(name)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["folding/no.py", "no.py", "tests/test_cli.py::test_no", "Method.no", "NoMethod", "no_such_name", "no-such-kind"],
+)
+def test_missing_names_are_found(name: str) -> None:
+    assert not _is_there(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_targets_and_extras_exist(page: Path) -> None:
+    text = _without_diffs(page)
+    commands = [*re.findall(r"`([^`]+)`", text), *re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)]
+    ours = [c for c in commands if re.match(r"(onnxfold|python -m (benchmarks|docs)|--)", c)]
+    options = {option for command in ours for option in re.findall(r"(?<!\S)--[a-z][a-z0-9-]+", command)}
+    assert [option for option in sorted(options) if f'"{option}' not in _code()] == []
+    targets = set(re.findall(r"(?:`|^ {4})make ([a-z][a-z-]*)", text, re.MULTILINE))
+    assert {target for target in targets if not re.search(rf"^{target}:", _code(), re.MULTILINE)} == set()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"'(?:onnxfold|\.)\[(\w+)\]'", text)) <= set(extras)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not link.startswith("http") and not (target.exists() and (not anchor or anchor in _anchors(target))):
+            broken.append(link)
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
