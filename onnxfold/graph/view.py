@@ -223,8 +223,11 @@ class GraphView:
         return tensor in self._weights
 
     def holder(self, weight: str) -> "GraphView | None":
-        """Return the graph that holds a weight: this one, or an open body that alone reads it."""
-        return self if weight in self._weights else self._lent.get(weight)
+        """Return the graph that holds a weight: this one, or an open body, at any depth, that alone reads it."""
+        if weight in self._weights:
+            return self
+        body = self._lent.get(weight)
+        return None if body is None else body.holder(weight)
 
     def weight(self, name: str) -> Array:
         """Return an initializer's values."""

@@ -30,6 +30,36 @@ def choice(*, weights_outside: bool) -> onnx.ModelProto:
     node = helper.make_node("If", ["flag"], ["y"], "choice", then_branch=then, else_branch=other)
     flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 3])
-    graph = helper.make_graph([node], "g", [flag, x], [y], outside)
+    return _model([node], [flag, x], outside)
+
+
+def nested_choice() -> onnx.ModelProto:
+    """The choice inside a branch of another one, behind x' = W2 relu(W1 x); all weights lie in the main graph."""
+    inner = choice(weights_outside=True).graph
+    shown = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 3])
+    around = helper.make_graph(inner.node, "around", [], [shown])
+    up = helper.make_node("MatMul", ["x", "w"], ["none"], "up")
+    other = helper.make_graph([up], "beside", [], [helper.make_tensor_value_info("none", TensorProto.FLOAT, [None, 3])])
+    random = np.random.default_rng(3)
+    rows = np.repeat(random.standard_normal((4, 4)), 2, axis=1).astype(np.float32)
+    weights = {"first": rows, "second": random.standard_normal((8, 4)).astype(np.float32)}
+    weights["w"] = random.standard_normal((4, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["given", "first"], ["a"], "front"),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("MatMul", ["r", "second"], ["x"], "back"),
+        helper.make_node("If", ["flag"], ["z"], "outer", then_branch=around, else_branch=other),
+        helper.make_node("Identity", ["z"], ["y_out"]),
+    ]
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    given = helper.make_tensor_value_info("given", TensorProto.FLOAT, [None, 4])
+    stored = [*inner.initializer, *(numpy_helper.from_array(v, name) for name, v in weights.items())]
+    return _model(nodes, [flag, given], stored, "y_out")
+
+
+def _model(
+    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], weights: list[onnx.TensorProto], output: str = "y"
+) -> onnx.ModelProto:
+    y = helper.make_tensor_value_info(output, TensorProto.FLOAT, [None, 3])
+    graph = helper.make_graph(nodes, "g", inputs, [y], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -6,7 +6,7 @@ import onnx
 from onnxfold import api
 from testing.models import run
 from testing.quick import quick_fold
-from tests.folding.bodies import choice
+from tests.folding.bodies import choice, nested_choice
 
 
 def _outputs(model: onnx.ModelProto) -> list[np.ndarray]:
@@ -24,6 +24,18 @@ def test_both_branches_are_folded_without_loss() -> None:
         for a, b in zip(_outputs(model), _outputs(result.model), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
         assert model.SerializeToString() == before
+
+
+def test_a_network_is_run_whose_bodies_hold_bodies() -> None:
+    """A weight of the main graph that only a body inside a body reads is found where it is."""
+    model = nested_choice()
+    result = quick_fold(model, channel_ratio=0.5)
+    assert [(g.width, g.folded_width) for g in result.report.groups] == [(8, 4)] * 3
+    assert result.report.inputs is not None
+    x = np.random.default_rng(2).standard_normal((5, 4)).astype(np.float32)
+    for flag in (True, False):
+        feeds = {"flag": np.array(flag), "given": x}
+        np.testing.assert_allclose(run(model, feeds)[0], run(result.model, feeds)[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_sparsity_is_met_over_all_bodies() -> None:
