@@ -103,7 +103,8 @@ def _measured(
     walk: SideBySide, groups: Sequence[FoldGroup], curves: tuple[ErrorCurve, ...], progress: Progress
 ) -> Diagnostics:
     view = walk.reference.view
-    samples = max(sum(len(part) for part in parts if part.ndim) for parts in walk.reference.values.values())
+    given = walk.reference.values.values()
+    samples = max((sum(len(part) for part in parts if part.ndim) for parts in given), default=0)
     layers = {_measured_at(view, layer): layer for layer in find_layers(view)}
     seen: dict[str, list[tuple[int, Axis]]] = {}
     for i, group in enumerate(groups):

@@ -22,6 +22,7 @@ from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, joined
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, depthwise_separable, mlp, random_input, residual, run
+from testing.quick import quick_fold
 
 Partition = Callable[[FoldGroup], ChannelPartition]
 
@@ -209,6 +210,18 @@ def test_a_few_batches_are_enough() -> None:
     batches = [{"x": np.random.default_rng(i).normal(size=(32, 7)).astype(np.float32)} for i in range(5)]
     widths = [p.clusters for p in plan.partitions]
     assert diagnose(original, folded, plan, groups, widths, None, batches).samples == 64
+
+
+def test_a_network_without_inputs_is_measured() -> None:
+    """It draws its own numbers."""
+    model = mlp(0)
+    shape = [8, *(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:])]
+    draw = onnx.helper.make_node("RandomNormal", [], [model.graph.input[0].name], shape=shape, seed=1.0)
+    del model.graph.input[:]
+    model.graph.node.insert(0, draw)
+    report = quick_fold(model, channel_ratio=0.5).report
+    assert report.inputs is not None
+    assert sum(r.channels for r in report.diagnostics.variance_ratios) > 0
 
 
 def test_what_cannot_be_run_is_said() -> None:
