@@ -89,6 +89,25 @@ def test_scores_behind_a_softmax_are_read_in_front_of_it() -> None:
     assert _invert(soft, steps=2).final == _invert(plain, steps=2).final
 
 
+@pytest.mark.parametrize("samples", [4, "n"])
+def test_rows_that_are_no_samples_are_no_class_scores(samples: int | str) -> None:
+    """A constant on the left of a product leaves the samples on another axis, or on none."""
+    graph = GraphBuilder("left", 0, (4,))
+    graph.constant("w", graph.normal(3, 4))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [samples, 4])
+    if samples == 4:
+        nodes = [helper.make_node("MatMul", ["w", "x"], ["y"])]
+    else:
+        nodes = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[0])]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3 if samples == 4 else 1, 4])
+    made = helper.make_graph(nodes, "g", [x], [y], graph.initializers)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(UnsupportedModelError, match="class scores"):
+        _invert(model, {"x": np.ones((4, 4), np.float32)}, steps=1)
+    if samples == 4:
+        assert "class scores" in obstacle(load(model))
+
+
 def test_without_class_scores() -> None:
     model = ALL_MODELS["autoencoder"](0)
     result = _invert(model, steps=10)

@@ -131,6 +131,11 @@ class _Probe:
             found = objective.graph.run(feeds, names)
             self.bytes_per_sample = sum(t.nbytes for t in found.values()) // len(feeds[name])
             scores = found[objective.scores] if objective.scores else None
+            if scores is not None and len(scores) != len(feeds[name]):
+                raise UnsupportedModelError(
+                    f"deep inversion is not possible: '{objective.scores}' does not hold one row of class scores per "
+                    "sample; use other inputs"
+                )
             self.classes = 0 if scores is None else scores.flatten(1).shape[1]
             self.fixed = None if declared is None or _takes_any_batch(objective, feeds, found) else declared
 

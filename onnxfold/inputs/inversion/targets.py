@@ -34,8 +34,11 @@ def class_scores(view: GraphView) -> str:
     They have the shape (samples, classes), or (samples, classes, 1, ...). Sigmoids are no scores of classes that
     exclude each other.
     """
+    samples = {shape[0] for name in optimised_inputs(view) if (shape := view.shape(name))}
     for name in view.output_names:
         shape = view.shape(name)
+        if shape and shape[0] is not None and None not in samples and shape[0] not in samples:
+            continue
         if not shape or len(shape) < 2 or shape[1] is None or shape[1] < 2 or any(d != 1 for d in shape[2:]):
             continue
         producer = view.producer(name)
