@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from threadpoolctl import ThreadpoolController
 
@@ -66,10 +66,44 @@ def one_blas_thread() -> Iterator[None]:
     """Let numpy's matrix products take one thread.
 
     Those here are small and alternate with single nodes in onnxruntime: threads of two libraries would wait for each
-    other more than they compute, and sums would change from run to run.
+    other more than they compute, and sums would change from run to run. The limit is one of the process: it holds until
+    the last Python thread inside leaves.
     """
-    with _thread_pools(len(sys.modules)).limit(limits=1, user_api="blas"):
+    _ONE_BLAS_THREAD.enter()
+    try:
         yield
+    finally:
+        _ONE_BLAS_THREAD.leave()
+
+
+class _SharedLimit:
+    """A limit of one BLAS thread that holds while any Python thread is inside."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._pools: ThreadpoolController | None = None
+        self._limits = ExitStack()
+
+    def enter(self) -> None:
+        """Limit the thread pools of the libraries that are loaded by now."""
+        with self._lock:
+            pools = _thread_pools(len(sys.modules))
+            if pools is not self._pools:
+                self._limits.enter_context(pools.limit(limits=1, user_api="blas"))
+                self._pools = pools
+            self._inside += 1
+
+    def leave(self) -> None:
+        """Give the thread pools their threads back, if nobody else is inside."""
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limits.close()
+                self._pools = None
+
+
+_ONE_BLAS_THREAD = _SharedLimit()
 
 
 @lru_cache(1)

@@ -85,6 +85,24 @@ def test_loaded_libraries_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -
         assert len(looked) == 2
 
 
+def test_folds_side_by_side_share_the_limit_of_blas() -> None:
+    """It holds as long as one of them runs, and then is as it was: a fold changes no other, and leaves nothing."""
+
+    def counts() -> list[int]:
+        pools = threads.ThreadpoolController().lib_controllers
+        return [pool.num_threads for pool in pools if pool.user_api == "blas"]
+
+    with threads.ThreadpoolController().limit(limits=2, user_api="blas"):
+        before = counts()
+        one, other = threads.one_blas_thread(), threads.one_blas_thread()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert set(counts()) == {1}
+        other.__exit__(None, None, None)
+        assert counts() == before
+
+
 def test_tensors_with_many_readers_are_not_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time that onnxruntime's optimiser takes grows with the square of their number."""
 
