@@ -17,7 +17,7 @@ _STYLE = "header, main, footer { max-width: 76rem; } .wide { overflow-x: auto; }
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS = {
     "measured-device": "measured on the device",
-    "emulated-instructions": "instructions counted in an emulator, which has no notion of the device's time",
+    "emulated-instructions": "instructions counted in an emulator, which does not model the device's time",
     "estimated-latency": "estimated: counted instructions x assumed cycles per instruction / clock; a range",
     "cloud-estimate": "estimated by a service",
     "paper-reported": "as published",

@@ -117,6 +117,34 @@ def test_options_targets_and_extras_exist(page: Path) -> None:
     assert set(re.findall(r"'(?:onnxfold|\.)\[(\w+)\]'", text)) <= set(extras)
 
 
+def _diffs(page: Path) -> list[list[tuple[str, str]]]:
+    """Return the diffs of a page: lists of a file's path and what its lines are."""
+    diffs = re.findall(r"```diff\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    sections = [[section.partition("\n") for section in diff.split("+++ ")[1:]] for diff in diffs]
+    return [[(head.split(",")[0], lines) for head, _, lines in diff] for diff in sections]
+
+
+def test_recipes_with_files_of_this_repository_show_them() -> None:
+    diffs = [diff for diff in _diffs(ROOT / "CONTRIBUTING.md") if (ROOT / diff[0][0]).exists()]
+    assert len(diffs) == 4
+    for path, lines in (section for diff in diffs for section in diff):
+        there = (ROOT / path).read_text(encoding="utf-8")
+        assert [
+            line for line in lines.splitlines() if "..." not in line and line[1:].strip().rstrip('"') not in there
+        ] == [], path
+
+
+def test_recipes_use_names_that_exist() -> None:
+    """Examples of new files call functions of this repository, or what they define."""
+    examples = [diff for diff in _diffs(ROOT / "CONTRIBUTING.md") if not (ROOT / diff[0][0]).exists()]
+    assert len(examples) == 3
+    for diff in examples:
+        assert [path for path, _ in diff[1:] if not (ROOT / path).exists()] == []
+        lines = "\n".join(lines for _, lines in diff)
+        defined = set(re.findall(r"(?:class|def) (\w+)", lines))
+        assert set(re.findall(r"[.\s(](\w+)\(", lines)) - defined - _words() == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []

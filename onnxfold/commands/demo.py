@@ -10,7 +10,13 @@ from onnxfold.commands.shared import PATH, common, set_flags
 
 @click.command()
 @click.option("--out", type=PATH, default=Path("demo_output"), show_default=True, help="Folder for the folded models.")
-@click.option("--model", type=click.Choice(["lenet5_2x", "lenet5"]), default="lenet5_2x", show_default=True)
+@click.option(
+    "--model",
+    type=click.Choice(["lenet5_2x", "lenet5"]),
+    default="lenet5_2x",
+    show_default=True,
+    help="Bundled model to fold.",
+)
 @common
 @click.pass_context
 def demo(context: click.Context, /, out: Path, model: str, **options: Any) -> None:

@@ -98,7 +98,7 @@ def fold(
     no_verify: bool,
     **options: Any,
 ) -> None:
-    """Fold IN.onnx into OUT.onnx."""
+    """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed."""
     from onnxfold import api
     from onnxfold.graph.model_files import claims_on
     from onnxfold.graph.save import outputs_of

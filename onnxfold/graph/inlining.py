@@ -40,7 +40,7 @@ def require_inlinable(model: ModelProto) -> None:
     count = _count(model)
     if count > MOST_NODES:
         raise MemoryLimitError(
-            f"the functions of the model, written out, are {count:,} nodes, and {MOST_NODES:,} can be worked on: "
+            f"the functions of the model, written out, are {count:,} nodes, more than {MOST_NODES:,}: "
             "export it without nested functions"
         )
     memory.require(count * _NODE_BYTES, f"the model with its functions written out ({count:,} nodes)")
