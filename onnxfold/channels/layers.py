@@ -16,6 +16,7 @@ from onnxfold.channels.declarations import Axis
 from onnxfold.channels.group import Member
 from onnxfold.channels.operators import BatchNorm, Computation, Linear, Shift
 from onnxfold.channels.registry import Result, find_rule
+from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
 
 
@@ -166,9 +167,3 @@ def is_rescalable(view: GraphView, layer: Layer) -> bool:
         return False
     readers = view.consumers(layer.output)
     return len(readers) != 1 or own_statistics(view, readers[0]) is None
-
-
-def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
-    """Return the node that alone reads a tensor, None where there are more, or it is an output."""
-    readers = view.consumers(tensor)
-    return readers[0] if len(readers) == 1 and tensor not in view.output_names else None

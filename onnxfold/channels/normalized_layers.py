@@ -6,8 +6,9 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import Layer, batch_norm, layer_of, only_reader
+from onnxfold.channels.layers import Layer, batch_norm, layer_of
 from onnxfold.graph.nodes import node_key
+from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
 
 

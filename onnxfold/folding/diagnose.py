@@ -14,9 +14,10 @@ import numpy as np
 
 from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.layers import Layer, batch_norm, find_layers, only_reader
+from onnxfold.channels.layers import Layer, batch_norm, find_layers
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import VerificationError
+from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.repair.side_by_side import SideBySide

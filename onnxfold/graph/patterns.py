@@ -1,4 +1,4 @@
-"""Recognition of nodes that follow each other, for passes that rewrite them as one."""
+"""Recognition of nodes that follow each other, each the only reader of the one before it."""
 
 from onnx import NodeProto
 
