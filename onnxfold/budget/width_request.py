@@ -133,18 +133,7 @@ def width_request(
         widths are to be multiples of.
     BudgetError
         If the request cannot be reached; with the closest values that can be.
-    NothingToFoldError
-        If the widths follow from the request, and every group would keep its own.
     """
-    request = _request(graphs, config, before, adds_biases=adds_biases)
-    if request.widths is not None:
-        request.choose()
-    return request
-
-
-def _request(
-    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
-) -> WidthRequest:
     groups = [group for _, found in graphs for group in found]
     space = WidthSpace.of(groups, config.ratios, config.keep, config.round_to)
     if config.channel_ratio is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
-from onnxfold.errors import BudgetError, ConfigError, VerificationError
+from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates, request_widths
@@ -32,7 +32,7 @@ class _Kept:
 
 
 def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
-    """Return what the smallest fold of a search asks of the widths.
+    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) ->
     ConfigError
         If the widths of all groups are given, so that there is nothing to search.
     """
-    request = request_widths(opened, _at(config, LEAST), method)
+    request = request_widths(opened, _at(config, LEAST), method, may_keep_all=True)
     if not request.space.free:
         raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
     return request
@@ -96,28 +96,35 @@ def fold_while_faithful(
 
     def fold(sparsity: float) -> FoldedModel:
         wanted = _at(config, sparsity)
-        return fold_model(prepared.copy(), request_widths(opened, wanted, method), candidates, wanted, progress)
+        asked = request_widths(opened, wanted, method, may_keep_all=True)
+        return fold_model(prepared.copy(), asked, candidates, wanted, progress)
 
     best: _Kept | None = None
     low, high = 0.0, _MOST
-    sparsity, reached = LEAST, 0.0
+    sparsity, tried, reached, measured = LEAST, LEAST, 0.0, False
+    unfolded: NothingToFoldError | None = None
     for _ in range(_BISECTIONS + 1):
         try:
             folded = fold(sparsity)
         except BudgetError:
             high = sparsity
+        except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
+            low, unfolded = sparsity, error
         else:
             report, reached = _measure(session.output_names, reference, folded, held_out.batches)
+            tried, measured = sparsity, True
             if reached >= least:
                 best, low = _Kept(folded, sparsity, report), sparsity
             else:
                 high = sparsity
-        if best is None:
+        if low == 0.0:
             break
         sparsity = (low + high) / 2
+    if unfolded is not None and not measured:
+        raise unfolded
     if best is None:
         raise BudgetError(
-            f"a fidelity of {least:g} cannot be kept: with {sparsity:.0%} of the weights removed it is {reached:.3g}; "
+            f"a fidelity of {least:g} cannot be kept: with {tried:.0%} of the weights removed it is {reached:.3g}; "
             "ask for less, or give --calibration"
         )
     note = (

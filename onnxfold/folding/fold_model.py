@@ -65,10 +65,21 @@ class FoldedModel:
         return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
 
 
-def request_widths(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
-    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`."""
+def request_widths(
+    opened: OpenedModel, config: FoldConfig, method: Method, *, may_keep_all: bool = False
+) -> WidthRequest:
+    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`.
+
+    Raises
+    ------
+    NothingToFoldError
+        If the widths follow from the request, and every group would keep its own; unless `may_keep_all`.
+    """
     adds_biases = method.repair_row.adds_biases
-    return width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
+    request = width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
+    if request.widths is not None and not may_keep_all:
+        request.choose()
+    return request
 
 
 def model_candidates(prepared: PreparedModel, progress: Progress) -> ModelCandidates:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.budget.allocate_globally import allocate_globally, convex
@@ -305,6 +306,18 @@ def test_less_fidelity_is_smaller() -> None:
     model = mlp(0, widths=(24, 24))
     sizes = [quick_fold(model, min_fidelity=f, samples=256).report.after.parameters for f in (0.5, 0.95)]
     assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize("allocation", ["global", "uniform"])
+def test_a_search_begins_where_the_first_channel_goes(allocation: str) -> None:
+    """In narrow layers a channel is more than the smallest sparsity that is tried."""
+    model = mlp(0, widths=(6,))
+    for array in model.graph.initializer:  # a bias that normalisation drops is more than that sparsity, too
+        if array.name.endswith("_b"):
+            array.CopyFrom(numpy_helper.from_array(np.zeros(array.dims, np.float32), array.name))
+    report = quick_fold(model, min_fidelity=0.2, samples=64, allocation=allocation).report
+    assert 1 <= report.groups[0].folded_width < 6
+    assert any("held-out" in note for note in report.notes)
 
 
 def test_min_fidelity_excludes_other_goals() -> None:
