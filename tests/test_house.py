@@ -17,6 +17,7 @@ ALLOWED = {
     "benchmarks": {"benchmarks", "testing"},
     "docs": {"docs", "benchmarks"},
     "tests/benchmarks": {"tests", "testing", "benchmarks"},
+    "tests/docs": {"tests", "testing", "docs"},
     "tests": {"tests", "testing"},
     "": set(),
 }

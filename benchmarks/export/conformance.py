@@ -32,11 +32,11 @@ def render() -> str:
         inside = len(found) - len(outside)
         share = f"{len(refused) / inside:.0%}" if inside else "no test"
         rows.append(
-            f"| `{name}` | {documented[name]} | {sum(o.passed for o in found)} | {len(refused)} | "
+            f"| `{name}` | {_escaped(documented[name])} | {sum(o.passed for o in found)} | {len(refused)} | "
             f"{share} | {len(differing)} "
             f"| {len(outside)} |\n"
         )
-        refusals += [f"| `{name}` | {o.test} | {o.refused or o.differs} |\n" for o in (*refused, *differing)]
+        refusals += [f"| `{name}` | {o.test} | {_escaped(o.refused or o.differs)} |\n" for o in (*refused, *differing)]
         kinds = Counter(o.outside for o in outside)
         excluded += [f"| `{name}` | {count} | {kind} |\n" for kind, count in sorted(kinds.items())]
     return (
@@ -46,7 +46,7 @@ def render() -> str:
         "expected outputs in the "
         f"interpreter, {sum(bool(o.refused) for o in total)} are refused with a reason, "
         f"{sum(bool(o.differs) for o in total)} differ.\n\n"
-        "| operator | how it is written | passed | refused | share | differ | outside "
+        "| operator | how it is written | passed | refused | share refused | differ | not counted "
         "|\n|---|---|---|---|---|---|---|\n"
         + "".join(rows)
         + "\n## Refused tests\n\n| operator | test | reason |\n|---|---|---|\n"
@@ -54,6 +54,11 @@ def render() -> str:
         + "\n## Tests outside of TFLite\n\nTheir inputs or outputs are of types that TFLite's kernels do not have; "
         "they are not counted above.\n\n| operator | tests | type |\n|---|---|---|\n" + "".join(excluded)
     )
+
+
+def _escaped(text: str) -> str:
+    """Return a text for the cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def main() -> None:
