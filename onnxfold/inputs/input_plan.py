@@ -18,7 +18,7 @@ from onnxfold.inputs.inversion.deep_inversion import InversionSettings
 from onnxfold.inputs.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.machine import memory
 
-#: Most seconds for generating inputs where the user does not say.
+#: Most seconds for generating inputs by default.
 DEFAULT_SECONDS = 60.0
 #: Cost of the forward passes of an inversion, whose backward passes take as long again, per second on two cores.
 _INVERTED_PER_SECOND = 7.5e10
@@ -36,18 +36,18 @@ _FEWEST_STEPS = 30
 
 
 @dataclass(frozen=True)
-class Asked:
+class InputRequest:
     """The user's options for generated inputs.
 
     Parameters
     ----------
     samples : int, optional
-        Samples to generate: exactly so many, unless a limit that is given stands against it. By default their number
+        Samples to generate: exactly so many, unless a given limit reduces it. By default their number
         follows from the cost.
     seconds : float, optional
         Most seconds to generate them in; by default a minute.
     steps : tuple of int
-        Steps of an inversion, for every batch or for all, whatever they cost; empty where the cost decides.
+        Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
     """
 
     samples: int | None = None
@@ -65,7 +65,7 @@ class Asked:
         return int(seconds * per_second / cost) if cost and math.isfinite(seconds) else sys.maxsize
 
 
-def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tuple[str, ...]]:
+def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
     """Return the number of samples to generate, and notes on limits that reduce it.
 
     Parameters
@@ -74,25 +74,25 @@ def planned_samples(view: GraphView, cost: float, asked: Asked) -> tuple[int, tu
         The network.
     cost : float
         What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
-    asked : Asked
+    requested : InputRequest
         What the user says.
     """
     fit = _fitting(view)
-    timely = asked.most(cost, _RUN_PER_SECOND)
-    if asked.samples is None:
+    timely = requested.most(cost, _RUN_PER_SECOND)
+    if requested.samples is None:
         usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
         if cost:
             usual = min(usual, max(int(_RUN_COST / cost), _FEWEST_SAMPLES))
         count = max(min(SAMPLES, usual, fit, timely), 1)
         return (count - count % BATCH if count > BATCH else count), ()
-    count = max(min(asked.samples, fit, timely), 1)
-    if count == asked.samples:
+    count = max(min(requested.samples, fit, timely), 1)
+    if count == requested.samples:
         return count, ()
     if fit <= timely:
         limit = f"the memory limit ({show_bytes(memory.limit())})"
     else:
-        limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
-    return count, (f"{asked.samples} samples were requested; {limit} allows {count}",)
+        limit = f"--input-seconds {requested.ceiling:g} at the counted cost"
+    return count, (f"{requested.samples} samples were requested; {limit} allows {count}",)
 
 
 def _fitting(view: GraphView) -> int:
@@ -108,7 +108,7 @@ def _fitting(view: GraphView) -> int:
 
 
 def planned_inversion(
-    samples: int, cost: float, asked: Asked, *, has_statistics: bool
+    samples: int, cost: float, requested: InputRequest, *, has_statistics: bool
 ) -> tuple[int, InversionSettings, tuple[str, ...]]:
     """Return the number of samples to invert, the settings, and notes on limits that reduce it.
 
@@ -118,22 +118,22 @@ def planned_inversion(
         Samples to generate.
     cost : float
         What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
-    asked : Asked
+    requested : InputRequest
         What the user says.
     has_statistics : bool
         Whether the model has statistics to come close to: only then is it worth while to invert many samples.
     """
     fits = min(InversionSettings.memory_bytes, memory.limit())
-    settings = InversionSettings(exact_steps=asked.steps, memory_bytes=fits)
+    settings = InversionSettings(exact_steps=requested.steps, memory_bytes=fits)
     affordable = _INVERSION_COST
-    if asked.seconds is not None:
-        affordable = min(affordable, asked.seconds * _INVERTED_PER_SECOND)
+    if requested.seconds is not None:
+        affordable = min(affordable, requested.seconds * _INVERTED_PER_SECOND)
     fewest = cost * _FEWEST_STEPS  # of one sample
     notes: tuple[str, ...] = ()
-    if asked.samples is not None and has_statistics:
-        count = max(min(samples, asked.most(fewest, _INVERTED_PER_SECOND)), 1)
+    if requested.samples is not None and has_statistics:
+        count = max(min(samples, requested.most(fewest, _INVERTED_PER_SECOND)), 1)
         if count < samples:
-            limit = f"--input-seconds {asked.ceiling:g} at the counted cost"
+            limit = f"--input-seconds {requested.ceiling:g} at the counted cost"
             notes = (f"{samples} samples were requested; {limit} allows to invert {count} for {_FEWEST_STEPS} steps",)
     else:
         count = min(samples, INVERTED)
@@ -151,11 +151,11 @@ def planned_inversion(
     return count, settings, notes
 
 
-def too_long(samples: int, cost: float, asked: Asked, *, has_statistics: bool) -> str:
+def too_long(samples: int, cost: float, requested: InputRequest, *, has_statistics: bool) -> str:
     """Return why an inversion is not the default; '' if its counted cost fits into the time."""
-    count, _, _ = planned_inversion(samples, cost, asked, has_statistics=has_statistics)
+    count, _, _ = planned_inversion(samples, cost, requested, has_statistics=has_statistics)
     seconds = cost * count * _FEWEST_STEPS / _INVERTED_PER_SECOND
-    if seconds <= asked.ceiling or asked.steps:
+    if seconds <= requested.ceiling or requested.steps:
         return ""
-    told = f"deep inversion would take about {show_seconds(seconds)} on two cores"
-    return f"{told}: allow it with --input-seconds {math.ceil(seconds)}"
+    cost_text = f"deep inversion would take about {show_seconds(seconds)} on two cores"
+    return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"

@@ -16,7 +16,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs
-from onnxfold.inputs.input_plan import Asked, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.progress import Progress, silent
@@ -111,7 +111,7 @@ def model_inputs(
     view : GraphView
         The normalised network.
     kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
-        What is asked for; 'auto' takes data where it is given, else deep inversion where the model can be inverted and
+        The requested kind; 'auto' takes data where it is given, else deep inversion where the model can be inverted and
         the counted cost fits into the time, else dead leaves. A model without BatchNormalization has no statistics that
         say whether inverted images look like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
@@ -143,27 +143,27 @@ def model_inputs(
         raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
     start = time.monotonic()
     progress("generate inputs", 0, 0)
-    cost, asked = forward_cost(view), Asked(samples, seconds, tuple(steps))
-    count, notes = planned_samples(view, cost, asked)
+    cost, requested = forward_cost(view), InputRequest(samples, seconds, tuple(steps))
+    count, notes = planned_samples(view, cost, requested)
     # Whether it could be inverted takes torch, which takes seconds to import.
-    hindrance = _hindrance(view, cost, count, asked) if kind == "auto" else ""
+    hindrance = _hindrance(view, cost, count, requested) if kind == "auto" else ""
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        found = _inverted(view, cost, count, asked, seed, start, progress)
+        found = _inverted(view, cost, count, requested, seed, start, progress)
         return replace(found, notes=notes + found.notes)
     why = "requested" if kind != "auto" else hindrance
-    if asked.steps:
+    if requested.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
     shown = kind if kind == "noise" else "dead-leaves"
     batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
     return ModelInputs(batches, shown, why, _is_fixed(view), notes=notes)
 
 
-def _hindrance(view: GraphView, cost: float, samples: int, asked: Asked) -> str:
+def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:
     """Return why a network is not inverted by default; '' if inversion is possible within the time."""
     found = obstacle(view)
     if found:
         return f"deep inversion is not possible: {found}"
-    return too_long(samples, cost, asked, has_statistics=_has_statistics(view))
+    return too_long(samples, cost, requested, has_statistics=_has_statistics(view))
 
 
 def _has_statistics(view: GraphView) -> bool:
@@ -171,15 +171,15 @@ def _has_statistics(view: GraphView) -> bool:
 
 
 def _inverted(
-    view: GraphView, cost: float, samples: int, asked: Asked, seed: int, began: float, progress: Progress
+    view: GraphView, cost: float, samples: int, requested: InputRequest, seed: int, began: float, progress: Progress
 ) -> ModelInputs:
-    most, settings, notes = planned_inversion(samples, cost, asked, has_statistics=_has_statistics(view))
-    start = synthetic_inputs(view, samples=most, seed=seed, exactly=asked.samples is not None)
-    if not asked.steps:
-        settings = replace(settings, seconds=asked.ceiling - (time.monotonic() - began))
+    most, settings, notes = planned_inversion(samples, cost, requested, has_statistics=_has_statistics(view))
+    start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
+    if not requested.steps:
+        settings = replace(settings, seconds=requested.ceiling - (time.monotonic() - began))
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
     if done.cut:
-        notes += (_cut_note(done, asked),)
+        notes += (_cut_note(done, requested),)
     found = ModelInputs(done.inputs, "deep-inversion", "", _is_fixed(view), done.steps_per_batch, done.cut, notes)
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
@@ -187,17 +187,18 @@ def _inverted(
         return replace(found, reason=why)
     count = _count(start)
     rest = samples - count
-    enough = rest >= (count if asked.samples is None else 1)
+    enough = rest >= (count if requested.samples is None else 1)
     leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
     why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
     return replace(found, batches=done.inputs + leaves, reason=why)
 
 
-def _cut_note(done: Inversion, asked: Asked) -> str:
+def _cut_note(done: Inversion, requested: InputRequest) -> str:
     steps = ",".join(map(str, done.steps_per_batch))
     return (
-        f"--input-seconds {asked.ceiling:g} ended the inversion after {done.steps} of {done.planned * done.batches} "
-        f"steps: these inputs depend on the speed of this machine; --input-steps {steps} makes them again"
+        f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
+        f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; "
+        f"--input-steps {steps} makes them again"
     )
 
 

@@ -66,7 +66,7 @@ def _embedding(words: int = 11) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("kind", ["dead-leaves", "noise"])
-def test_what_is_asked_for(kind: str) -> None:
+def test_requested_kinds(kind: str) -> None:
     inputs = model_inputs(_view(), kind, samples=40)
     assert (inputs.kind, inputs.reason, inputs.samples) == (kind, "requested", 40)
     assert not inputs.has_data_statistics
@@ -95,7 +95,7 @@ def test_deep_inversion() -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 63, 64, 65, 130, 600])
-def test_as_many_samples_as_asked_for(samples: int) -> None:
+def test_as_many_samples_as_requested(samples: int) -> None:
     inputs = model_inputs(_view(), "noise", samples=samples)
     assert (inputs.samples, inputs.notes) == (samples, ())
     assert all(len(batch["x"]) <= 64 for batch in inputs.batches)
@@ -142,7 +142,7 @@ def test_fewer_samples_where_a_run_over_all_would_take_long(monkeypatch: pytest.
     monkeypatch.setattr("onnxfold.inputs.input_plan._RUN_COST", 40.0 * forward_cost(_view()))
     monkeypatch.setattr("onnxfold.inputs.input_plan._FEWEST_SAMPLES", 4)
     assert model_inputs(_view(), "dead-leaves").samples == 40
-    assert model_inputs(_view(), "dead-leaves", samples=256).samples == 256  # asked for
+    assert model_inputs(_view(), "dead-leaves", samples=256).samples == 256  # requested
     monkeypatch.setattr("onnxfold.inputs.input_plan._RUN_COST", 1.0)
     assert model_inputs(_view(), "dead-leaves").samples == 4
 
@@ -157,7 +157,7 @@ def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.M
     assert inputs.samples == 12
 
 
-def test_limits_win_over_the_samples_that_were_asked_for() -> None:
+def test_limits_win_over_the_requested_samples() -> None:
     view = _view()
     per_sample = 2 * Footprint.of(view, {}).peak  # the network, and its fold beside it
     with memory.limited_to(50 * per_sample):
@@ -177,11 +177,11 @@ def test_fewer_inverted_samples_where_there_is_little_time() -> None:
     view = _view()
     seconds = 3.5 * 30 * forward_cost(view) / input_plan._INVERTED_PER_SECOND
     count, settings, notes = input_plan.planned_inversion(
-        8, forward_cost(view), input_plan.Asked(8, seconds), has_statistics=True
+        8, forward_cost(view), input_plan.InputRequest(8, seconds), has_statistics=True
     )
     assert (count, settings.steps) == (3, 35)
     assert notes[0].endswith("allows to invert 3 for 30 steps")
-    plan = input_plan.planned_inversion(8, forward_cost(view), input_plan.Asked(8), has_statistics=True)
+    plan = input_plan.planned_inversion(8, forward_cost(view), input_plan.InputRequest(8), has_statistics=True)
     assert (plan[0], plan[1].steps, plan[2]) == (8, 100, ())
 
 
@@ -197,7 +197,7 @@ def test_fewer_inverted_samples_where_there_is_little_time() -> None:
     ],
 )
 def test_samples_and_steps_follow_from_counted_costs(cost: float, expected: tuple[int, int]) -> None:
-    count, settings, _ = input_plan.planned_inversion(512, cost, input_plan.Asked(), has_statistics=True)
+    count, settings, _ = input_plan.planned_inversion(512, cost, input_plan.InputRequest(), has_statistics=True)
     assert (count, settings.steps) == expected
 
 
@@ -389,8 +389,8 @@ def test_no_images_are_no_reason_to_warn() -> None:
 def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
 
-    def counted(view: GraphView, cost: float, asked: input_plan.Asked) -> tuple[int, tuple[str, ...]]:
-        count, notes = input_plan.planned_samples(view, cost, asked)
+    def counted(view: GraphView, cost: float, requested: input_plan.InputRequest) -> tuple[int, tuple[str, ...]]:
+        count, notes = input_plan.planned_samples(view, cost, requested)
         planned.append(count)
         return count, notes
 
