@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from onnxfold.budget.allocate import TOLERANCE, require_reachable, solve_uniform, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
+from onnxfold.budget.costs.flash import vector_bytes
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.requests import Budgets, tightest
@@ -18,7 +19,6 @@ from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 
 _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
-_BYTES_PER_WEIGHT = 4
 
 
 def requested_limits(config: FoldConfig) -> dict[str, int]:
@@ -139,9 +139,9 @@ def width_request(
     if config.channel_ratio is not None:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio))
     limits = requested_limits(config)
-    for name, size in (("params", 1), ("flash", _BYTES_PER_WEIGHT)):
-        if name in limits and adds_biases:
-            limits[name] = max(limits[name] - size * sum(_biases_to_add(view) for view, _ in graphs), 1)
+    if adds_biases and not limits.keys().isdisjoint(("params", "flash")):
+        rooms = _room_for_biases([view for view, _ in graphs])
+        limits |= {name: max(limits[name] - room, 1) for name, room in rooms.items() if name in limits}
     if config.lacks_goal and not space.free:
         return WidthRequest(space, Budgets(()), config, space.narrowest)
     sparsity = DEFAULT_SPARSITY if config.lacks_goal else config.sparsity
@@ -163,6 +163,13 @@ def width_request(
     return goal
 
 
-def _biases_to_add(view: GraphView) -> int:
-    """Return how many weights a repair may add: one per channel of every layer that it gives a bias."""
-    return sum(layer.width(view) for layer in find_layers(view) if layer.lacks_bias and is_rescalable(view, layer))
+def _room_for_biases(views: Sequence[GraphView]) -> dict[str, int]:
+    """Return what a repair may add, by limit: one number per channel of every layer that it gives a bias."""
+    room = {"params": 0, "flash": 0}
+    for view in views:
+        for layer in find_layers(view):
+            if layer.lacks_bias and is_rescalable(view, layer):
+                width = layer.width(view)
+                room["params"] += width
+                room["flash"] += vector_bytes(width, view.weight_type(layer.rows.tensor))
+    return room

@@ -50,6 +50,11 @@ def count_flash(view: GraphView) -> int:
     return FlashCost([(graph, []) for graph in graphs_of(view)])([])
 
 
+def vector_bytes(length: int, elem_type: int) -> int:
+    """Return the bytes of one more constant vector."""
+    return TENSOR_BYTES + length * _item_bytes(elem_type)
+
+
 def _graph(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     nodes = used_nodes(view)
     constants = {name: (view.weight_type(name), tuple(view.weights[name].shape)) for name in view.weights}
