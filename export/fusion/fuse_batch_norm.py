@@ -15,6 +15,7 @@ from onnx import NodeProto, TensorProto
 
 from onnxfold.channels.layers import batch_norm
 from onnxfold.graph.nodes import attr_float, attr_int, node_key, rewritten
+from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -83,7 +84,7 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
     layer = view.producer(norm.input[0])
     if layer is None or layer.op_type not in ("Conv", "ConvTranspose", "Gemm") or layer.domain not in ("", "ai.onnx"):
         return None
-    if len(view.consumers(layer.output[0])) != 1 or layer.output[0] in view.output_names:
+    if only_reader(view, layer.output[0]) is None:
         return None
     if not all(view.is_weight(n) for n in layer.input[1:] if n):
         return None

@@ -101,8 +101,13 @@ class WidthRequest:
         widths = self.widths
         if widths is None:
             widths = allocate_globally(self.space, errors, self.budgets)
+        self.require_change(widths)
+        return widths
+
+    def require_change(self, widths: Sequence[int]) -> None:
+        """Raise NothingToFoldError if every group would keep its width; a channel ratio of 0 asks for just that."""
         if self.config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, self.space.groups, strict=True)):
-            return widths
+            return
         within = " and is within its limits already" if self.config.has_limits else "; ask for more"
         raise NothingToFoldError(
             f"nothing to fold: with this request the model keeps the widths of all its {len(self.space.groups)} fold "

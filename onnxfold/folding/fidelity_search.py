@@ -111,8 +111,8 @@ def fold_while_faithful(
         except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
             low, unfolded = sparsity, error
         else:
-            report, reached = _measure(session.output_names, reference, folded, held_out.batches)
-            tried, measured = sparsity, True
+            report = _measure(session.output_names, reference, folded, held_out.batches)
+            tried, reached, measured = sparsity, worst(report), True
             if reached >= least:
                 best, low = _Kept(folded, sparsity, report), sparsity
             else:
@@ -134,20 +134,17 @@ def fold_while_faithful(
     return best.folded, (note,)
 
 
-def _measure(
-    names: list[str], reference: list[Array], folded: FoldedModel, inputs: Batches
-) -> tuple[FidelityReport, float]:
-    """Return the fidelity of a fold; none of one that gives NaN or infinity where the original gives numbers."""
+def _measure(names: list[str], reference: list[Array], folded: FoldedModel, inputs: Batches) -> FidelityReport:
+    """Return the fidelity of a fold; without outputs if it gives NaN or infinity where the original gives numbers."""
     outputs = Session(folded.model).run_all(inputs)
     try:
-        report = fidelity(names, reference, outputs, inputs="held out")
+        return fidelity(names, reference, outputs, inputs="held out")
     except VerificationError:
-        return FidelityReport([], 0, "held out"), 0.0
-    return report, worst(report)
+        return FidelityReport([], 0, "held out")
 
 
 def worst(report: FidelityReport) -> float:
-    """Return the lowest fidelity of all outputs."""
+    """Return the lowest fidelity of all outputs, 0 without any."""
     found = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
     return min(found, default=0.0)
 

@@ -62,7 +62,7 @@ class FoldedModel:
     @property
     def sparsity(self) -> float:
         """Fraction of the weights removed."""
-        return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
+        return self.before.sparsity_of(self.after)
 
 
 def request_widths(
@@ -78,7 +78,7 @@ def request_widths(
     adds_biases = method.repair_row.adds_biases
     request = width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
     if request.widths is not None and not may_keep_all:
-        request.choose()
+        request.require_change(request.widths)
     return request
 
 

@@ -21,8 +21,6 @@ class OpenedModel:
     ----------
     source : path or ModelProto
         What was loaded.
-    view : GraphView
-        The main graph.
     size : ModelSize
         What the model costs as it was given.
     scopes : list of Scope
@@ -30,9 +28,13 @@ class OpenedModel:
     """
 
     source: ModelLike
-    view: GraphView
     size: ModelSize
     scopes: list[Scope]
+
+    @property
+    def view(self) -> GraphView:
+        """The main graph."""
+        return self.scopes[0].view
 
     @property
     def graphs(self) -> list[tuple[GraphView, list[FoldGroup]]]:
@@ -41,8 +43,7 @@ class OpenedModel:
 
     def copy(self) -> "OpenedModel":
         """Return graphs that can be folded without an effect on these; the analysis is shared."""
-        scopes = copy_scopes(self.scopes)
-        return replace(self, view=scopes[0].view, scopes=scopes)
+        return replace(self, scopes=copy_scopes(self.scopes))
 
 
 def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress) -> OpenedModel:
@@ -76,4 +77,4 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], prog
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     require_groups(scopes)
-    return OpenedModel(model, view, size, scopes)
+    return OpenedModel(model, size, scopes)

@@ -105,6 +105,10 @@ class ModelSize:
     macs: int | None
     size_bytes: int
 
+    def sparsity_of(self, folded: "ModelSize") -> float:
+        """Return the fraction of these parameters that a folded model no longer has; 0 if there are none."""
+        return 1.0 - folded.parameters / self.parameters if self.parameters else 0.0
+
 
 @dataclass(frozen=True)
 class Fidelity:
@@ -193,7 +197,7 @@ class FoldReport:
     @property
     def sparsity(self) -> float:
         """Fraction of the weights removed."""
-        return 1.0 - self.after.parameters / self.before.parameters if self.before.parameters else 0.0
+        return self.before.sparsity_of(self.after)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""

@@ -110,11 +110,14 @@ class Compensation:
         operator = linear(self._view, after)
         if operator is None or operator.window is None or not operator.is_plain or not self._is_alone(operator.weight):
             return
-        weight, window = self._view.weight(operator.weight), operator.window
+        window = operator.window
         inputs, outputs = self._walk.map(before.input[0], 1), self._walk.map(before.output[0], 1)
         if inputs is None or outputs is None:
             return
-        if not self._walk.loses(before.input[0], 1) or window.taps == 1 or weight[0].size > _WIDEST:
+        if not self._walk.loses(before.input[0], 1) or window.taps == 1:
+            return
+        weight = self._view.weight(operator.weight)
+        if weight[0].size > _WIDEST:
             return
         patches, goals = self._samples(before, window, outputs, weight[0].size * window.groups)
         rows = weight.reshape(len(weight), -1).astype(np.float32, copy=False)
