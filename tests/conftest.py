@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,10 @@ settings.register_profile(
     "suite", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
+
+#: Nothing that a test keeps is found by another one, nor by the user whose tests these are.
+_CACHES = Path(tempfile.mkdtemp(prefix="onnxfold-tests-caches-"))
+os.environ["XDG_CACHE_HOME"] = str(_CACHES)
 
 _STARTED: pytest.StashKey[float] = pytest.StashKey()
 
@@ -56,6 +62,7 @@ def _cpu_seconds() -> float:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(_CACHES / f"{abs(hash(item.nodeid)):x}")
     item.stash[_STARTED] = _cpu_seconds()
 
 
@@ -66,3 +73,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         item.user_properties.append(("cpu_seconds", f"{_cpu_seconds() - item.stash[_STARTED]:.3f}"))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_CACHES, ignore_errors=True)

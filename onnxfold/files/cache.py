@@ -1,0 +1,234 @@
+"""A bounded folder of files that can be computed again, such as inverted images and measured times.
+
+A file is named after its kind and the hash of everything that decides its content, so it is never out of date; what is
+wanted least recently goes first. Nothing depends on the cache: what it cannot read is computed, what it cannot write is
+not kept, and a note says so.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from onnxfold._version import __version__
+from onnxfold.errors import ConfigError
+from onnxfold.files.parts import part_file
+from onnxfold.files.targets import reason
+
+#: As the value of an option: the user's own cache folder.
+DEFAULT_CACHE = "default"
+#: As the value of an option: no cache.
+NO_CACHE = "none"
+#: Bytes of all files together.
+LIMIT = 256 << 20
+
+_HEAD = b"onnxfold cache 1\n"
+_DIGEST = 32
+_NAME = re.compile(r"[a-z]+-[0-9a-f]{64}\.cache")
+#: Distributions whose code decides what is kept.
+_DISTRIBUTIONS = ("numpy", "onnx", "onnxruntime", "torch")
+
+
+class Cache:
+    """The files, by kind and key.
+
+    Parameters
+    ----------
+    where : str or Path, optional
+        The folder; :data:`DEFAULT_CACHE` for the user's own, :data:`NO_CACHE` or None for none.
+    limit : int
+        Bytes of all files together.
+
+    Raises
+    ------
+    ConfigError
+        If a folder is given that is a file.
+    """
+
+    def __init__(self, where: str | Path | None = None, limit: int = LIMIT) -> None:
+        self._notes: list[str] = []
+        self._limit = limit
+        self._folder: Path | None = None
+        if where == DEFAULT_CACHE:
+            self._folder = _own_folder()
+            if self._folder is None:
+                self._note("no home folder was found, so nothing is kept for the next run: give --cache DIR")
+        elif where is not None and where != NO_CACHE:
+            self._folder = Path(where)
+            if _is_no_folder(self._folder):
+                raise ConfigError(f"--cache '{where}' is a file: give a folder, or 'none'")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything can be found."""
+        return self._folder is not None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read or kept."""
+        return tuple(self._notes)
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """Return the content of a file, None where there is none, or another one than was put there.
+
+        Parameters
+        ----------
+        kind : str
+            What it is, in lower-case letters.
+        key : str
+            What :func:`key_of` returned.
+        """
+        if self._folder is None:
+            return None
+        path = self._folder / _name(kind, key)
+        try:
+            found = _read(path, self._limit)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._note(f"the cached file '{path}' cannot be read, so it was computed again: {_why(error)}")
+            return None
+        content = found[len(_HEAD) + _DIGEST :]
+        if found != _HEAD + _digest(path.name, content) + content:
+            self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again")
+            return None
+        with suppress(OSError):  # a read-only folder forgets what was wanted last
+            os.utime(path)
+        return content
+
+    def put(self, kind: str, key: str, content: bytes) -> None:
+        """Keep a content, and drop what was wanted least recently until all files fit into the limit.
+
+        Parameters
+        ----------
+        kind, key : str
+            As in :meth:`get`.
+        content : bytes
+            What the file holds; not kept if it is larger than the limit.
+        """
+        if self._folder is None or len(_HEAD) + _DIGEST + len(content) > self._limit:
+            return
+        name = _name(kind, key)
+        try:
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            with part_file(self._folder, private=True) as part:
+                part.file.write(_HEAD + _digest(name, content) + content)
+                part.move_to(self._folder / name, None)
+            _trim(self._folder, self._limit)
+        except (OSError, ValueError) as error:
+            why = _why(error)
+            self._note(f"the cache folder '{self._folder}' cannot be written, so nothing is kept there: {why}")
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+
+def key_of(parts: Mapping[str, bytes | str]) -> str:
+    """Return the key of what these parts, this version of the code, and this machine decide."""
+    hashed = hashlib.sha256()
+    for name, part in {**parts, "code": code_version(), "machine": machine_kind()}.items():
+        data = part.encode() if isinstance(part, str) else part
+        hashed.update(f"{name}:{len(data)}:".encode())
+        hashed.update(data)
+    return hashed.hexdigest()
+
+
+@cache
+def code_version() -> str:
+    """Return what names this code and the libraries that it computes with, edits of a checkout included."""
+    from importlib import metadata  # not for every command
+
+    hashed = hashlib.sha256(__version__.encode())
+    package = Path(__file__).parents[1]
+    files: list[Path] = []
+    for folder, _, names in os.walk(package, followlinks=True):
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    for path in sorted(files):
+        hashed.update(f"{path.relative_to(package)}\n".encode())
+        with suppress(OSError):
+            hashed.update(path.read_bytes())
+    for name in _DISTRIBUTIONS:
+        with suppress(metadata.PackageNotFoundError):
+            hashed.update(f"{name} {metadata.version(name)}\n".encode())
+    return hashed.hexdigest()
+
+
+@cache
+def machine_kind() -> str:
+    """Return what names this kind of processor: another one may round differently, and takes other times."""
+    described = ""
+    with suppress(OSError):
+        described = Path("/proc/cpuinfo").read_text(errors="replace")
+    told = re.findall(r"^(?:model name|CPU part|Hardware|flags|Features)\s*:\s*(.+)$", described, re.MULTILINE)
+    return "\n".join([sys.platform, platform.machine(), platform.processor(), *dict.fromkeys(told)])
+
+
+def _is_no_folder(path: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return path.exists() and not path.is_dir()
+    return False
+
+
+def _own_folder() -> Path | None:
+    """Return the folder that the system means for this user's caches; None without a home."""
+    given = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
+    if given and os.path.isabs(given):
+        return Path(given) / "onnxfold"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    caches = Path("Library", "Caches") if sys.platform == "darwin" else Path(".cache")
+    return home / caches / "onnxfold" if home.is_dir() else None
+
+
+def _name(kind: str, key: str) -> str:
+    name = f"{kind}-{key}.cache"
+    assert _NAME.fullmatch(name), name
+    return name
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    hashed = hashlib.sha256(name.encode())
+    hashed.update(content)
+    return hashed.digest()
+
+
+def _read(path: Path, limit: int) -> bytes:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no file")
+        if found.st_size > limit:
+            raise ValueError("it is larger than the whole cache may be")
+        return file.read()
+
+
+def _trim(folder: Path, limit: int) -> None:
+    """Remove files of the cache, those wanted least recently first, until the others fit."""
+    files = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # somebody else removed it
+                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    found = entry.stat(follow_symlinks=False)
+                    files.append((found.st_mtime_ns, entry.name, found.st_size))
+    total = sum(size for _, _, size in files)
+    for _, name, size in sorted(files):
+        if total <= limit:
+            return
+        with suppress(OSError):
+            (folder / name).unlink()
+            total -= size
+
+
+def _why(error: OSError | ValueError) -> str:
+    return reason(error) if isinstance(error, OSError) else str(error)
