@@ -1,9 +1,9 @@
 """Train a reference network on CIFAR-10 and export it to ONNX, with batch normalisation and fused.
 
-Usage: python -m benchmarks.training.cifar10 --data DIR --out DIR --net resnet18|vgg11_bn --width W [--epochs E] ...
+Usage: python -m benchmarks.training.cifar10 --data DIR --out DIR --net NET --width W [--epochs E] ...
 
 DIR with data is what ``python -m benchmarks.datasets.fetch_cifar10`` writes. The width is the number of channels of
-the stem of ResNet18, or a factor on the channels of VGG11.
+the stem of a ResNet, or a factor on the channels of VGG11 and MobileNetV2.
 Written are <net>_w<W>[_l1-X|_l2-X]_cifar10_{bn,fused}.onnx and a .json log.
 The number of epochs is fixed; the test split is evaluated once, at the end.
 
@@ -13,6 +13,7 @@ ResNet18 of width 64 wants a GPU: --net resnet18 --width 64 --epochs 60 --device
 import argparse
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,13 @@ from torch import nn
 from benchmarks.datasets import cifar10
 from benchmarks.training.export import write_network
 from benchmarks.training.loop import add_arguments, fit, parse_recipe, penalty_suffix
-from benchmarks.training.networks import resnet18, vgg11_bn
+from benchmarks.training.networks import mobilenet_v2, resnet18, thin_resnet, vgg11_bn
 
 CROP_PADDING = 4
 MAX_LR = 0.1
+#: Builders by name: those whose width is a factor, and those whose width is a number of channels.
+BY_FACTOR = {"vgg11_bn": vgg11_bn, "mobilenet_v2": mobilenet_v2}
+BY_CHANNELS = {"resnet18": resnet18, "resnet20": partial(thin_resnet, 3), "resnet56": partial(thin_resnet, 9)}
 
 
 def load_train(data: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
@@ -46,18 +50,20 @@ def build(net: str, width: float) -> nn.Module:
     ValueError
         If the width leaves a fraction of a channel.
     """
-    if net == "vgg11_bn":
-        return vgg11_bn(width)
+    if net in BY_FACTOR:
+        return BY_FACTOR[net](width)
     if width < 1 or width != round(width):
-        raise ValueError(f"--width {width:g}: the width of resnet18 is its number of channels, a whole number")
-    return resnet18(round(width))
+        raise ValueError(f"--width {width:g}: the width of {net} is its number of channels, a whole number")
+    return BY_CHANNELS[net](round(width))
 
 
 def main() -> int:
     """Train, export, evaluate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--net", choices=("resnet18", "vgg11_bn"), required=True)
-    parser.add_argument("--width", type=float, required=True, help="channels of the stem, or factor for vgg11_bn")
+    parser.add_argument("--net", choices=(*BY_CHANNELS, *BY_FACTOR), required=True)
+    parser.add_argument(
+        "--width", type=float, required=True, help="channels of the stem, or factor for VGG11 and MobileNetV2"
+    )
     add_arguments(parser, epochs=10)
     args = parser.parse_args()
     recipe = parse_recipe(parser, args, crop_padding=CROP_PADDING, max_lr=MAX_LR)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.fx.experimental.optimization import fuse
 
 OPSET = 17
-EVAL_BATCH_SIZE = 1000
+EVAL_BATCH_SIZE = 250
 LOGIT_TOLERANCE = 1e-3
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d)
 

@@ -1,7 +1,9 @@
-"""The reference networks of the accuracy benchmark: ResNet18, VGG11-BN and an MLP, each of any width."""
+"""The reference networks of the benchmarks: ResNet18, thin ResNets, VGG11-BN, MobileNetV2 and an MLP of any width."""
 
 from torch import Tensor, nn
 from torch.nn import functional
+
+from testing.zoo import scalable
 
 VGG11_BASE = 64
 VGG11_MULTIPLES = (1, "pool", 2, "pool", 4, 4, "pool", 8, 8, "pool", 8, 8, "pool")
@@ -66,6 +68,58 @@ def resnet18(width: int = 64, classes: int = 10) -> nn.Module:
         layers += [BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1)]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def thin_resnet(blocks: int, width: int = 16, classes: int = 10) -> nn.Module:
+    """Narrow ResNet for 32x32 images: three stages of basic blocks; 3 blocks are ResNet20, 9 are ResNet56.
+
+    Parameters
+    ----------
+    blocks : int
+        Blocks per stage.
+    width : int
+        Channels of the stem and the first stage; the last stage has four times as many.
+    classes : int
+        Number of logits.
+
+    Returns
+    -------
+    Module
+        Maps float32 (n, 3, 32, 32) to logits (n, classes).
+
+    References
+    ----------
+    He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385, section 4.2; shortcuts that change
+    the shape are 1x1 convolutions here.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    inputs = width
+    for outputs, stride in ((width, 1), (2 * width, 2), (4 * width, 2)):
+        layers += [BasicBlock(inputs, outputs, stride), *(BasicBlock(outputs, outputs, 1) for _ in range(blocks - 1))]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def mobilenet_v2(width: float = 1.0, classes: int = 10) -> nn.Module:
+    """MobileNetV2 for 32x32 images: the first two strides are 1, the last convolution is narrowed with the others.
+
+    Parameters
+    ----------
+    width : float
+        Factor on the channels, which stay multiples of 8.
+    classes : int
+        Number of logits.
+
+    Returns
+    -------
+    Module
+        Maps float32 (n, 3, 32, 32) to logits (n, classes).
+
+    References
+    ----------
+    Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", arXiv:1801.04381.
+    """
+    return scalable.mobilenet_v2(classes, width)
 
 
 def vgg11_bn(width: float = 1.0, classes: int = 10) -> nn.Module:
