@@ -83,7 +83,7 @@ def rows(path: Path) -> list[str]:
 
 def _onnxfold(path: Path, sparsity: float, shapes: dict[str, tuple[int, ...]] | None) -> str:
     try:
-        result = onnxfold.fold(path, sparsity, input_shapes=shapes or {})
+        result = onnxfold.fold(path, sparsity, input_shapes=shapes or {}, cache=None)
     except OnnxFoldError as error:
         return f"0 % ({str(error).split(';')[0]}) | - | -"
     fidelity = result.report.fidelity

@@ -107,7 +107,7 @@ def _measure(folds: Sequence[str], neighbours: Sequence[int]) -> Iterator[Row]:
 def _fold_here(model: Path, out: Path, inputs: str) -> dict[str, float | str]:
     import onnxfold
 
-    result = onnxfold.fold(model, inputs=inputs, input_seconds=_SECONDS)
+    result = onnxfold.fold(model, inputs=inputs, input_seconds=_SECONDS, cache=None)
     result.save(out)
     used = resource.getrusage(resource.RUSAGE_SELF)
     run_on = result.report.inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxfold.budget.costs.size import measure
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.channels import FoldGroup
-from onnxfold.config import NOTHING, FoldConfig
+from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
 from onnxfold.fidelity.verify import VerificationResult
@@ -61,6 +61,7 @@ def fold(
     verify: bool = True,
     save_as_external_data: bool = False,
     max_memory: int | str | None = None,
+    cache: str | PathLike[str] | None = DEFAULT_CACHE,
     progress: Progress | None = None,
 ) -> FoldResult:
     """Make a model structurally smaller, without data and without training.
@@ -109,6 +110,9 @@ def fold(
         Whether ``.save`` writes the weights to a file beside the model.
     max_memory : int or str, optional
         Memory limit in bytes, such as "2G". Default: three quarters of the machine's or the container's memory.
+    cache : str or path, optional
+        Folder where generated inputs are kept for the next fold of the model: 'default' for the user's cache folder,
+        'none' or None for none. It changes no result.
     progress : callable, optional
         Called as ``progress(text, steps_done, steps)``; `steps` is 0 if they are not counted.
 

@@ -49,7 +49,7 @@ def main() -> None:
                 found = []
                 for factor in FACTORS:
                     setattr(module, name, chosen * factor)
-                    result = onnxfold.fold(network.path, **options)
+                    result = onnxfold.fold(network.path, cache=None, **options)
                     found.append(accuracy(result.model, images, labels))
                 setattr(module, name, chosen)
                 values = ", ".join(f"{chosen * f:.2g}: {a:.2%}" for f, a in zip(FACTORS, found, strict=True))

@@ -40,7 +40,13 @@ def main() -> None:
     before = _peak()
     watch, start = Stopwatch(), time.perf_counter()
     result = onnxfold.fold(
-        args.model, SPARSITY, inputs=args.inputs, allocation=args.allocation, seed=args.seed, progress=watch
+        args.model,
+        SPARSITY,
+        inputs=args.inputs,
+        allocation=args.allocation,
+        seed=args.seed,
+        cache=None,
+        progress=watch,
     )
     seconds = time.perf_counter() - start
     inputs = result.report.inputs

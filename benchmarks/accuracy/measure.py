@@ -125,7 +125,7 @@ class Measurement:
         network = self.networks[cell.network]
         options, generation = self.options(cell)
         watch, start = Stopwatch(), time.perf_counter()
-        result = onnxfold.fold(network.path, progress=watch, **options)
+        result = onnxfold.fold(network.path, progress=watch, cache=None, **options)
         seconds = time.perf_counter() - start
         phases, report = watch.phases(), result.report
         # What is passed as data was generated here, so that folds share it.

@@ -37,6 +37,7 @@ def start(tree: Path, cases: Path, models: Path, out: Path) -> "subprocess.Popen
     """Start the side of a tree in a process of its own, with one thread and the tree's own code."""
     out.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", **dict.fromkeys(_THREADS, "1")}
+    environment["XDG_CACHE_HOME"] = str(out / "caches")  # what another tree made is not what this one makes
     script = Path(__file__).with_name("side.py")
     command = [sys.executable, "-P", str(script), *map(str, (cases, models, out, tree))]
     with (out / "log").open("w") as log:

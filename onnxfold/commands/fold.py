@@ -22,6 +22,7 @@ from onnxfold.commands.shared import (
     set_flags,
     wrote,
 )
+from onnxfold.config import DEFAULT_CACHE
 from onnxfold.files import STDOUT, check_outputs, given, writing
 from onnxfold.progress import FOLD_STAGES, ProgressBar
 from onnxfold.terminal import Table, say, say_table
@@ -85,6 +86,14 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)
+@click.option(
+    "--cache",
+    metavar="DIR",
+    default=DEFAULT_CACHE,
+    show_default="in the user's cache folder",
+    help="Keep generated inputs here for further folds of the model; none keeps nothing.",
+)
+@click.option("--no-cache", is_flag=True, help="Keep nothing for further folds, and take nothing from earlier ones.")
 @click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
 @common
 @click.pass_context
@@ -96,6 +105,7 @@ def fold(
     report: Path | None,
     save_inputs: Path | None,
     no_verify: bool,
+    no_cache: bool,
     **options: Any,
 ) -> None:
     """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed."""
@@ -119,6 +129,8 @@ def fold(
     )  # fmt: skip
     options["ratios"] = dict(options["ratios"])
     options["input_shapes"] = dict(options["input_shapes"])
+    if no_cache:
+        options["cache"] = None
     with ProgressBar(FOLD_STAGES) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):

@@ -2,11 +2,13 @@
 
 from onnxfold.config.fold_config import (
     ALLOCATIONS,
+    DEFAULT_CACHE,
     DEFAULT_SPARSITY,
     INPUTS,
     LIMITS,
+    NO_CACHE,
     NOTHING,
     FoldConfig,
 )
 
-__all__ = ["ALLOCATIONS", "DEFAULT_SPARSITY", "INPUTS", "LIMITS", "NOTHING", "FoldConfig"]
+__all__ = ["ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_SPARSITY", "INPUTS", "LIMITS", "NOTHING", "NO_CACHE", "FoldConfig"]

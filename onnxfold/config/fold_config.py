@@ -13,6 +13,10 @@ from onnxfold.errors import ConfigError, OptionTypeError
 #: Where no goal is given.
 DEFAULT_SPARSITY = 0.5
 
+#: Values of `cache`: the user's own cache folder, and none.
+DEFAULT_CACHE = "default"
+NO_CACHE = "none"
+
 ALLOCATIONS = ("global", "uniform")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
@@ -96,6 +100,9 @@ class FoldConfig:
         Most bytes that a step of the work may take, such as "2G"; by default a part of what the machine has
         (:func:`onnxfold.machine.memory.default_limit`). Generated inputs are made fewer to keep it; what cannot be made
         smaller is refused.
+    cache : str or path, optional
+        Folder in which what takes long to compute, such as generated inputs, is kept for the next fold: 'default' for
+        onnxfold's folder in the user's cache folder, 'none' or None for none. It changes no result.
 
     Raises
     ------
@@ -130,6 +137,7 @@ class FoldConfig:
     verify: bool = True
     save_as_external_data: bool = False
     max_memory: int | str | None = None
+    cache: str | PathLike[str] | None = DEFAULT_CACHE
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -171,6 +179,9 @@ class FoldConfig:
             if getattr(self, name) is not None:
                 checks.text(name, getattr(self, name))
         self._set("inputs", checks.path_text("inputs", self.inputs))
+        self._set("cache", NO_CACHE if self.cache is None else checks.path_text("cache", self.cache))
+        if not self.cache or "\0" in fspath(self.cache or ""):
+            raise ConfigError("cache is no folder's path: give one, 'default' or 'none'")
         if self.device is not None:
             self._set("device", checks.path_text("device", self.device))
         for name in (*(f"max_{limit}" for limit in LIMITS), "max_memory"):

@@ -1,13 +1,11 @@
 """File input and output of all commands: checks of paths, and atomic writes."""
 
 from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
-from onnxfold.files.cache import DEFAULT_CACHE, NO_CACHE, Cache, key_of
+from onnxfold.files.cache import Cache, key_of
 from onnxfold.files.claims import Output, Read, check_outputs, given
 from onnxfold.files.targets import STDOUT, Target, check_ending, is_disk_full, reason, target_of
 
 __all__ = [
-    "DEFAULT_CACHE",
-    "NO_CACHE",
     "STDOUT",
     "Cache",
     "Output",

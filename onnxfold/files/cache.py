@@ -17,14 +17,11 @@ from functools import cache
 from pathlib import Path
 
 from onnxfold._version import __version__
+from onnxfold.config import DEFAULT_CACHE, NO_CACHE
 from onnxfold.errors import ConfigError
 from onnxfold.files.parts import part_file
 from onnxfold.files.targets import reason
 
-#: As the value of an option: the user's own cache folder.
-DEFAULT_CACHE = "default"
-#: As the value of an option: no cache.
-NO_CACHE = "none"
 #: Bytes of all files together.
 LIMIT = 256 << 20
 
@@ -41,7 +38,7 @@ class Cache:
     Parameters
     ----------
     where : str or Path, optional
-        The folder; :data:`DEFAULT_CACHE` for the user's own, :data:`NO_CACHE` or None for none.
+        The folder; 'default' for the user's own, 'none' or None for none.
     limit : int
         Bytes of all files together.
 
@@ -51,7 +48,7 @@ class Cache:
         If a folder is given that is a file.
     """
 
-    def __init__(self, where: str | Path | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, where: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
         self._notes: list[str] = []
         self._limit = limit
         self._folder: Path | None = None

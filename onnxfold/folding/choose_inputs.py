@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from onnxfold.config import FoldConfig
 from onnxfold.errors import VerificationError
+from onnxfold.files import Cache
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.footprint import Footprint, feed_shapes
@@ -24,7 +25,7 @@ class ChosenInputs:
     inputs : ModelInputs, optional
         None where it is not run.
     notes : tuple of str
-        Why it is not run, which options change nothing, which limits reduced the request.
+        Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
     """
 
     inputs: ModelInputs | None
@@ -64,7 +65,7 @@ def choose_inputs(
         unused = ", ".join(config.about_inputs)
         notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
         return ChosenInputs(None, notes)
-    view = opened.view
+    view, cache = opened.view, Cache(config.cache)
     try:
         inputs = model_inputs(
             view,
@@ -74,6 +75,7 @@ def choose_inputs(
             seconds=config.input_seconds,
             steps=config.input_steps,
             seed=config.seed,
+            cache=cache,
             progress=progress,
         )
         _require_memory(opened, inputs)
@@ -82,8 +84,8 @@ def choose_inputs(
         if config.calibration is not None:
             raise
         note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
-        return ChosenInputs(None, (note,))
-    return ChosenInputs(inputs, inputs.notes)
+        return ChosenInputs(None, (note, *cache.notes))
+    return ChosenInputs(inputs, (*inputs.notes, *cache.notes))
 
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:

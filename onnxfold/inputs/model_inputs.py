@@ -11,6 +11,7 @@ from onnx import helper
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.channels.layers import own_statistics
 from onnxfold.errors import ConfigError
+from onnxfold.files import Cache
 from onnxfold.graph.session import InputInfo, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -18,6 +19,7 @@ from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
+from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
@@ -71,6 +73,18 @@ class ModelInputs:
         found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
         return None if found is None else np.concatenate([batch[found] for batch in self.batches])
 
+    def to_keep(self) -> KeptInputs:
+        """Return them as they lie in the cache; what limited the request is found anew."""
+        told = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
+        return KeptInputs(self.batches, told)
+
+    @classmethod
+    def from_kept(cls, kept: KeptInputs, *, fixed_batch: bool) -> "ModelInputs":
+        """Return inputs from the cache."""
+        told = kept.told
+        steps, notes = tuple(told["steps"]), tuple(told["notes"])
+        return cls(kept.batches, told["kind"], told["reason"], fixed_batch, steps, notes=notes)
+
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
         """Return three quarters of the samples, and the last quarter, to be held out.
 
@@ -102,6 +116,7 @@ def model_inputs(
     seconds: float | None = None,
     steps: Sequence[int] = (),
     seed: int = 0,
+    cache: Cache | None = None,
     progress: Progress = silent,
 ) -> ModelInputs:
     """Return what a network is run on.
@@ -125,6 +140,8 @@ def model_inputs(
         Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
     seed : int
         Seed.
+    cache : Cache, optional
+        Where generated inputs are looked for, and kept, unless the clock decided them.
     progress : callable, optional
         Told about the steps of an inversion.
 
@@ -145,17 +162,44 @@ def model_inputs(
     progress("generate inputs", 0, 0)
     cost, requested = forward_cost(view), InputRequest(samples, seconds, tuple(steps))
     count, notes = planned_samples(view, cost, requested)
+    plan = (
+        kind,
+        requested,
+        seed,
+        count,
+        planned_inversion(count, cost, requested, has_statistics=_has_statistics(view)),
+    )
+    shelf = Shelf(cache or Cache(), view, plan)
+    kept = shelf.find()
+    if kept is not None:
+        found = ModelInputs.from_kept(kept, fixed_batch=_is_fixed(view))
+    else:
+        found = _generated(view, kind, cost, count, requested, seed, start, progress)
+        if not found.cut:
+            shelf.keep(found.to_keep())
+    return replace(found, notes=notes + found.notes)
+
+
+def _generated(
+    view: GraphView,
+    kind: str,
+    cost: float,
+    count: int,
+    requested: InputRequest,
+    seed: int,
+    start: float,
+    progress: Progress,
+) -> ModelInputs:
     # Whether it could be inverted takes torch, which takes seconds to import.
     hindrance = _hindrance(view, cost, count, requested) if kind == "auto" else ""
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        found = _inverted(view, cost, count, requested, seed, start, progress)
-        return replace(found, notes=notes + found.notes)
+        return _inverted(view, cost, count, requested, seed, start, progress)
     why = "requested" if kind != "auto" else hindrance
     if requested.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
     shown = kind if kind == "noise" else "dead-leaves"
     batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
-    return ModelInputs(batches, shown, why, _is_fixed(view), notes=notes)
+    return ModelInputs(batches, shown, why, _is_fixed(view))
 
 
 def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:

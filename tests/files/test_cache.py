@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from onnxfold.config import DEFAULT_CACHE, NO_CACHE
 from onnxfold.errors import ConfigError
 from onnxfold.files import cache as module
-from onnxfold.files.cache import DEFAULT_CACHE, NO_CACHE, Cache, key_of
+from onnxfold.files.cache import Cache, key_of
 
 KEY = key_of({"model": b"bytes", "seed": "0"})
 

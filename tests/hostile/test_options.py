@@ -55,6 +55,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "seed": [1.5, "0", True, None],
     "verify": [1, "no", None],
     "save_as_external_data": [1, "yes", None],
+    "cache": [True, 3, b"folder", ["folder"]],
 }
 WRONG_VALUES: dict[str, list[Any]] = {
     "sparsity": [0, 1, -0.1, 1.5, float("nan"), float("inf"), 10**400],
@@ -70,6 +71,7 @@ WRONG_VALUES: dict[str, list[Any]] = {
     "seed": [-1, 2**31, 2**64],
     "max_params": [0, -1, 10**5000],
     "max_memory": ["lots", 0],
+    "cache": ["", "a\0b"],
     "input_shapes": [{"x": (0, 3)}, {"x": (-1,)}, {"x": (2**31,)}, {"x": (10**5000,)}],
 }
 

@@ -1,0 +1,156 @@
+"""Inputs from the cache: the same bytes as fresh ones, and only where nothing that decides them changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import onnxfold
+from onnxfold.cli import cli
+from onnxfold.graph.fingerprint import fingerprint
+from onnxfold.graph.load import load
+from onnxfold.inputs import kept_inputs, model_inputs
+from onnxfold.inputs.kept_inputs import KeptInputs
+from testing import models
+
+QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify": False}
+
+
+@pytest.fixture
+def inversions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Keep whatever is made, and count how often inputs are inverted."""
+    calls: list[int] = []
+    invert = model_inputs.deep_inversion
+
+    def counting(*args: object, **options: object) -> object:
+        calls.append(1)
+        return invert(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kept_inputs, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(model_inputs, "deep_inversion", counting)
+    return calls
+
+
+def _folded(model: onnx.ModelProto, **options: object) -> tuple[bytes, str, list[str]]:
+    result = onnxfold.fold(model, 0.3, **{**QUICK, **options})  # type: ignore[arg-type]
+    report = result.report
+    assert report.inputs is not None
+    return result.model.SerializeToString(deterministic=True), report.inputs.reason, report.notes
+
+
+def test_cached_and_fresh_folds_give_the_same_bytes(tmp_path: Path, inversions: list[int]) -> None:
+    model = models.residual(0)
+    fresh = _folded(model, cache=None)
+    first, again = (_folded(model, cache=tmp_path) for _ in range(2))
+    assert first == again == fresh
+    assert len(inversions) == 2
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_other_sparsities_and_methods_share_images(tmp_path: Path, inversions: list[int]) -> None:
+    model = models.residual(0)
+    _folded(model, cache=tmp_path)
+    onnxfold.fold(model, 0.5, **QUICK, cache=tmp_path, repair="none")  # type: ignore[arg-type]
+    assert len(inversions) == 1
+
+
+@pytest.mark.parametrize(
+    "changed", [{"seed": 1}, {"samples": 9}, {"input_steps": (3,)}, {"max_memory": "1M"}, "weight"]
+)
+def test_what_decides_the_images_makes_others(tmp_path: Path, inversions: list[int], changed: object) -> None:
+    model = models.residual(0)
+    _folded(model, cache=tmp_path)
+    if changed == "weight":
+        model.graph.initializer[0].CopyFrom(models.residual(1).graph.initializer[0])
+        changed = {}
+    assert isinstance(changed, dict)
+    _folded(model, cache=tmp_path, **changed)
+    assert len(inversions) == 2
+
+
+def test_a_damaged_file_is_made_again_with_a_note(tmp_path: Path, inversions: list[int]) -> None:
+    model = models.residual(0)
+    bytes_, _, notes = _folded(model, cache=tmp_path)
+    assert notes == []
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    again, _, notes = _folded(model, cache=tmp_path)
+    assert again == bytes_
+    assert len(notes) == 1
+    assert "damaged" in notes[0]
+    assert len(inversions) == 2
+    assert _folded(model, cache=tmp_path)[2] == []
+    assert len(inversions) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_noted(tmp_path: Path, inversions: list[int]) -> None:
+    (tmp_path / "file").write_text("")
+    _, _, notes = _folded(models.residual(0), cache=tmp_path / "file" / "folder")
+    assert [note for note in notes if "nothing is kept there" in note]
+    assert inversions
+
+
+def test_what_the_clock_decided_is_not_kept(tmp_path: Path, inversions: list[int]) -> None:
+    options = {**QUICK, "input_steps": (), "input_seconds": 1e-9}
+    result = onnxfold.fold(models.residual(0), 0.3, **options, cache=tmp_path)  # type: ignore[arg-type]
+    assert result.report.inputs is not None
+    assert any("depend on the speed" in note for note in result.report.notes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_made_quickly_is_not_kept(tmp_path: Path) -> None:
+    onnxfold.fold(models.residual(0), 0.3, inputs="noise", samples=8, verify=False, cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--no-cache"], ["--cache", "none"], ["--cache", "here"]])
+def test_the_options_of_the_command(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inversions: list[int]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.chdir(tmp_path)
+    onnx.save(models.residual(0), "in.onnx")
+    given = ["--sparsity", "0.3", "--inputs", "deep-inversion", "--samples", "8", "--input-steps", "2", "--no-verify"]
+    done = CliRunner().invoke(cli, ["fold", "in.onnx", "out.onnx", *given, *options])
+    assert done.exit_code == 0, done.output
+    kept = {str(p.parent.relative_to(tmp_path)) for p in tmp_path.rglob("*.cache")}
+    assert kept == {(): {"caches/onnxfold"}, ("--cache", "here"): {"here"}}.get(tuple(options), set())
+
+
+def test_batches_come_back_as_they_are() -> None:
+    random = np.random.default_rng(0)
+    batches = [
+        {
+            "x": random.normal(size=(n, 2, 3)).astype(dtype),
+            "ids": np.arange(n),
+            "flag": np.array(True),
+            "empty": np.zeros(0),
+        }
+        for n, dtype in ((2, np.float32), (1, np.float16))
+    ]
+    found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes())
+    assert found.told == {"kind": "x\n"}
+    for batch, kept in zip(batches, found.batches, strict=True):
+        assert list(batch) == list(kept)
+        for name, values in batch.items():
+            assert values.dtype == kept[name].dtype
+            assert np.array_equal(values, kept[name])
+            assert kept[name].flags.writeable
+
+
+def test_fingerprints_see_shapes_and_every_weight() -> None:
+    model = models.residual(0)
+    first = fingerprint(load(model))
+    assert fingerprint(load(model)) == first
+    assert fingerprint(load(model, {"x": (4, 3, 8, 8)})) != first
+    for i in range(len(model.graph.initializer)):
+        other = onnx.ModelProto()
+        other.CopyFrom(model)
+        values = onnx.numpy_helper.to_array(other.graph.initializer[i]).copy()
+        values.reshape(-1)[-1] += 1
+        other.graph.initializer[i].CopyFrom(onnx.numpy_helper.from_array(values, other.graph.initializer[i].name))
+        assert fingerprint(load(other)) != first
