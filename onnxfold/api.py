@@ -59,6 +59,7 @@ def fold(
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
     seed: int = 0,
     verify: bool = True,
+    threads: int = 1,
     save_as_external_data: bool = False,
     max_memory: int | str | None = None,
     cache: str | PathLike[str] | None = DEFAULT_CACHE,
@@ -105,7 +106,9 @@ def fold(
     seed : int
         Seed of all random numbers: the same input, options and seed give the same bytes on one machine.
     verify : bool
-        Whether to run the result in onnxruntime and to measure its fidelity.
+        Whether to run the result in onnxruntime and to measure its fidelity and its latency.
+    threads : int
+        Threads inside an operator, wherever latency is measured in onnxruntime.
     save_as_external_data : bool
         Whether ``.save`` writes the weights to a file beside the model.
     max_memory : int or str, optional
@@ -164,7 +167,9 @@ def fold(
             prepared = prepare(opened, chosen, data.inputs, config.seed)
             candidates = model_candidates(prepared, tell) if request.widths is None else None
             folded, note = fold_model(prepared, request, candidates, config, tell), ()
-        checked = verify_model(model, folded.view, config.seed, tell) if config.verify else VerificationResult(None)
+        checked = VerificationResult(None)
+        if config.verify:
+            checked = verify_model(model, folded.view, config.seed, tell, threads=config.threads)
     report = write_report(opened, folded, config, chosen, checked, (*data.notes, *note), time.perf_counter() - start)
     external, reads = config.save_as_external_data, files_read(model, config)
     return FoldResult(folded.view, report, external_data=external, inputs=folded.inputs, reads=reads)

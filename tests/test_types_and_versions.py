@@ -41,6 +41,8 @@ def test_weights_keep_their_type(kind: str, name: str) -> None:
     assert [o.type.tensor_type.elem_type for o in folded.graph.output] == [elem_type] * len(folded.graph.output)
     assert [g.folded_width for g in result.report.groups] == [g.folded_width for g in reference.report.groups]
     assert result.report.fidelity is not None  # it ran, where necessary as a float32 twin
+    if kind == "bfloat16":  # which has no kernels: a twin's latency is another model's
+        assert result.report.latency is None
 
 
 @pytest.mark.parametrize("version", [7, 9, 11, 13, 17, 19, 21])

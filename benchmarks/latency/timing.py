@@ -1,24 +1,22 @@
 """Latencies of the folded files of one network, timed in turn."""
 
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-import onnxruntime as ort
 
 import onnxfold
-from onnxfold.graph.session import Session
+from onnxfold.graph.load import load
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.interleaved import Timing
+from onnxfold.latency.two_models import open_timed, time_sessions
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
 ROUND_TO = (1, 4, 8, 16)
 #: Channel ratios that take a group of 64 channels to 63, 62, 61, 60, 56, 52, 48, 47, 40, 33, 32.
 SCAN = (1 / 64, 2 / 64, 3 / 64, 4 / 64, 8 / 64, 12 / 64, 16 / 64, 17 / 64, 24 / 64, 31 / 64, 0.5)
 ROUNDS = 60
-_WARM_UP = 5
 
 Row = dict[str, Any]
 
@@ -63,29 +61,16 @@ def measure(path: Path, sparsities: Sequence[float], *, rounds: int, scan: Itera
         )
         models.append(result.model)
     times = interleaved(models, rounds)
-    for row, own in zip(rows, times.T, strict=True):
-        row["median_ms"] = float(np.median(own) * 1e3)
-        row["time_ratio"] = float(np.median(own / times[:, 0]))
+    for i, row in enumerate(rows):
+        row["median_ms"], row["time_ratio"] = times.median(i) * 1e3, times.ratio(i)
     return rows
 
 
-def interleaved(models: Sequence[onnx.ModelProto], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return seconds, shape (rounds, models): in every round, every model is run once, with one thread."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    feeds = noise_inputs(Session(models[0]).inputs, samples=1, seed=0)
-    sessions = [
-        ort.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"]) for m in models
-    ]
-    for session in sessions * _WARM_UP:
-        session.run(None, feeds)
-    seconds = np.zeros((rounds, len(sessions)))
-    for i in range(rounds):
-        for j, session in enumerate(sessions):
-            start = time.perf_counter()
-            session.run(None, feeds)
-            seconds[i, j] = time.perf_counter() - start
-    return seconds
+def interleaved(models: Sequence[onnx.ModelProto], rounds: int) -> Timing:
+    """Return the times of models, the first being what others are compared with, with one thread and one sample."""
+    sessions = [open_timed(model, load(model), threads=1) for model in models]
+    feeds = noise_inputs(sessions[0].inputs, samples=1, seed=0)
+    return time_sessions(sessions, feeds, rounds=rounds)
 
 
 def table(rows: list[Row]) -> list[str]:

@@ -19,8 +19,10 @@ import onnx
 import onnxfold
 
 #: What a report tells of the clock and of the versions, which are no results.
-_NOT_RESULTS = frozenset({"seconds", "version", "versions"})
+_NOT_RESULTS = frozenset({"seconds", "version", "versions", "latency"})
 _TIME = re.compile(r"\d+(\.\d+)? s\b")
+#: Measured latencies in what is printed, and the note that a fold is slower than its input.
+_LATENCY = re.compile(r"^.*(latency|slower than its input).*\n?", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
@@ -70,17 +72,21 @@ class Side:
     def _neutral(self, text: str) -> str:
         return _TIME.sub("? s", text.replace(str(self.out), "{out}"))
 
+    def _printed(self, text: str) -> str:
+        return _LATENCY.sub("", self._neutral(text))
+
     def fold(self, name: str, model: Path, **options: Any) -> dict[str, Any]:
         """Fold and save."""
         result = onnxfold.fold(model, **options)
         path = result.save(self.out / f"{name}.onnx")
         (self.out / f"{name}.json").write_text(result.report.to_json())
-        return {**self._written(path), "text": self._neutral(str(result.report))}
+        return {**self._written(path), "text": self._printed(str(result.report))}
 
     def _written(self, path: Path) -> dict[str, Any]:
         """Describe a folded model, its weights' file, and its report."""
         weights = [digest(p.read_bytes()) for p in sorted(path.parent.glob(f"{path.name}.*"))]
         report = without(json.loads(path.with_suffix(".json").read_text()), _NOT_RESULTS)
+        report["notes"] = [note for note in report["notes"] if not _LATENCY.match(note)]
         return {
             "file": [digest(path.read_bytes()), *weights],
             "graph": [digest(anonymous(onnx.load(str(path), load_external_data=False))), *weights],
@@ -97,7 +103,7 @@ class Side:
         with np.load(model.with_suffix(".npz")) as data:
             given = dict(data)
         reports = [onnxfold.compare(model, b), onnxfold.compare(model, b, given)]
-        return {"report": [report.to_dict() for report in reports]}
+        return {"report": [without(report.to_dict(), _NOT_RESULTS) for report in reports]}
 
     def export(self, name: str, model: Path, **options: Any) -> dict[str, Any]:
         """Export to TFLite."""
@@ -109,7 +115,7 @@ class Side:
         command = [sys.executable, "-P", "-m", "onnxfold", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         path = self.out / f"{name}.onnx"
-        printed = self._neutral(f"{done.returncode}\n{done.stdout}\n{done.stderr}")
+        printed = self._printed(f"{done.returncode}\n{done.stdout}\n{done.stderr}")
         return {**(self._written(path) if path.exists() else {}), "text": printed}
 
 

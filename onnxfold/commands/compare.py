@@ -5,8 +5,17 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, fidelity_line, max_memory, set_flags
-from onnxfold.terminal import say, say_json
+from onnxfold.commands.shared import (
+    PATH,
+    common,
+    fidelity_line,
+    latency_line,
+    max_memory,
+    set_flags,
+    size_cells,
+    threads,
+)
+from onnxfold.terminal import Table, say, say_json, say_table
 
 
 @click.command()
@@ -15,22 +24,36 @@ from onnxfold.terminal import say, say_json
 @click.option("--data", type=PATH, help=".npz with arrays named after the inputs; labels 'y' add the accuracy.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@threads()
 @max_memory()
 @common
 @click.pass_context
 def compare(
-    context: click.Context, /, a: Path, b: Path, data: Path | None, seed: int, as_json: bool, **options: Any
+    context: click.Context,
+    /,
+    a: Path,
+    b: Path,
+    data: Path | None,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Measure how close B.onnx is to A.onnx on the same inputs."""
+    """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost."""
     from onnxfold import api
 
     set_flags(context, options)
     arrays = api.load_arrays(data) if data is not None else None
     labels = arrays.pop("y", None) if arrays is not None else None
-    found = api.compare(a, b, arrays, labels, seed=seed)
+    found = api.compare(a, b, arrays, labels, seed=seed, threads=threads)
     if as_json:
         say_json(found.to_dict())
         return
+    if found.size_a is not None and found.size_b is not None:
+        cells = size_cells(found.size_a, found.size_b, found.latency)
+        say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
+        if found.latency is not None:
+            say(latency_line(found.latency))
     say(f"{found.samples} samples of {found.inputs}")
     for output in found.outputs:
         say("  " + fidelity_line(output))

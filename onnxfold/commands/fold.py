@@ -13,13 +13,17 @@ from onnxfold.commands.shared import (
     RATIO,
     SHAPE,
     STEPS,
+    change,
     common,
     fidelity_line,
     file_named,
     json_on_stdout,
+    latency_line,
     max_memory,
     print_refusals,
     set_flags,
+    size_cells,
+    threads,
     wrote,
 )
 from onnxfold.config import DEFAULT_CACHE
@@ -94,6 +98,7 @@ from onnxfold.terminal import Table, say, say_table
     help="Keep generated inputs here for further folds of the model; none keeps nothing.",
 )
 @click.option("--no-cache", is_flag=True, help="Keep nothing for further folds, and take nothing from earlier ones.")
+@threads()
 @click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
 @common
 @click.pass_context
@@ -151,13 +156,8 @@ def _report(report: Any, path: Path | None) -> dict[Path, str]:
 
 def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     before, after = report.before, report.after
-    rows: list[tuple[str, int | None, int | None]] = [
-        ("parameters", before.parameters, after.parameters),
-        ("MACs", before.macs, after.macs),
-        ("size (bytes)", before.size_bytes, after.size_bytes),
-        ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
-    ]
-    cells = [(name, *_change(old, new)) for name, old, new in rows]
+    channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
+    cells = [*size_cells(before, after, report.latency), ("channels in groups", *change(*channels))]
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
     say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)
@@ -171,14 +171,10 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
             say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+    if report.latency is not None:
+        say(latency_line(report.latency))
     if report.inputs is not None:
         say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:
         say(f"note: {note}")
     say(f"{wrote(output)} in {report.seconds:.1f} s")
-
-
-def _change(old: int | None, new: int | None) -> tuple[str, str, str]:
-    if old is None or new is None:
-        return "unknown", "unknown", ""
-    return f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else ""

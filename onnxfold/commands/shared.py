@@ -63,6 +63,13 @@ PATH = click.Path(path_type=Path)
 JSON, HTML = (".json",), (".html", ".htm")
 
 
+#: Of latencies; one is what a small device spends on a network, and what says most on a machine that is shared.
+threads = partial(
+    click.option, "--threads", type=int, default=1, show_default=True, metavar="N",
+    help="Threads of onnxruntime wherever latency is measured.",
+)  # fmt: skip
+
+
 def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
     context.with_resource(limited_to(value))
     return value
@@ -122,6 +129,33 @@ def json_on_stdout(path: Path | None, values: Callable[[], Any]) -> Iterator[Non
     with redirect_stdout(sys.stderr):
         yield
     say_json(values())
+
+
+def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a table of what two models cost, and of their latency, if it was measured."""
+    from onnxfold.report import milliseconds
+
+    rows = [
+        ("parameters", *change(before.parameters, after.parameters)),
+        ("MACs", *change(before.macs, after.macs)),
+        ("size (bytes)", *change(before.size_bytes, after.size_bytes)),
+    ]
+    if latency is not None:
+        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
+        rows.insert(2, ("latency (ms)", *times, f"{1.0 - latency.ratio:.1%}"))
+    return rows
+
+
+def change(old: int | None, new: int | None) -> tuple[str, str, str]:
+    """Return two counts, and which part of the first is gone."""
+    if old is None or new is None:
+        return "unknown", "unknown", ""
+    return f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else ""
+
+
+def latency_line(latency: Any) -> str:
+    """Return how a latency was measured, and how sure the ratio is."""
+    return f"latency: {latency.ratio:.2f} of the first, spread {latency.spread:.0%} ({latency.how})"
 
 
 def fidelity_line(fidelity: Any) -> str:

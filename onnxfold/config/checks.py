@@ -18,6 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_SEED = 2**31 - 1
 #: Largest dimension of a tensor that is believed: products of a few stay far within what can be counted.
 LARGEST_DIMENSION = 2**31 - 1
+#: Most threads that latency is measured with.
+MOST_THREADS = 1024
 
 
 def known_keywords(function: F) -> F:
@@ -60,6 +62,11 @@ def whole(name: str, value: Any, *, least: int, most: int) -> int:
 def seed(value: Any) -> int:
     """Return a seed as an int."""
     return whole("seed", value, least=0, most=LARGEST_SEED)
+
+
+def threads(value: Any) -> int:
+    """Return a number of threads as an int."""
+    return whole("threads", value, least=1, most=MOST_THREADS)
 
 
 def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:

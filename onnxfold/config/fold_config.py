@@ -31,7 +31,7 @@ _FRACTIONS = {
 }
 _MAY_BE_ZERO = ("channel_ratio",)
 #: The range of every whole number.
-_WHOLE = {"round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED)}
+_WHOLE = {"round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED), "threads": (1, checks.MOST_THREADS)}
 _MOST_SAMPLES = _MOST_STEPS = 1_000_000
 _MOST_SECONDS = 1e7
 #: What nothing by name is; the default of arguments.
@@ -94,6 +94,8 @@ class FoldConfig:
         Seed of everything random.
     verify : bool
         Run original and folded model in onnxruntime before anything is written.
+    threads : int
+        Threads inside an operator of onnxruntime, wherever latency is measured.
     save_as_external_data : bool
         Write the weights beside the model, in ``<name>.data``.
     max_memory : int or str, optional
@@ -135,6 +137,7 @@ class FoldConfig:
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
     seed: int = 0
     verify: bool = True
+    threads: int = 1
     save_as_external_data: bool = False
     max_memory: int | str | None = None
     cache: str | PathLike[str] | None = DEFAULT_CACHE

@@ -5,24 +5,34 @@ from dataclasses import replace
 
 import numpy as np
 
+from onnxfold.budget.costs.size import model_size
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.session import Session, sample_count
+from onnxfold.graph.session import Feeds, InputInfo, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_inputs, checked_labels
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.two_models import latency_of_two
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
-from onnxfold.report import FidelityReport
+from onnxfold.report import ComparisonReport, FidelityReport
 
 
 @known_keywords
 def compare(
-    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None = None, labels: Array | None = None, *, seed: int = 0
-) -> FidelityReport:
-    """Measure how close model `b` is to model `a` on the same inputs.
+    a: ModelLike,
+    b: ModelLike,
+    inputs: dict[str, Array] | None = None,
+    labels: Array | None = None,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+) -> ComparisonReport:
+    """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
     Parameters
     ----------
@@ -35,11 +45,14 @@ def compare(
         Class of every sample. With labels the report has both accuracies.
     seed : int
         Seed of generated inputs.
+    threads : int
+        Threads inside an operator where latency is measured in onnxruntime.
 
     Returns
     -------
-    FidelityReport
-        Relative error and top-1 agreement of every output, in ``.outputs``; ``.accuracy_a`` and ``.accuracy_b``.
+    ComparisonReport
+        Relative error and top-1 agreement of every output, in ``.outputs``; ``.accuracy_a`` and ``.accuracy_b``;
+        ``.size_a``, ``.size_b`` and ``.latency``.
 
     Raises
     ------
@@ -60,17 +73,35 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
-    with np.errstate(all="ignore"):  # values that are not finite are reported by name
-        return _compare(a, b, inputs, labels, checks.seed(seed))
-
-
-def _compare(
-    a: ModelLike, b: ModelLike, inputs: dict[str, Array] | None, labels: Array | None, seed: int
-) -> FidelityReport:
+    seed, threads = checks.seed(seed), checks.threads(threads)
     views = []
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
+    with np.errstate(all="ignore"):  # values that are not finite are reported by name
+        found = _fidelity(a, b, views, inputs, labels, seed)
+    if len(views) < 2:
+        return ComparisonReport(**vars(found))
+    first, second = views
+    latency = latency_of_two((a, first), (b, second), lambda infos: _one_sample(infos, inputs, seed), threads=threads)
+    return ComparisonReport(**vars(found), size_a=model_size(first), size_b=model_size(second), latency=latency)
+
+
+def _one_sample(infos: list[InputInfo], inputs: Feeds | None, seed: int) -> Feeds:
+    """Return the first of the given samples, noise if none are given."""
+    if inputs is None:
+        return noise_inputs(infos, samples=1, seed=seed)
+    return next(in_batches(checked_inputs(infos, inputs), fixed_batch(info.shape for info in infos) or 1))
+
+
+def _fidelity(
+    a: ModelLike,
+    b: ModelLike,
+    views: list[GraphView],
+    inputs: dict[str, Array] | None,
+    labels: Array | None,
+    seed: int,
+) -> FidelityReport:
     counted = views if len(views) == 2 else (None, None)
     first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
     if len(first.output_names) != len(second.output_names):
@@ -84,10 +115,11 @@ def _compare(
             raise ConfigError("labels need the inputs that they belong to: give these, too")
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
-        for view in views:
+        inlined = [view.copy() for view in views]
+        for view in inlined:
             InlineFunctions()(view)
         return measure_fidelity(
-            first, second, held_out_inputs(*views, seed=seed, infos=first.inputs), called="generated"
+            first, second, held_out_inputs(*inlined, seed=seed, infos=first.inputs), called="generated"
         )
     feeds = checked_inputs(first.inputs, inputs)
     if labels is not None:

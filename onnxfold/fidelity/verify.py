@@ -1,7 +1,7 @@
 """Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -11,26 +11,30 @@ from onnxfold.fidelity.held_out import SAMPLES, Network, NotRunError, Recording,
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
-from onnxfold.graph.session import Session
+from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import Progress, silent
-from onnxfold.report import FidelityReport
+from onnxfold.report import FidelityReport, LatencyRecord
 
 _SAMPLES = 4
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """Outcome of a verification; `notes` says what could not be checked."""
+    """Outcome of a verification; `notes` says what could not be checked, and whether the model became slower."""
 
     fidelity: FidelityReport | None
     notes: tuple[str, ...] = ()
+    latency: LatencyRecord | None = None
 
 
-def verify(original: ModelLike, view: GraphView, seed: int = 0, progress: Progress = silent) -> VerificationResult:
-    """Check a folded model, and measure its fidelity on generated inputs that the fold has not seen.
+def verify(
+    original: ModelLike, view: GraphView, seed: int = 0, progress: Progress = silent, *, threads: int = 1
+) -> VerificationResult:
+    """Check a folded model; measure its latency, and its fidelity on generated inputs that the fold has not seen.
 
     The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
     on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
@@ -46,6 +50,8 @@ def verify(original: ModelLike, view: GraphView, seed: int = 0, progress: Progre
         Seed of the inputs.
     progress : callable, optional
         Called once.
+    threads : int
+        Threads that latency is measured with.
 
     Raises
     ------
@@ -58,7 +64,7 @@ def verify(original: ModelLike, view: GraphView, seed: int = 0, progress: Progre
     if was != is_now:
         raise VerificationError(f"the interface changed: {was} became {is_now}")
     before.assume(view.input_shapes)
-    check = _Check(original, before, view, seed)
+    check = _Check(original, before, view, seed, threads)
     if weight_bytes(view) <= PROTOBUF_LIMIT:
         return check.run(to_model(view))
     with tempfile.TemporaryDirectory() as folder:
@@ -81,13 +87,27 @@ class _Check:
     before: GraphView
     view: GraphView
     seed: int
+    threads: int
 
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
         folded = None if isinstance(model, str) else Session(model, counted=self.view)
         result = self._beside_the_original(model, folded)
-        return replace(result, notes=notes + result.notes)
+        del folded
+        latency = None
+        if result.fidelity is not None and not isinstance(model, str):
+            latency = self._latency(model)
+        more = (_slower(latency),) if latency is not None and latency.is_slower else ()
+        return VerificationResult(result.fidelity, (*notes, *result.notes, *more), latency)
+
+    def _latency(self, model: onnx.ModelProto) -> LatencyRecord | None:
+        """Return the latencies of one sample of noise; None where they cannot be had."""
+
+        def feeds(infos: list[InputInfo]) -> Feeds:
+            return noise_inputs(infos, samples=1, seed=self.seed, shapes=self.view.input_shapes)
+
+        return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=self.threads)
 
     def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
         try:
@@ -135,6 +155,10 @@ class _Check:
 
 def _unmeasured(why: str) -> VerificationResult:
     return VerificationResult(None, (f"fidelity was not measured: {why}",))
+
+
+def _slower(latency: LatencyRecord) -> str:
+    return f"the folded model is slower than its input by {latency.ratio - 1:.0%}: {latency}"
 
 
 def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:

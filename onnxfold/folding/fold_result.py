@@ -16,7 +16,7 @@ from onnxfold.graph.save import outputs_of, save, to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.png_grid import PNG, write_png_grid
-from onnxfold.report import FoldReport
+from onnxfold.report import FoldReport, milliseconds
 
 
 class FoldResult:
@@ -67,11 +67,15 @@ class FoldResult:
             ("size (bytes)", report.before.size_bytes, report.after.size_bytes),
             ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
         )
+        rows = [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts]
+        if (found := report.latency) is not None:
+            times = milliseconds(found.before_s), milliseconds(found.after_s)
+            rows.insert(2, ("latency (ms)", *times, removed(1.0, found.ratio)))
         name = f"{Path(report.model).name}: " if report.model else ""
         made = table(
             f"{name}{report.method}, {report.allocation} allocation, {report.requested}",
             ("", "before", "after", "removed"),
-            [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts],
+            rows,
         )
         return serialise(element("div", made, element("p", self._closeness() or "not verified")))
 

@@ -56,6 +56,7 @@ def write_report(
         repair=method.repair,
         inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
         fidelity=verified.fidelity,
+        latency=verified.latency,
         config=config.to_dict(),
         seconds=seconds,
         version=__version__,

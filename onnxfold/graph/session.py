@@ -89,6 +89,8 @@ class Session:
         Threads inside an operator; 0 takes all cores that this process may use.
     counted : GraphView, optional
         The model as a view, which tells how large its activations are; read from the model where it is not given.
+    as_users_do : bool
+        Let onnxruntime change the graph as it does by default, so that runs take as long as with users.
 
     Raises
     ------
@@ -99,14 +101,19 @@ class Session:
     """
 
     def __init__(
-        self, model: str | Path | ModelProto | GraphView, *, threads: int = 0, counted: GraphView | None = None
+        self,
+        model: str | Path | ModelProto | GraphView,
+        *,
+        threads: int = 0,
+        counted: GraphView | None = None,
+        as_users_do: bool = False,
     ) -> None:
         if isinstance(model, GraphView):
             counted, model = model, to_model(model)
         if not isinstance(model, ModelProto):
             require_regular_file(Path(model))
         counted = counted if counted is not None else _view(model)
-        options = session_options(_optimization(counted), threads)
+        options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
         self._sizes = _Sizes(counted)
         self._loop = None if counted is None else open_loop(counted)
         self._sizes.require({})  # onnxruntime computes constants while it loads
@@ -123,6 +130,11 @@ class Session:
                 raise VerificationError(f"onnxruntime does not load the model: {_one_line(second)}") from None
             self.is_twin = True
         self.output_names = [o.name for o in self._session.get_outputs()]
+
+    @property
+    def may_be_endless(self) -> bool:
+        """Whether the model has a Loop that may never end, so that its runs are watched."""
+        return self._loop is not None
 
     @property
     def inputs(self) -> list[InputInfo]:
@@ -185,7 +197,7 @@ class _Sizes:
         self._asked.add(key)
 
 
-def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
+def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
     """Return what onnxruntime may change in a model.
 
     Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. Where
@@ -194,7 +206,9 @@ def _optimization(view: GraphView | None) -> ort.GraphOptimizationLevel:
     """
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
     level = ort.GraphOptimizationLevel
-    return level.ORT_DISABLE_ALL if read_often else level.ORT_ENABLE_BASIC
+    if read_often:
+        return level.ORT_DISABLE_ALL
+    return level.ORT_ENABLE_ALL if as_users_do else level.ORT_ENABLE_BASIC
 
 
 def _view(model: str | Path | ModelProto) -> GraphView | None:

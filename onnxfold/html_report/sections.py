@@ -8,7 +8,7 @@ from onnxfold.html_report.charts import width_bar
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
 from onnxfold.html_report.numbers import decimal, interval, percent, plural, removed, short, whole
-from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord
+from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord, milliseconds
 
 _QUANTITIES = {
     "parameters": "Parameters",
@@ -17,6 +17,7 @@ _QUANTITIES = {
     "flash_bytes": "Flash (bytes)",
     "size_bytes": "Size (bytes)",
 }
+_BEFORE_AND_AFTER = ("", "Before", "After", "Removed")
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,14 @@ def _numbers(report: FoldReport) -> list[Element]:
         old, new = getattr(report.before, entry.name), getattr(report.after, entry.name)
         rows.append((_QUANTITIES.get(entry.name, entry.name.replace("_", " ")), old, new))
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
-    cells = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
-    return [table("Costs of the model", ("", "Before", "After", "Removed"), cells, "figures")]
+    cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
+    found = report.latency
+    if found is None:
+        return [table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")]
+    times = milliseconds(found.before_s), milliseconds(found.after_s)
+    cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
+    how = f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}."
+    return [table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures"), element("p", how, class_="muted")]
 
 
 def _count(value: float | None) -> Element:

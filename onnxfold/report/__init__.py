@@ -10,6 +10,7 @@ from onnxfold.report.diagnostics import (
 )
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
+    ComparisonReport,
     Fidelity,
     FidelityReport,
     FoldReport,
@@ -19,10 +20,12 @@ from onnxfold.report.fold_report import (
     PassRecord,
     Refusal,
 )
+from onnxfold.report.latency import LatencyRecord, milliseconds
 
 __all__ = [
     "CORRELATION_BINS",
     "ONLY_DUPLICATES",
+    "ComparisonReport",
     "CorrelationHistogram",
     "Diagnostics",
     "ErrorCurve",
@@ -31,9 +34,11 @@ __all__ = [
     "FoldReport",
     "GroupRecord",
     "InputRecord",
+    "LatencyRecord",
     "ModelSize",
     "PassRecord",
     "Refusal",
     "VarianceRatio",
     "joined",
+    "milliseconds",
 ]

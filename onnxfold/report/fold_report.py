@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onnxfold.report.diagnostics import Diagnostics
+from onnxfold.report.latency import LatencyRecord
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,23 @@ class FidelityReport:
         return values
 
 
+@dataclass(frozen=True)
+class ComparisonReport(FidelityReport):
+    """A comparison of two models, and what each of them costs.
+
+    Parameters
+    ----------
+    size_a, size_b : ModelSize, optional
+        Parameters, multiply-accumulates and bytes; None where a model cannot be analysed.
+    latency : LatencyRecord, optional
+        Latencies of a and of b; None where they cannot be measured.
+    """
+
+    size_a: ModelSize | None = None
+    size_b: ModelSize | None = None
+    latency: LatencyRecord | None = None
+
+
 @dataclass
 class FoldReport:
     """Record of one fold.
@@ -193,6 +211,7 @@ class FoldReport:
     model: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     diagnostics: Diagnostics | None = None
+    latency: LatencyRecord | None = None
 
     @property
     def sparsity(self) -> float:
@@ -218,12 +237,20 @@ class FoldReport:
             for (cluster, repair), count in counts.items()
         ]
 
+    def _macs(self) -> str | None:
+        before, after = self.before.macs, self.after.macs
+        if before is None or after is None:
+            return None
+        return f"MACs {before:,} -> {after:,}" + (f" ({1 - after / before:.1%} removed)" if before else "")
+
     def __str__(self) -> str:
         lines = [
             f"{self.method}, {self.allocation} allocation, {self.requested}",
             f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
+            *([] if (macs := self._macs()) is None else [macs]),
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
+            *([] if self.latency is None else [str(self.latency)]),
         ]
         return "\n".join(lines + self.notes)
 

@@ -54,6 +54,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "input_shapes": ["x:1,3", [("x", (1, 3))], {"x": "1,3"}, {"x": 3}, {"x": (1.5, 3)}, {"x": (True,)}, {3: (1,)}],
     "seed": [1.5, "0", True, None],
     "verify": [1, "no", None],
+    "threads": [1.0, "1", True, None],
     "save_as_external_data": [1, "yes", None],
     "cache": [True, 3, b"folder", ["folder"]],
 }
@@ -69,6 +70,7 @@ WRONG_VALUES: dict[str, list[Any]] = {
     "input_steps": [[0], [30, -1], [10**12]],
     "round_to": [0, -1, 10**12],
     "seed": [-1, 2**31, 2**64],
+    "threads": [0, -1, 10**12],
     "max_params": [0, -1, 10**5000],
     "max_memory": ["lots", 0],
     "cache": ["", "a\0b"],

@@ -13,6 +13,7 @@ from onnxfold.report import (
     FoldReport,
     GroupRecord,
     InputRecord,
+    LatencyRecord,
     ModelSize,
     PassRecord,
     Refusal,
@@ -71,6 +72,7 @@ def rich(names: list[str] | None = None) -> FoldReport:
         model="/models/resnet18_w32.onnx",
         versions={"numpy": "2.0.0", "onnx": "1.17.0"},
         diagnostics=diagnostics(names),
+        latency=LatencyRecord(3.47e-3, 2.08e-3, 0.6, 0.02, 31, 1),
     )
 
 

@@ -1,0 +1,115 @@
+"""Times of several runs, taken in turn.
+
+Whatever else runs on a machine slows it down for milliseconds to minutes. So nothing is timed alone: in every round
+each run has its turn, and what is compared are times of the same round. A ratio is the median over rounds of the ratio
+within a round; its spread is the distance of the quartiles of these ratios over their median.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Clock = Callable[[], float]
+
+#: Fewest rounds, unless they take longer than :data:`LONGEST_S`; then at least :data:`_VERY_SLOW_ROUNDS`.
+ROUNDS = 9
+_VERY_SLOW_ROUNDS = 3
+LONGEST_S = 30.0
+#: Short runs are repeated within a turn until it takes about so many seconds: a clock and a call take some of them.
+TURN_S = 2e-4
+_WARM_UP = 2
+_MOST_REPEATS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """Seconds of several runs, in rounds.
+
+    Parameters
+    ----------
+    seconds : ndarray of shape (rounds, runs)
+        Seconds of each run; of its mean in a turn, where it was repeated.
+    """
+
+    seconds: npt.NDArray[np.float64]
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return len(self.seconds)
+
+    def median(self, run: int = 0) -> float:
+        """Return the median seconds of a run."""
+        return float(np.median(self.seconds[:, run]))
+
+    def spread(self, run: int = 0) -> float:
+        """Return the distance of the quartiles of a run's seconds, over their median."""
+        return _spread(self.seconds[:, run])
+
+    def ratio(self, run: int = 1) -> float:
+        """Return the seconds of a run over those of the first: the median of the ratios within rounds."""
+        return float(np.median(self._ratios(run)))
+
+    def ratio_spread(self, run: int = 1) -> float:
+        """Return the distance of the quartiles of these ratios, over their median."""
+        return _spread(self._ratios(run))
+
+    def _ratios(self, run: int) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
+        return found
+
+
+def interleaved(
+    runs: Sequence[Callable[[], object]],
+    *,
+    rounds: int = ROUNDS,
+    most_rounds: int | None = None,
+    budget_s: float = 0.0,
+    turn_s: float = TURN_S,
+    clock: Clock = time.perf_counter,
+) -> Timing:
+    """Time runs in turn.
+
+    Parameters
+    ----------
+    runs : sequence of callable
+        What is timed; each is called twice before that.
+    rounds : int
+        Fewest rounds; where these would take longer than :data:`LONGEST_S`, fewer, at least three.
+    most_rounds, budget_s : int, float
+        Further rounds, up to so many in all, as long as everything takes less than so many seconds.
+    turn_s : float
+        A run that is shorter is repeated in its turn.
+    clock : callable
+        Returns the time in seconds.
+    """
+    start = clock()
+    repeats, once = _warm_up(runs, turn_s, clock)
+    per_round = max(sum(n * s for n, s in zip(repeats, once, strict=True)), 1e-9)
+    fewest = max(min(rounds, int(LONGEST_S / per_round)), min(rounds, _VERY_SLOW_ROUNDS))
+    seconds: list[list[float]] = []
+    while len(seconds) < fewest or (len(seconds) < (most_rounds or 0) and clock() - start + per_round < budget_s):
+        seconds.append([_turn(run, count, clock) for run, count in zip(runs, repeats, strict=True)])
+    return Timing(np.array(seconds, np.float64))
+
+
+def _warm_up(runs: Sequence[Callable[[], object]], turn_s: float, clock: Clock) -> tuple[list[int], list[float]]:
+    """Return how often each run is repeated in a turn, and the seconds that it takes once."""
+    once = [min(_turn(run, 1, clock) for _ in range(_WARM_UP)) for run in runs]
+    return [min(max(math.ceil(turn_s / max(s, 1e-9)), 1), _MOST_REPEATS) for s in once], once
+
+
+def _turn(run: Callable[[], object], repeats: int, clock: Clock) -> float:
+    start = clock()
+    for _ in range(repeats):
+        run()
+    return (clock() - start) / repeats
+
+
+def _spread(values: npt.NDArray[np.float64]) -> float:
+    low, middle, high = np.percentile(values, (25, 50, 75))
+    return float((high - low) / middle) if middle > 0 else 0.0

@@ -1,0 +1,88 @@
+"""Latency of a model beside another one's."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from onnxfold.errors import MemoryLimitError, VerificationError
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.session import Feeds, InputInfo, Session
+from onnxfold.graph.view import GraphView
+from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, interleaved
+from onnxfold.report import LatencyRecord
+
+#: Further rounds, where they are quick.
+_MOST_ROUNDS = 31
+_BUDGET_S = 0.2
+
+
+def latency_of_two(
+    before: tuple[ModelLike, GraphView],
+    after: tuple[ModelLike, GraphView],
+    feeds: Callable[[list[InputInfo]], Feeds],
+    *,
+    threads: int,
+    clock: Clock = time.perf_counter,
+) -> LatencyRecord | None:
+    """Return the latencies of two models with the same inputs.
+
+    None where a model does not run in its own type, may never end, or does not fit beside the other into memory.
+
+    Parameters
+    ----------
+    before, after : pair of (path or ModelProto, GraphView)
+        The models, and what tells how large their activations are.
+    feeds : callable
+        Takes what onnxruntime says of the inputs, returns one sample.
+    threads : int
+        Threads inside an operator.
+    clock : callable
+        Returns the time in seconds.
+    """
+    try:
+        sessions = [open_timed(model, view, threads) for model, view in (before, after)]
+        sample = feeds(sessions[0].inputs)
+        timing = time_sessions(sessions, sample, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock)
+    except (VerificationError, MemoryLimitError):
+        return None
+    return record(timing, threads)
+
+
+def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
+    """Return a session that runs a model as users do.
+
+    Raises
+    ------
+    VerificationError
+        If onnxruntime does not load it or runs a twin in its place, or if its runs may never end.
+    MemoryLimitError
+        If it takes more memory than may be used.
+    """
+    session = Session(model, threads=threads, counted=view, as_users_do=True)
+    if session.is_twin:
+        raise VerificationError("onnxruntime does not run the model in its own type, so its latency is not known")
+    if session.may_be_endless:
+        raise VerificationError("the model has a Loop without a trip count: its latency may be anything")
+    return session
+
+
+def time_sessions(
+    sessions: Sequence[Session],
+    feeds: Feeds,
+    *,
+    rounds: int = ROUNDS,
+    most_rounds: int = ROUNDS,
+    budget_s: float = 0.0,
+    turn_s: float | None = None,
+    clock: Clock = time.perf_counter,
+) -> Timing:
+    """Time runs of models on the same inputs, see :func:`~onnxfold.latency.interleaved.interleaved`."""
+    runs = [lambda session=session: session.run(feeds) for session in sessions]
+    more = {} if turn_s is None else {"turn_s": turn_s}
+    return interleaved(runs, rounds=rounds, most_rounds=most_rounds, budget_s=budget_s, clock=clock, **more)
+
+
+def record(timing: Timing, threads: int) -> LatencyRecord:
+    """Return what a report says of the times of two models."""
+    return LatencyRecord(
+        timing.median(0), timing.median(1), timing.ratio(), timing.ratio_spread(), timing.rounds, threads
+    )
