@@ -1,4 +1,4 @@
-"""Inspection of a model: its fold groups, and the reasons why other axes stay."""
+"""Inspection of a model: its fold groups, the reasons why other axes stay, and where its time goes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,10 +9,14 @@ from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
+from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.report import Refusal
 
 
@@ -32,6 +36,8 @@ class Inspection:
         Float weights of the model.
     notes : list of str
         What was changed on loading.
+    latency : LatencyProfile, optional
+        Where the time goes in onnxruntime, if that was asked for.
     """
 
     groups: list[FoldGroup]
@@ -40,6 +46,7 @@ class Inspection:
     parameters: int
     _rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+    latency: LatencyProfile | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
@@ -49,20 +56,53 @@ class Inspection:
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
             "notes": self.notes,
+            **({} if self.latency is None else {"latency": self.latency.to_dict()}),
         }
 
 
 @known_keywords
 @blames_broken_files
-def inspect_model(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> Inspection:
-    """Return fold groups, refusals with reasons, and the share of the weights in groups."""
+def inspect_model(
+    model: ModelLike,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    latency: bool = False,
+    threads: int = 1,
+) -> Inspection:
+    """Return fold groups, refusals with reasons, the share of the weights in groups, and latencies of layers.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model; it is not changed.
+    input_shapes : mapping of str to sequence of int, optional
+        Sizes of free input dimensions.
+    latency : bool
+        Whether to run the model in onnxruntime, to see where the time goes.
+    threads : int
+        Threads inside an operator of it.
+
+    Raises
+    ------
+    VerificationError
+        If the model's latency is asked for, and it does not run in its own type.
+    """
+    wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     view = load(model, input_shapes)
+    profile = _profile(view, threads) if wanted else None
     parameters = count_parameters(view)
     scopes = open_scopes(view)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes)
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes, profile)
+
+
+def _profile(view: GraphView, threads: int) -> LatencyProfile:
+    def feeds(infos: list[InputInfo]) -> Feeds:
+        return noise_inputs(infos, samples=1, seed=0, shapes=view.input_shapes)
+
+    return profile_layers(view, feeds, threads=threads)
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

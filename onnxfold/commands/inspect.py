@@ -5,23 +5,29 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, print_refusals, set_flags
+from onnxfold.commands.shared import PATH, SHAPE, common, max_memory, print_refusals, set_flags, threads
 from onnxfold.terminal import Table, say, say_json, say_table
+
+#: Rows of the table of latencies without --verbose.
+_SHOWN_LAYERS = 20
 
 
 @click.command()
 @click.argument("model", metavar="IN.onnx", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")
+@threads()
 @max_memory()
 @common
 @click.pass_context
 def inspect(context: click.Context, /, model: Path, as_json: bool, **options: Any) -> None:
-    """Show fold groups, widths, and the reasons why other weights stay."""
+    """Show fold groups, widths, the reasons why other weights stay, and with --latency the time of every layer."""
     from onnxfold import api
 
     set_flags(context, options)
-    found = api.inspect_model(model, input_shapes=dict(options["input_shapes"]))
+    options["input_shapes"] = dict(options["input_shapes"])
+    found = api.inspect_model(model, **options)
     if as_json:
         say_json(found.to_dict())
         return
@@ -46,6 +52,34 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
     print_refusals(found.refusals, verbose=verbose)
     for note in found.notes:
         say(f"note: {note}")
+    if found.latency is not None:
+        _print_latency(found.latency, verbose=verbose)
+
+
+def _print_latency(found: Any, *, verbose: bool) -> None:
+    from onnxfold.report import milliseconds
+
+    slowest = sorted(found.layers, key=lambda layer: -layer.seconds)
+    shown = slowest if verbose else slowest[:_SHOWN_LAYERS]
+    total = found.kernel_seconds or 1.0
+    rows = [
+        (
+            layer.name, layer.op_type, "x".join(map(str, layer.shape or ())),
+            milliseconds(layer.seconds), f"{layer.seconds / total:.1%}",
+        )
+        for layer in shown
+    ]  # fmt: skip
+    rest = sum(layer.seconds for layer in slowest[len(shown) :])
+    if rest:
+        rows.append((f"... {len(slowest) - len(shown)} more", "", "", milliseconds(rest), f"{rest / total:.1%}"))
+    columns = ("layer", "operator", "output", "ms", "share")
+    say_table(Table("where the time goes, slowest first", columns, rows, left=columns[:3], narrow=("ms", "share")))
+    count = f"{found.threads} thread" if found.threads == 1 else f"{found.threads} threads"
+    say(f"one run takes {milliseconds(found.seconds)} ms (median, spread {found.spread:.0%}; onnxruntime, {count})")
+    say(
+        f"times of layers are from onnxruntime's profile of {found.runs} runs, which adds a microsecond to each: what "
+        "is fused into a layer, and changes of its layout, count there"
+    )
 
 
 def _names(names: list[str], *, verbose: bool) -> list[str]:

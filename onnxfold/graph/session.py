@@ -123,11 +123,11 @@ class Session:
         except Exception as error:  # onnxruntime's exception classes are not public
             twin = _twin(model)
             if twin is None:
-                raise VerificationError(f"onnxruntime does not load the model: {_one_line(error)}") from None
+                raise VerificationError(f"onnxruntime does not load the model: {one_line(error)}") from None
             try:
                 self._session = _open(twin, options)
             except Exception as second:
-                raise VerificationError(f"onnxruntime does not load the model: {_one_line(second)}") from None
+                raise VerificationError(f"onnxruntime does not load the model: {one_line(second)}") from None
             self.is_twin = True
         self.output_names = [o.name for o in self._session.get_outputs()]
 
@@ -162,7 +162,7 @@ class Session:
         except VerificationError:
             raise
         except Exception as error:
-            raise VerificationError(f"onnxruntime fails while running the model: {_one_line(error)}") from None
+            raise VerificationError(f"onnxruntime fails while running the model: {one_line(error)}") from None
 
     def run_in_batches(self, feeds: Feeds, batch: int = 256) -> list[Array]:
         """Return all outputs for many samples, fed in batches along axis 0.
@@ -249,6 +249,7 @@ def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
         yield {name: values[start : start + size] if values.ndim else values for name, values in feeds.items()}
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """Return what onnxruntime says of an error, in one line."""
     text = " ".join(str(error).split())
     return text if len(text) < 400 else text[:400] + " ..."

@@ -3,6 +3,9 @@
 Whatever else runs on a machine slows it down for milliseconds to minutes. So nothing is timed alone: in every round
 each run has its turn, and what is compared are times of the same round. A ratio is the median over rounds of the ratio
 within a round; its spread is the distance of the quartiles of these ratios over their median.
+
+With one thread, seconds are those that the thread computes: on an idle machine these are the seconds that pass, and on
+a busy one they are what would pass if the thread were not made to wait.
 """
 
 import math
@@ -14,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 Clock = Callable[[], float]
+
+#: Coarsest clock of computing that is used, in seconds; those of some systems count in hundredths.
+_FINE_S = 1e-6
 
 #: Fewest rounds, unless they take longer than :data:`LONGEST_S`; then at least :data:`_VERY_SLOW_ROUNDS`.
 ROUNDS = 9
@@ -61,6 +67,12 @@ class Timing:
     def _ratios(self, run: int) -> npt.NDArray[np.float64]:
         found: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
         return found
+
+
+def clock_for(threads: int) -> Clock:
+    """Return the clock for runs with so many threads: of computing for one, else of what passes."""
+    own = threads == 1 and time.get_clock_info("thread_time").resolution <= _FINE_S
+    return time.thread_time if own else time.perf_counter
 
 
 def interleaved(

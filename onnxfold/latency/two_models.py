@@ -1,13 +1,12 @@
 """Latency of a model beside another one's."""
 
-import time
 from collections.abc import Callable, Sequence
 
 from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, interleaved
+from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, clock_for, interleaved
 from onnxfold.report import LatencyRecord
 
 #: Further rounds, where they are quick.
@@ -21,7 +20,7 @@ def latency_of_two(
     feeds: Callable[[list[InputInfo]], Feeds],
     *,
     threads: int,
-    clock: Clock = time.perf_counter,
+    clock: Clock | None = None,
 ) -> LatencyRecord | None:
     """Return the latencies of two models with the same inputs.
 
@@ -35,13 +34,15 @@ def latency_of_two(
         Takes what onnxruntime says of the inputs, returns one sample.
     threads : int
         Threads inside an operator.
-    clock : callable
-        Returns the time in seconds.
+    clock : callable, optional
+        Returns the time in seconds; by default what :func:`~onnxfold.latency.interleaved.clock_for` returns.
     """
     try:
         sessions = [open_timed(model, view, threads) for model, view in (before, after)]
         sample = feeds(sessions[0].inputs)
-        timing = time_sessions(sessions, sample, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock)
+        timing = time_sessions(
+            sessions, sample, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock or clock_for(threads)
+        )
     except (VerificationError, MemoryLimitError):
         return None
     return record(timing, threads)
@@ -73,7 +74,7 @@ def time_sessions(
     most_rounds: int = ROUNDS,
     budget_s: float = 0.0,
     turn_s: float | None = None,
-    clock: Clock = time.perf_counter,
+    clock: Clock,
 ) -> Timing:
     """Time runs of models on the same inputs, see :func:`~onnxfold.latency.interleaved.interleaved`."""
     runs = [lambda session=session: session.run(feeds) for session in sessions]

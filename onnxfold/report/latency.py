@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LatencyRecord:
-    """Latencies of two models in onnxruntime, timed in turn; what else ran on the machine is in them.
+    """Latencies of two models in onnxruntime, timed in turn.
 
     Parameters
     ----------

@@ -1,0 +1,218 @@
+"""Latency of every layer of a model, from onnxruntime's profile.
+
+onnxruntime fuses nodes: an activation and an addition go into the convolution before them, a MatMul takes its bias,
+layouts are changed in between. A kernel belongs to the node that it is named after or that gives its result; from
+there back to the linear operator that it computes, past nodes whose results are never stored. A change of the layout
+belongs to the layer that it follows, or that it is made for.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx
+
+from onnxfold.channels.layers import linear
+from onnxfold.graph.footprint import feed_shapes
+from onnxfold.graph.profiling import Kernel, profile_kernels
+from onnxfold.graph.save import to_model
+from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.graph.shape_inference import infer_types
+from onnxfold.graph.view import GraphView
+from onnxfold.latency.interleaved import Clock, clock_for
+from onnxfold.latency.two_models import open_timed, time_sessions
+
+#: Runs of a profile: as many as take about so long, within bounds.
+_SECONDS = 1.0
+_FEWEST, _MOST = 5, 100
+_MARK = re.compile(r"onnxfold\.(\d+)\.")
+#: onnxruntime names what it moves to its blocked layout after the tensor that it gives.
+_BLOCKED = re.compile(r"(.+)_nchwc(_token_\d+)?$")
+
+
+@dataclass(frozen=True)
+class LayerLatency:
+    """Latency of one layer: a linear operator with all that is fused into it, or another node.
+
+    Parameters
+    ----------
+    name, op_type : str
+        Of the node; several fused nodes without a linear operator have the operator that they became.
+    output : str
+        The node's first output.
+    shape : tuple of int, optional
+        The shape of that output.
+    seconds : float
+        Seconds per run.
+    kernels : tuple of str
+        What onnxruntime runs for it.
+    """
+
+    name: str
+    op_type: str
+    output: str
+    shape: tuple[int, ...] | None
+    seconds: float
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LatencyProfile:
+    """Where the time of a model goes.
+
+    Parameters
+    ----------
+    layers : tuple of LayerLatency
+        In the order of the graph.
+    seconds : float
+        Median seconds of a run, timed as a whole and without the profile.
+    spread : float
+        Distance of the quartiles of these runs, over their median.
+    threads : int
+        Threads inside an operator.
+    runs : int
+        Runs that were profiled.
+    """
+
+    layers: tuple[LayerLatency, ...]
+    seconds: float
+    spread: float
+    threads: int
+    runs: int
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Seconds of all layers together; the rest of a run passes between them."""
+        return sum(layer.seconds for layer in self.layers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def profile_layers(
+    view: GraphView,
+    feeds: Callable[[list[InputInfo]], Feeds],
+    *,
+    threads: int = 1,
+    clock: Clock | None = None,
+) -> LatencyProfile:
+    """Return the latency of every layer of a model.
+
+    Parameters
+    ----------
+    view : GraphView
+        The main graph of the model.
+    feeds : callable
+        Takes what onnxruntime says of the inputs, returns one sample.
+    threads : int
+        Threads inside an operator.
+    clock : callable, optional
+        Returns the time in seconds, for the run as a whole.
+
+    Raises
+    ------
+    VerificationError
+        If the model does not run in its own type, or may never end.
+    MemoryLimitError
+        If it takes more memory than may be used.
+    UnsupportedModelError
+        If it exceeds 2 GB.
+    """
+    model = to_model(view)
+    session = open_timed(model, view, threads)
+    sample = feeds(session.inputs)
+    whole = time_sessions([session], sample, most_rounds=_MOST, budget_s=_SECONDS, clock=clock or clock_for(threads))
+    del session
+    runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
+    kernels = profile_kernels(_marked(model), sample, threads=threads, runs=runs)
+    types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)})
+    layers = _layers(view, kernels, {name: found[1] for name, found in types.items()})
+    return LatencyProfile(tuple(layers), whole.median(), whole.spread(), threads, runs)
+
+
+def _marked(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose nodes have names that tell their number wherever onnxruntime uses them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for i, node in enumerate(copy.graph.node):
+        node.name = f"onnxfold.{i}.{node.op_type}"
+    return copy
+
+
+def _layers(
+    view: GraphView, kernels: Sequence[Kernel], shapes: Mapping[str, tuple[int | None, ...]]
+) -> Iterable[LayerLatency]:
+    owners = _Owners(view, kernels)
+    of_node: dict[int, list[Kernel]] = {}
+    for kernel in kernels:
+        of_node.setdefault(owners.owner(kernel), []).append(kernel)
+    for number in sorted(of_node):
+        own = of_node[number]
+        seconds, names = sum(kernel.typical for kernel in own), tuple(kernel.name for kernel in own)
+        if number < 0:
+            yield LayerLatency("(between layers)", own[0].op_type, "", None, seconds, names)
+            continue
+        node = view.nodes[number]
+        shape = shapes.get(node.output[0])
+        known = None if shape is None or None in shape else tuple(d for d in shape if d is not None)
+        op_type = node.op_type if owners.is_linear[number] else max(own, key=lambda kernel: kernel.typical).op_type
+        yield LayerLatency(node.name or node.output[0], op_type, node.output[0], known, seconds, names)
+
+
+class _Owners:
+    """The node that each kernel belongs to, by its number; -1 where none is known."""
+
+    def __init__(self, view: GraphView, kernels: Sequence[Kernel]) -> None:
+        self._nodes = view.nodes
+        self.is_linear = [linear(view, node) is not None for node in self._nodes]
+        self._producer = {name: i for i, node in enumerate(self._nodes) for name in node.output if name}
+        self._stored = {name for kernel in kernels for name in self._results(kernel)}
+        self._writer = {name: kernel for kernel in kernels for name in kernel.outputs}
+        self._readers: dict[str, Kernel] = {}
+        for kernel in kernels:
+            for name in kernel.inputs:
+                self._readers.setdefault(name, kernel)
+        self._known: dict[str, int] = {}
+
+    def owner(self, kernel: Kernel) -> int:
+        """Return the number of the node that a kernel belongs to."""
+        if kernel.name not in self._known:
+            self._known[kernel.name] = -1  # where kernels only lead to each other
+            own = self._own(kernel)
+            self._known[kernel.name] = own if own is not None else self._neighbour(kernel)
+        return self._known[kernel.name]
+
+    def _own(self, kernel: Kernel) -> int | None:
+        moves_only = kernel.op_type in ("ReorderInput", "ReorderOutput")
+        named = [int(number) for number in _MARK.findall(kernel.name)]
+        found = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]
+        if moves_only or not found:
+            return None
+        linear_ones = [i for i in found if self.is_linear[i]]
+        return linear_ones[0] if linear_ones else self._computed(found[-1])
+
+    def _results(self, kernel: Kernel) -> list[str]:
+        blocked = _BLOCKED.match(kernel.name)
+        return [blocked[1]] if blocked else [name for name in kernel.outputs if name in self._producer]
+
+    def _computed(self, number: int) -> int:
+        """Return the linear operator before a node, past results that no kernel stores; else the node itself."""
+        seen, ahead = set[int](), [number]
+        while ahead:
+            i = ahead.pop()
+            if i in seen:
+                continue
+            seen.add(i)
+            if self.is_linear[i]:
+                return i
+            ahead += [self._producer[n] for n in self._nodes[i].input if n in self._producer and n not in self._stored]
+        return number
+
+    def _neighbour(self, kernel: Kernel) -> int:
+        """Return the owner of what a kernel follows, or of what it is made for."""
+        before = [self._writer[name] for name in kernel.inputs if name in self._writer]
+        after = [self._readers[name] for name in kernel.outputs if name in self._readers]
+        order = [*after, *before] if kernel.op_type == "ReorderInput" else [*before, *after]
+        return next((owner for other in order if (owner := self.owner(other)) >= 0), -1)
