@@ -146,12 +146,13 @@ class _State:
     def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
         """Return up to `count` eliminations (gone, into) that share no unit, the cheapest first."""
         places = np.flatnonzero(inside)
-        costs = MERGE_CHARGE * self._merge_costs(places)
-        costs[np.diag_indices_from(costs)] = self._drop_costs(places)
+        costs = self.costs(places)
         best = costs.argmin(axis=1)
+        least = costs[np.arange(len(best)), best]
+        order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
         chosen: list[tuple[int, int]] = []
         taken: set[int] = set()
-        for a in np.argsort(costs[np.arange(len(best)), best], kind="stable").tolist():
+        for a in order:
             b = int(best[a])
             if a in taken or b in taken:
                 continue
@@ -162,25 +163,27 @@ class _State:
                 break
         return chosen
 
-    def _drop_costs(self, places: Labels) -> Matrix:
-        total = np.zeros(len(places))
-        for gram, precision in zip(self.grams, self.precisions, strict=True):
-            total += np.diag(gram)[places] / np.diag(precision)[places]
-        return total
+    def costs(self, places: Labels) -> Matrix:
+        """Return (1) of every merge, charged, and of every drop on the diagonal.
 
-    def _merge_costs(self, places: Labels) -> Matrix:
-        """Return (1) for u = (1 - w) e_a - w e_b, for all pairs."""
-        share = self.share[places]
-        w = share[:, None] / (share[:, None] + share[None, :])
-        a, b, cross = (1.0 - w) ** 2, w**2, -2.0 * w * (1.0 - w)
+        (1) does not hang on the length of u, so u = e_a / s_a - e_b / s_b, with the shares s, stands for a merge.
+        """
         total = np.zeros((len(places), len(places)))
+        drops = np.zeros(len(places))
+        weight = 1.0 / self.share[places]
+        plain, whole = bool((weight == 1.0).all()), len(places) == len(self.units)
         for matrices in zip(self.grams, self.precisions, strict=True):
-            gram, precision = (m[np.ix_(places, places)] for m in matrices)
-            lost = a * np.diag(gram)[:, None] + b * np.diag(gram)[None, :] + cross * gram
-            certain = a * np.diag(precision)[:, None] + b * np.diag(precision)[None, :] + cross * precision
+            gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
+            drops += gram.diagonal() / precision.diagonal()
+            if not plain:
+                gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
+            lost, certain = _of_differences(gram), _of_differences(precision)
             np.fill_diagonal(certain, 1.0)
+            np.maximum(certain, np.finfo(np.float64).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
-                total += lost / np.maximum(certain, np.finfo(np.float64).tiny)
+                total += np.divide(lost, certain, out=lost)
+        total *= MERGE_CHARGE
+        np.fill_diagonal(total, drops)
         return total
 
     def give_up(self, steps: list[tuple[int, int]]) -> float:
@@ -199,7 +202,7 @@ class _State:
                 self.share[b] += self.share[a]
                 merged.append((a, b))
                 charge[column] = MERGE_CHARGE
-        kept = np.setdiff1d(np.arange(len(self.units)), [place[gone] for gone, _ in steps])
+        gone_places = [place[gone] for gone, _ in steps]
         cost = 0.0
         for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
             # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
@@ -209,12 +212,34 @@ class _State:
             gram_u = gram @ directions
             lost = directions.T @ gram_u
             cost += float((charge * np.diag(lost @ inner)).sum())
-            gram = gram - v @ gram_u.T - gram_u @ v.T + v @ lost @ v.T
-            precision = precision - v @ certain.T
+            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T.
+            half = v @ (gram_u - 0.5 * (v @ lost)).T
+            gram -= half
+            gram -= half.T
+            precision -= v @ certain.T
             for matrix in (gram, precision):
                 for a, b in merged:
                     matrix[b] += matrix[a]
                     matrix[:, b] += matrix[:, a]
-            self.grams[i], self.precisions[i] = (m[np.ix_(kept, kept)] for m in (gram, precision))
-        self.units, self.share = self.units[kept], self.share[kept]
+            self.grams[i], self.precisions[i] = (_without(m, gone_places) for m in (gram, precision))
+        self.units, self.share = np.delete(self.units, gone_places), np.delete(self.share, gone_places)
         return cost
+
+
+def _of_differences(matrix: Matrix) -> Matrix:
+    """Return u^T M u for the differences u = e_a - e_b of all pairs."""
+    diagonal = matrix.diagonal()
+    found = matrix * -2.0
+    found += diagonal
+    found += diagonal[:, None]
+    return found
+
+
+def _without(matrix: Matrix, places: Sequence[int]) -> Matrix:
+    """Return a matrix without some rows and columns, in its own memory, which is used up."""
+    size = len(matrix)
+    for place in sorted(places, reverse=True):
+        matrix[place : size - 1, :size] = matrix[place + 1 : size, :size]
+        matrix[:size, place : size - 1] = matrix[:size, place + 1 : size]
+        size -= 1
+    return matrix[:size, :size]
