@@ -23,12 +23,12 @@ from onnxfold.export.firmware.interface import Interface
 from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
-from onnxfold.export.fusion.fuse_batch_norm import FuseBatchNorm, ScaledWeight
 from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.save import save
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
@@ -171,8 +171,6 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     PREPARE_C(view)
     use_plain_names(view)
     source, target = work / "prepared.onnx", work / "generated.c"
-    for weight in [n for n, w in view.weights.items() if isinstance(w, ScaledWeight)]:
-        view.set_weight(weight, view.weight(weight))
     save(view, source)
     command = [
         sys.executable, "-m", "emx_onnx_cgen", "compile", "--color", "never", "--model-name", "model",

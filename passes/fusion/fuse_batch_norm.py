@@ -130,6 +130,6 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
 
 def _scaled(view: GraphView, weight: str, factors: Array) -> str:
     name = view.fresh_name(f"{weight}_scaled")
-    stub = to_proto(name, np.zeros(0, np.float32))
+    stub = to_proto("", np.zeros(0, np.float32))  # without the weight's name it is never written in its place
     view.put_weights({name: ScaledWeight(stub, base=view.weights[weight], factors=factors)})
     return name
