@@ -1,8 +1,5 @@
 """Quantisation to int8 by ai-edge-quantizer: weights per channel, activations on synthetic inputs."""
 
-import contextlib
-import io
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.serialize import SIGNATURE
+from onnxfold.quantize.quiet import quiet
 from onnxfold.statistics.activations import Batches
 
 
@@ -39,9 +37,7 @@ def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> Non
         ) from None
     try:
         tool = quantizer.Quantizer(str(path), recipe.static_wi8_ai8())
-        # The library draws progress bars and warns of its own settings.
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
+        with quiet("ai_edge_quantizer"):  # it draws progress bars and warns of its own settings
             calibration = tool.calibrate({SIGNATURE: _whole(batches, inputs)}, num_threads=1)
             content = tool.quantize(
                 calibration, enable_progress_bar=False, enable_progress_report=False

@@ -21,12 +21,14 @@ from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.write_report import write_report
+from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays, require_file
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
 from onnxfold.progress import Progress, silent
+from onnxfold.quantize.refuse import require_quantizable
 
 __all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]
 
@@ -57,6 +59,7 @@ def fold(
     round_to: int = 1,
     keep: Sequence[str] = (),
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
+    dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
     threads: int = 1,
@@ -103,6 +106,9 @@ def fold(
         Widths are multiples of `round_to`; groups with a node that matches a glob of `keep` keep all channels.
     input_shapes : mapping of str to sequence of int
         Sizes of free input dimensions.
+    dtype : str
+        Types of the result: 'keep', the model's own, or 'int8', QDQ ONNX with int8 weights and uint8 activations,
+        calibrated on the inputs of the fold. With 'int8', `sparsity` may be 0: quantise only.
     seed : int
         Seed of all random numbers: the same input, options and seed give the same bytes on one machine.
     verify : bool
@@ -156,23 +162,27 @@ def fold(
     if isinstance(config.calibration, str | PathLike):
         require_file(config.calibration)  # whether it will be used or not
     with limited_to(config.max_memory):
-        opened = open_model(model, config.input_shapes, tell)
+        opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths)
+        if config.quantizes:
+            require_quantizable(opened.view)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
-        needed = searches or request.widths is None or chosen.needs_inputs
-        data = choose_inputs(opened, config, chosen, tell, needed=needed)
+        fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
+        data = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
         config = data.repeated_by(config)
         if searches:
             folded, note = fold_while_faithful(opened, request, data, config, chosen, tell)
         else:
-            prepared = prepare(opened, chosen, data.inputs, config.seed)
+            prepared = prepare(opened, chosen, data.inputs if fold_runs else None, config.seed)
             candidates = model_candidates(prepared, tell) if request.widths is None else None
             folded, note = fold_model(prepared, request, candidates, config, tell), ()
+        written = written_model(folded, data, config, tell)
         checked = VerificationResult(None)
         if config.verify:
-            checked = verify_model(model, folded.view, config.seed, tell, threads=config.threads)
-    report = write_report(opened, folded, config, chosen, checked, (*data.notes, *note), time.perf_counter() - start)
+            checked = verify_model(model, written.view, config.seed, tell, threads=config.threads)
+    notes, seconds = (*data.notes, *note), time.perf_counter() - start
+    report = write_report(opened, folded, written, config, chosen, checked, notes, seconds)
     external, reads = config.save_as_external_data, files_read(model, config)
-    return FoldResult(folded.view, report, external_data=external, inputs=folded.inputs, reads=reads)
+    return FoldResult(written.view, report, external_data=external, inputs=written.inputs, reads=reads)
 
 
 @known_keywords

@@ -26,6 +26,8 @@ FOLD_STAGES = (
     ("compare activations",),
     ("verify in onnxruntime",),
 )
+#: The same with a quantisation of the folded model.
+FOLD_INT8_STAGES = (*FOLD_STAGES[:-1], ("prepare quantisation", "measure ranges", "quantize"), FOLD_STAGES[-1])
 
 _LOGGER = logging.getLogger(__name__)
 _QUIET_SECONDS = 1.0

@@ -105,8 +105,9 @@ class WidthRequest:
         return widths
 
     def require_change(self, widths: Sequence[int]) -> None:
-        """Raise NothingToFoldError if every group would keep its width; a channel ratio of 0 asks for just that."""
-        if self.config.channel_ratio == 0.0 or any(w < g.size for w, g in zip(widths, self.space.groups, strict=True)):
+        """Raise NothingToFoldError if every group would keep its width, and this is not what was asked for."""
+        keeps = self.config.channel_ratio == 0.0 or self.config.keeps_widths
+        if keeps or any(w < g.size for w, g in zip(widths, self.space.groups, strict=True)):
             return
         within = " and is within its limits already" if self.config.has_limits else "; ask for more"
         raise NothingToFoldError(
@@ -141,8 +142,8 @@ def width_request(
     """
     groups = [group for _, found in graphs for group in found]
     space = WidthSpace.of(groups, config.ratios, config.keep, config.round_to)
-    if config.channel_ratio is not None:
-        return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio))
+    if config.channel_ratio is not None or config.keeps_widths:
+        return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
     limits = requested_limits(config)
     if adds_biases and not limits.keys().isdisjoint(("params", "flash")):
         rooms = _room_for_biases([view for view, _ in graphs])

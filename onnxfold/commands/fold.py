@@ -26,9 +26,9 @@ from onnxfold.commands.shared import (
     threads,
     wrote,
 )
-from onnxfold.config import DEFAULT_CACHE
+from onnxfold.config import DEFAULT_CACHE, INT8
 from onnxfold.files import STDOUT, check_outputs, given, writing
-from onnxfold.progress import FOLD_STAGES, ProgressBar
+from onnxfold.progress import FOLD_INT8_STAGES, FOLD_STAGES, ProgressBar
 from onnxfold.terminal import Table, say, say_table
 
 
@@ -86,6 +86,10 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this number.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option(
+    "--dtype", default="keep", show_default=True, metavar="TYPE",
+    help="Types of the result: keep, the model's own, or int8 (QDQ ONNX); --sparsity 0 then only quantises.",
+)  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
@@ -136,7 +140,8 @@ def fold(
     options["input_shapes"] = dict(options["input_shapes"])
     if no_cache:
         options["cache"] = None
-    with ProgressBar(FOLD_STAGES) as tell:
+    stages = FOLD_INT8_STAGES if options["dtype"] == INT8 else FOLD_STAGES
+    with ProgressBar(stages) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
         if save_inputs is not None:
@@ -173,6 +178,8 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
             say(f"fidelity on {what}: {fidelity_line(fidelity)}")
     if report.latency is not None:
         say(latency_line(report.latency))
+    if report.quantization is not None:
+        say(str(report.quantization))
     if report.inputs is not None:
         say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
     for note in report.notes:

@@ -4,11 +4,16 @@ from onnxfold.config.fold_config import (
     ALLOCATIONS,
     DEFAULT_CACHE,
     DEFAULT_SPARSITY,
+    DTYPES,
     INPUTS,
+    INT8,
     LIMITS,
     NO_CACHE,
     NOTHING,
     FoldConfig,
 )
 
-__all__ = ["ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_SPARSITY", "INPUTS", "LIMITS", "NOTHING", "NO_CACHE", "FoldConfig"]
+__all__ = [
+    "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_SPARSITY", "DTYPES", "INPUTS", "INT8", "LIMITS", "NOTHING", "NO_CACHE",
+    "FoldConfig",
+]  # fmt: skip

@@ -18,6 +18,8 @@ DEFAULT_CACHE = "default"
 NO_CACHE = "none"
 
 ALLOCATIONS = ("global", "uniform")
+#: Types of what is written: the model's own, or int8 weights with uint8 activations.
+KEEP, INT8 = DTYPES = ("keep", "int8")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
 #: Limits by the name of their option, `max_<name>`.
@@ -90,6 +92,10 @@ class FoldConfig:
         Globs; groups that have a matching node are kept whole.
     input_shapes : mapping of str to sequence of int
         Fixes symbolic dimensions of the model's inputs for the analysis.
+    dtype : {'keep', 'int8'}
+        Types of the written model: its own, or QDQ ONNX with int8 weights and uint8 activations, quantised after the
+        fold. Every goal but `min_fidelity` and every limit is about the model before it is quantised. A `sparsity` of 0
+        then only quantises.
     seed : int
         Seed of everything random.
     verify : bool
@@ -135,6 +141,7 @@ class FoldConfig:
     round_to: int = 1
     keep: Sequence[str] = ()
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
+    dtype: str = KEEP
     seed: int = 0
     verify: bool = True
     threads: int = 1
@@ -163,9 +170,11 @@ class FoldConfig:
 
     def _check_types(self) -> None:
         """Check every field alone; numbers of numpy become Python's, sequences and mappings are copied."""
+        checks.one_of("dtype", self.dtype, DTYPES)
         for name, meaning in _FRACTIONS.items():
+            zero = name in _MAY_BE_ZERO or (name == "sparsity" and self.quantizes)
             if getattr(self, name) is not None:
-                self._set(name, checks.fraction(name, getattr(self, name), zero=name in _MAY_BE_ZERO, meaning=meaning))
+                self._set(name, checks.fraction(name, getattr(self, name), zero=zero, meaning=meaning))
         for name, (least, most) in _WHOLE.items():
             self._set(name, checks.whole(name, getattr(self, name), least=least, most=most))
         if self.samples is not None:
@@ -207,6 +216,16 @@ class FoldConfig:
     def is_global(self) -> bool:
         """Whether widths are chosen by error curves."""
         return self.allocation == "global"
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether the folded model is quantised."""
+        return self.dtype == INT8
+
+    @property
+    def keeps_widths(self) -> bool:
+        """Whether no channel is to go, so that quantising is all there is to do."""
+        return self.sparsity == 0.0 and not self.has_limits and not any(self.ratios.values())
 
     @property
     def lacks_goal(self) -> bool:
@@ -281,6 +300,7 @@ class FoldConfig:
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
             "seed": self.seed,
+            **({} if self.dtype == KEEP else {"dtype": self.dtype}),
             # It changes the result only if it is too low for the request, so the default is not recorded.
             **({} if self.max_memory is None else {"max_memory": self.max_memory}),
         }

@@ -59,7 +59,7 @@ def choose_inputs(
     ConfigError
         If samples do not fit.
     VerificationError
-        If the network cannot be run on the samples that were given.
+        If the network cannot be run on the samples that were given, or at all where it is to be quantised.
     """
     if not needed:
         unused = ", ".join(config.about_inputs)
@@ -81,7 +81,7 @@ def choose_inputs(
         _require_memory(opened, inputs)
         observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
     except (VerificationError, MemoryError) as error:
-        if config.calibration is not None:
+        if config.calibration is not None or config.quantizes:
             raise
         note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
         return ChosenInputs(None, (note, *cache.notes))

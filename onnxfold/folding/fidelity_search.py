@@ -11,8 +11,11 @@ from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidate
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import prepare
+from onnxfold.folding.written_model import written_model
+from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
 from onnxfold.progress import Progress
 from onnxfold.report import FidelityReport
 from onnxfold.statistics.activations import Batches
@@ -58,8 +61,8 @@ def fold_while_faithful(
     """Return the smallest of a series of folds whose fidelity on held-out inputs holds, and notes on it.
 
     Fidelity is the top-1 agreement with the original where an output has class scores, one minus the relative error
-    otherwise; the lowest of all outputs. The sparsity is found by bisection. The model is analysed, and what its groups
-    could become is computed, once.
+    otherwise; the lowest of all outputs. It is measured on what would be written, quantised if that is requested. The
+    sparsity is found by bisection. The model is analysed, and what its groups could become is computed, once.
 
     Parameters
     ----------
@@ -111,7 +114,8 @@ def fold_while_faithful(
         except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
             low, unfolded = sparsity, error
         else:
-            report = _measure(session.output_names, reference, folded, held_out.batches)
+            written = written_model(folded, data, config, progress)
+            report = _measure(session.output_names, reference, written.view, held_out.batches)
             tried, reached, measured = sparsity, worst(report), True
             if reached >= least:
                 best, low = _Kept(folded, sparsity, report), sparsity
@@ -134,9 +138,9 @@ def fold_while_faithful(
     return best.folded, (note,)
 
 
-def _measure(names: list[str], reference: list[Array], folded: FoldedModel, inputs: Batches) -> FidelityReport:
+def _measure(names: list[str], reference: list[Array], view: GraphView, inputs: Batches) -> FidelityReport:
     """Return the fidelity of a fold; without outputs if it gives NaN or infinity where the original gives numbers."""
-    outputs = Session(folded.model).run_all(inputs)
+    outputs = Session(to_model(view)).run_all(inputs)
     try:
         return fidelity(names, reference, outputs, inputs="held out")
     except VerificationError:

@@ -46,7 +46,9 @@ class OpenedModel:
         return replace(self, scopes=copy_scopes(self.scopes))
 
 
-def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress) -> OpenedModel:
+def open_model(
+    model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress, *, needs_groups: bool = True
+) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
     Parameters
@@ -57,6 +59,8 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], prog
         Dimensions to assume for symbolic inputs.
     progress : callable
         Called for every step.
+    needs_groups : bool
+        Whether there is nothing to do without fold groups.
 
     Raises
     ------
@@ -65,7 +69,7 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], prog
     NonFiniteError
         If a weight is NaN, or infinite in a fold group.
     NothingToFoldError
-        If there is no fold group.
+        If there is no fold group, where one is needed.
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
@@ -76,5 +80,6 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]], prog
     scopes = open_scopes(view)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
-    require_groups(scopes)
+    if needs_groups:
+        require_groups(scopes)
     return OpenedModel(model, size, scopes)

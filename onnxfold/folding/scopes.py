@@ -7,6 +7,8 @@ from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
 from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.finite import flaw
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.pipelines import NORMALIZE
@@ -76,6 +78,12 @@ def require_groups(scopes: list[Scope]) -> None:
     """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
     if all_groups(scopes):
         return
+    done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
+    if done is not None:
+        raise NothingToFoldError(
+            f"nothing to fold: the model is quantised, see {done.op_type} '{done.name or node_key(done)}', and no other"
+            " channels can be merged: fold the float32 model, with --dtype int8 to quantise it again"
+        )
     refusals = all_refusals(scopes)
     if not refusals:
         raise NothingToFoldError("nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels")

@@ -11,12 +11,14 @@ from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
+from onnxfold.folding.written_model import WrittenModel
 from onnxfold.report import FoldReport, InputRecord, joined
 
 
 def write_report(
     opened: OpenedModel,
     folded: FoldedModel,
+    written: WrittenModel,
     config: FoldConfig,
     method: Method,
     verified: VerificationResult,
@@ -30,7 +32,9 @@ def write_report(
     opened : OpenedModel
         The model as it was loaded and analysed.
     folded : FoldedModel
-        The result.
+        What was done to it.
+    written : WrittenModel
+        The result, in the types in which it is written.
     config : FoldConfig
         The request, in the form that gives the same result at any speed of the machine.
     method : Method
@@ -42,19 +46,20 @@ def write_report(
     seconds : float
         How long it took.
     """
-    request, inputs = folded.request, folded.inputs
+    request, inputs = folded.request, written.inputs
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
         requested=config.request + (f", sparsity {request.sparsity:g} by default" if request.by_default else ""),
         before=folded.before,
-        after=folded.after,
+        after=written.size,
         groups=[record for graph in folded.graphs for record in graph.groups],
         refusals=all_refusals(opened.scopes),
         passes=[record for graph in folded.graphs for record in graph.passes],
         cluster=method.cluster,
         repair=method.repair,
         inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
+        quantization=written.quantization,
         fidelity=verified.fidelity,
         latency=verified.latency,
         config=config.to_dict(),
@@ -65,6 +70,7 @@ def write_report(
         diagnostics=joined([graph.diagnostics for graph in folded.graphs]),
     )
     report.notes = [
-        *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *verified.notes,
+        *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,
+        *verified.notes,
     ]  # fmt: skip
     return report

@@ -13,6 +13,7 @@ from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.loops import ending, open_loop
+from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.save import to_model
 from onnxfold.graph.shape_inference import Shape
 from onnxfold.graph.tensors import Array
@@ -200,15 +201,17 @@ class _Sizes:
 def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
     """Return what onnxruntime may change in a model.
 
-    Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. Where
-    it removes readers of a tensor one after the other, all of the rest are moved each time: with very many of them,
-    nothing is changed.
+    Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. A
+    quantised model gets all optimisations, which bring in the integer kernels that it is made for. Where BASIC removes
+    readers of a tensor one after the other, all of the rest are moved each time: with very many of them, nothing is
+    changed.
     """
     read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
     level = ort.GraphOptimizationLevel
     if read_often:
         return level.ORT_DISABLE_ALL
-    return level.ORT_ENABLE_ALL if as_users_do else level.ORT_ENABLE_BASIC
+    is_for_integers = view is not None and any(map(is_quantized, view.nodes))
+    return level.ORT_ENABLE_ALL if as_users_do or is_for_integers else level.ORT_ENABLE_BASIC
 
 
 def _view(model: str | Path | ModelProto) -> GraphView | None:

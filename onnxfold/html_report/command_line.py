@@ -10,7 +10,7 @@ from onnxfold.report import FoldReport
 #: Options that are written out only where they were given.
 _OPTIONAL = (
     "sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair", "samples", "input_seconds",
-    "max_memory",
+    "dtype", "max_memory",
 )  # fmt: skip
 _ALWAYS = ("method", "allocation", "round_to", "seed")
 

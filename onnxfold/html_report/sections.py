@@ -46,13 +46,14 @@ def _numbers(report: FoldReport) -> list[Element]:
         rows.append((_QUANTITIES.get(entry.name, entry.name.replace("_", " ")), old, new))
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
+    below = [] if report.quantization is None else [f"{str(report.quantization).capitalize()}."]
     found = report.latency
-    if found is None:
-        return [table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")]
-    times = milliseconds(found.before_s), milliseconds(found.after_s)
-    cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
-    how = f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}."
-    return [table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures"), element("p", how, class_="muted")]
+    if found is not None:
+        times = milliseconds(found.before_s), milliseconds(found.after_s)
+        cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
+        below.append(f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}.")
+    costs = table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")
+    return [costs, *(element("p", line, class_="muted") for line in below)]
 
 
 def _count(value: float | None) -> Element:

@@ -18,6 +18,7 @@ from onnxfold.report.fold_report import (
     InputRecord,
     ModelSize,
     PassRecord,
+    QuantizationRecord,
     Refusal,
 )
 from onnxfold.report.latency import LatencyRecord, milliseconds
@@ -37,6 +38,7 @@ __all__ = [
     "LatencyRecord",
     "ModelSize",
     "PassRecord",
+    "QuantizationRecord",
     "Refusal",
     "VarianceRatio",
     "joined",

@@ -95,6 +95,32 @@ class InputRecord:
 
 
 @dataclass(frozen=True)
+class QuantizationRecord:
+    """How the folded model was quantised.
+
+    Parameters
+    ----------
+    dtype : str
+        Type of the weights.
+    weights : int
+        Entries of weights that are stored in it; biases, in int32, are among them.
+    float_weights : int
+        Entries that stay float32.
+    folded_bytes : int
+        Size of the folded model before it was quantised.
+    """
+
+    dtype: str
+    weights: int
+    float_weights: int
+    folded_bytes: int
+
+    def __str__(self) -> str:
+        share = f"{self.weights:,} of {self.weights + self.float_weights:,} weights"
+        return f"quantised to {self.dtype}: {share}, {self.folded_bytes:,} bytes before"
+
+
+@dataclass(frozen=True)
 class ModelSize:
     """Size of a model.
 
@@ -189,7 +215,7 @@ class ComparisonReport(FidelityReport):
 class FoldReport:
     """Record of one fold.
 
-    Sparsity is the fraction of the input file's float weights that the output file no longer has.
+    Sparsity is the fraction of the input file's weights that the folded model no longer has, before it is quantised.
     """
 
     method: str
@@ -203,6 +229,7 @@ class FoldReport:
     cluster: str = ""
     repair: str = ""
     inputs: InputRecord | None = None
+    quantization: QuantizationRecord | None = None
     fidelity: FidelityReport | None = None
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
@@ -251,6 +278,7 @@ class FoldReport:
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
             *([] if self.latency is None else [str(self.latency)]),
+            *([] if self.quantization is None else [str(self.quantization)]),
         ]
         return "\n".join(lines + self.notes)
 

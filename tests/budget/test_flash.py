@@ -6,8 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.budget.costs.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
+from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.graph.load import load
 from testing.models import chain_conv, mlp
+from testing.quick import quick_fold
 from tests.budget.folded import folds, graphs_of, model
 from tests.export_forms import FORMS
 
@@ -62,3 +64,11 @@ def test_a_shared_weight_counts_once_and_an_unused_one_not_at_all() -> None:
 @pytest.mark.parametrize("form", ["constant_nodes", "listed_weights"])
 def test_the_form_of_the_export_does_not_matter(form: str) -> None:
     assert count_flash(load(FORMS[form](chain_conv(0)))) == count_flash(load(chain_conv(0)))
+
+
+def test_quantised_weights_count_once_with_their_own_bytes() -> None:
+    proto = quick_fold(mlp(0, widths=(64, 48)), 0.0, dtype="int8").model
+    tensors = 1 + len(proto.graph.node) + len(proto.graph.initializer)
+    structure = MODEL_BYTES + len(proto.graph.node) * OPERATOR_BYTES + tensors * TENSOR_BYTES
+    assert count_flash(load(proto)) == _weight_bytes(proto) + structure
+    assert _weight_bytes(proto) < 2 * count_parameters(load(proto))

@@ -5,6 +5,7 @@ from onnx import GraphProto, NodeProto
 
 from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, numbered
 from onnxfold.graph.nodes import captured_names, subgraphs
+from onnxfold.graph.quantized import dequantized, scales
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -24,7 +25,7 @@ class WeightCost(SumCost):
         products = [
             Product.of(axes.lengths(name, view.weights[name].shape))
             for view, axes in numbered(graphs)
-            for name in view.float_weight_names()
+            for name in weight_names(view)
         ]
         super().__init__(products, group_count(graphs))
 
@@ -39,11 +40,21 @@ def used_nodes(view: GraphView) -> list[NodeProto]:
     return used[::-1]
 
 
+def weight_names(view: GraphView) -> list[str]:
+    """Return the initializers that are weights: floats, and integers that a DequantizeLinear makes floats of.
+
+    The scales of quantised tensors are none.
+    """
+    integers, no_weights = dequantized(view.nodes), scales(view.nodes)
+    return [n for n in view.weights if n in integers or (is_float(view.weight_type(n)) and n not in no_weights)]
+
+
 def count_parameters(view: GraphView) -> int:
-    """Return the number of float weights a model really uses.
+    """Return the number of weights a model really uses.
 
     Float initializers and Constant nodes that an output depends on, those of subgraphs included, each
-    counted once.
+    counted once. Integers behind a DequantizeLinear count as the floats that they stand for, their scales do not:
+    quantised, a model has as many weights as before.
     """
     needed, total = set(view.output_names), 0
     for node in used_nodes(view):
@@ -52,11 +63,16 @@ def count_parameters(view: GraphView) -> int:
         total += sum(_graph_parameters(body) for body in subgraphs(node))
     for function in view.model.functions:
         total += sum(_constant_size(node) for node in function.node)
-    return total + sum(view.weight_size(n) for n in view.float_weight_names() if n in needed)
+    return total + sum(view.weight_size(n) for n in weight_names(view) if n in needed)
 
 
 def _graph_parameters(graph: GraphProto) -> int:
-    total = sum(int(np.prod(t.dims, dtype=np.int64)) for t in graph.initializer if is_float(t.data_type))
+    integers, no_weights = dequantized(graph.node), scales(graph.node)
+    counted = (
+        t for t in graph.initializer
+        if t.name in integers or (is_float(t.data_type) and t.name not in no_weights)
+    )  # fmt: skip
+    total = sum(int(np.prod(t.dims, dtype=np.int64)) for t in counted)
     for node in graph.node:
         total += _constant_size(node) + sum(_graph_parameters(body) for body in subgraphs(node))
     return total

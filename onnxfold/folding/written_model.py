@@ -1,0 +1,69 @@
+"""The model as it is written: the folded one, or what quantisation makes of it."""
+
+from dataclasses import dataclass, replace
+
+from onnxfold.config import FoldConfig
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.graph.save import weight_bytes
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.progress import Progress
+from onnxfold.quantize.quantize import quantize_int8
+from onnxfold.report import ModelSize, QuantizationRecord
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenModel:
+    """A model that is ready to be checked and written.
+
+    Parameters
+    ----------
+    view : GraphView
+        Its main graph.
+    size : ModelSize
+        What it costs; weights and MACs are those of the folded model, before quantisation.
+    inputs : ModelInputs, optional
+        What the network was run on, to fold it or to quantise it.
+    quantization : QuantizationRecord, optional
+        How it was quantised; None where it keeps its types.
+    notes : tuple of str
+        What a user should know of it.
+    """
+
+    view: GraphView
+    size: ModelSize
+    inputs: ModelInputs | None
+    quantization: QuantizationRecord | None = None
+    notes: tuple[str, ...] = ()
+
+
+def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, progress: Progress) -> WrittenModel:
+    """Return a folded model in the requested types.
+
+    Parameters
+    ----------
+    folded : FoldedModel
+        The model; left as it is.
+    data : ChosenInputs
+        What the network can be run on, to calibrate where the fold itself was not shown any inputs.
+    config : FoldConfig
+        The request.
+    progress : callable
+        Called for every step.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it cannot be quantised.
+    VerificationError
+        If the folded network cannot be run node by node.
+    """
+    if not config.quantizes:
+        return WrittenModel(folded.view, folded.after, folded.inputs)
+    inputs = folded.inputs or data.inputs
+    assert inputs is not None, "a request that quantises runs the network"
+    made = quantize_int8(folded.view, inputs.batches, progress)
+    size = replace(folded.after, size_bytes=weight_bytes(made.view) + made.view.model.ByteSize())
+    record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.after.size_bytes)
+    return WrittenModel(made.view, size, inputs, record, made.notes)

@@ -1,0 +1,35 @@
+"""Quantised parts of a graph: constants behind DequantizeLinear, and operators that compute on integers."""
+
+from collections.abc import Iterable
+
+from onnx import NodeProto
+
+#: Operators of a graph that is quantised, besides those whose names begin with QLinear.
+_QUANTIZED = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
+    "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention", "QGemm",
+})  # fmt: skip
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+
+
+def is_quantized(node: NodeProto) -> bool:
+    """Whether a node quantises, dequantises, or computes on what is quantised."""
+    return node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+
+
+def dequantized(nodes: Iterable[NodeProto]) -> set[str]:
+    """Return the tensors that are read by a DequantizeLinear as what it dequantises."""
+    return {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
+
+
+def scales(nodes: Iterable[NodeProto]) -> set[str]:
+    """Return the tensors that are scales of QuantizeLinear and DequantizeLinear and nothing else.
+
+    They say how numbers are stored, and are no weights of the model.
+    """
+    used_as_scale: set[str] = set()
+    used_otherwise: set[str] = set()
+    for node in nodes:
+        for i, name in enumerate(node.input):
+            (used_as_scale if node.op_type in _PAIR and i == 1 else used_otherwise).add(name)
+    return used_as_scale - used_otherwise

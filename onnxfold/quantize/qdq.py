@@ -1,0 +1,107 @@
+"""QDQ ONNX by onnxruntime's quantiser.
+
+Weights become int8, one scale per output channel, and keep to 7 bits: x86 CPUs without VNNI instructions add products
+of pairs in 16 bits, which 8 bits overflow. So a file gives the same answers on every CPU; that costs no accuracy that
+can be measured (benchmarks/equal_bytes.md). Activations are uint8, for which onnxruntime's CPU kernels are written;
+with int8 activations they take 2.7 times as long.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int
+from onnxfold.quantize.quiet import quiet
+from onnxfold.statistics.ranges import Range
+
+#: Operators on integers: those with weights, and those between them that have integer kernels or move values only.
+#: Normalisations and softmax stay in float32, because no CPU kernel of them is faster in integers.
+OPERATORS = (
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "Gather", "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid",
+    "MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split", "Pad", "Resize", "Reshape", "Flatten", "Squeeze",
+    "Unsqueeze", "Transpose", "Slice",
+)  # fmt: skip
+#: The first operator set in which DequantizeLinear takes a scale per channel.
+OPSET = 13
+
+#: An entry of the metadata by which the quantiser knows that the types of all tensors are declared.
+_TYPED = ("onnx.infer", "onnxruntime.quant")
+_MODULE = "onnxruntime/quantization"
+
+
+def to_qdq(model: ModelProto, ranges: Mapping[str, Range]) -> ModelProto:
+    """Return a float32 model as QDQ ONNX.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model, its nodes named uniquely, of operator set 13 or newer; left as it is.
+    ranges : mapping of str to pair of float
+        Smallest and largest value of every activation.
+
+    Returns
+    -------
+    ModelProto
+        Of the same interface; its nodes are in no order, and not all tensors whose types it declares exist.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the quantiser refuses the model.
+    """
+    from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, QuantType, TensorsData
+
+    producer = model.producer_name, model.producer_version
+    typed = _with_types(model, ranges)
+    shapes = {weight.name: list(weight.dims) for weight in model.graph.initializer}
+    typed.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
+    try:
+        with quiet(_MODULE):
+            quantizer = QDQQuantizer(
+                typed,
+                per_channel=True,
+                reduce_range=True,
+                weight_qType=QuantType.QInt8,
+                activation_qType=QuantType.QUInt8,
+                tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
+                nodes_to_quantize=[],
+                nodes_to_exclude=[node.name for node in model.graph.node if _is_excluded(node, shapes)],
+                op_types_to_quantize=list(OPERATORS),
+                extra_options={},
+            )
+            quantizer.quantize_model()
+            made: ModelProto = quantizer.model.model
+    except Exception as error:  # the quantiser raises whatever it stumbles over
+        text = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None
+    made.producer_name, made.producer_version = producer
+    kept = [prop for prop in made.metadata_props if (prop.key, prop.value) != _TYPED]
+    del made.metadata_props[:]
+    made.metadata_props.extend(kept)
+    return made
+
+
+def _with_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
+    """Return a model that declares the types of tensors: what has a range is float32. More need not be known."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
+    parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}
+    rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}
+    return ModelProto(graph=GraphProto(**parts, value_info=infos), **rest)
+
+
+def _is_excluded(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether a node stays in float32.
+
+    These are nodes of other domains, those whose bias has no scale of its own per channel (a ConvTranspose of several
+    groups, a Gemm whose bias is no vector), and a Gemm with factors, which onnxruntime's integer kernel ignores.
+    """
+    if node.op_type == "ConvTranspose":
+        return attr_int(node, "group", 1) > 1
+    if node.op_type != "Gemm":
+        return node.domain not in DEFAULT_DOMAINS
+    if attr_float(node, "alpha", 1.0) != 1.0 or attr_float(node, "beta", 1.0) != 1.0:
+        return True
+    bias = node.input[2] if len(node.input) > 2 else ""
+    vector = shapes.get(node.input[1], [0, 0])[0 if attr_int(node, "transB", 0) else 1]
+    return bool(bias) and list(shapes.get(bias, ())) != [vector]

@@ -1,0 +1,135 @@
+"""Quantisation of a model: prepare -> measure ranges -> QDQ."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+
+import onnx
+from onnx import ModelProto, NodeProto
+
+from onnxfold.budget.costs.weights import count_parameters
+from onnxfold.errors import UnsupportedModelError, VerificationError
+from onnxfold.graph.load import load
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.quantized import dequantized
+from onnxfold.graph.save import to_model, weight_bytes
+from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
+from onnxfold.passes.base import Pipeline
+from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.progress import Progress, silent
+from onnxfold.quantize.qdq import OPSET, to_qdq
+from onnxfold.quantize.refuse import require_small
+from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.ranges import activation_ranges
+
+#: Normalisations become part of the layers before them.
+PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))
+
+#: Copies of all weights that are held at once: two float models, and the quantiser's of both kinds.
+_COPIES = 4
+#: A larger share of weights that stays in float32 is noted.
+_NOTED = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """A quantised model.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model, QDQ ONNX.
+    weights : int
+        Entries of weights that are stored as integers.
+    float_weights : int
+        Entries of weights that are not.
+    notes : tuple of str
+        What stays in float32, and which operator set was converted.
+    """
+
+    view: GraphView
+    weights: int
+    float_weights: int
+    notes: tuple[str, ...] = field(default=())
+
+
+def quantize_int8(view: GraphView, inputs: Batches, progress: Progress = silent) -> Quantized:
+    """Quantise a float32 model, weights per channel, activations by their ranges on inputs.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model; left as it is.
+    inputs : list of dict
+        Batches of inputs that ranges are measured on.
+    progress : callable, optional
+        Called for every node that is run.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it exceeds 2 GB, or onnxruntime's quantiser refuses it.
+    VerificationError
+        If it cannot be run node by node, or an activation has no range.
+    """
+    require_small(view)
+    memory.require(_COPIES * weight_bytes(view), "quantising the model")
+    progress("prepare quantisation", 0, 0)
+    prepared = view.copy()
+    PREPARE(prepared)
+    _name_nodes(prepared)
+    model, notes = _of_known_opset(to_model(prepared))
+    try:
+        ranges = activation_ranges(load(model), inputs, progress)
+    except VerificationError as error:
+        raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
+    progress("quantize", 0, 0)
+    made = load(to_qdq(model, ranges))  # sorts the nodes
+    made.drop_lost_infos()
+    made.drop_inferable_infos()
+    made.notes = list(view.notes)
+    made.assume(dict(view.input_shapes))
+    stored = sum(made.weight_size(name) for name in dequantized(made.nodes) if made.is_weight(name))
+    left = count_parameters(made) - stored
+    if left > _NOTED * (stored + left):
+        notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)
+    return Quantized(made, stored, left, notes)
+
+
+def _name_nodes(view: GraphView) -> None:
+    """Give nodes without a name, or with that of another one, a name: the quantiser tells them apart by it."""
+    names = Counter(node.name for node in view.nodes)
+    fresh = (f"node_{i}" for i in count())
+    replaced: dict[str, NodeProto] = {}
+    for node in view.nodes:
+        if node.name and names[node.name] == 1:
+            continue
+        named = NodeProto()
+        named.CopyFrom(node)
+        named.name = next(name for name in fresh if name not in names)
+        replaced[node_key(node)] = named
+    view.substitute(replaced)
+
+
+def _of_known_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+    """Return a model in an operator set that has scales per channel, and what was done for it."""
+    version = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    if version >= OPSET:
+        return model, ()
+    try:
+        converted = onnx.version_converter.convert_version(model, OPSET)
+    except Exception as error:  # the converter raises what its C++ code raises
+        text = " ".join(str(error).split())[:200]
+        raise UnsupportedModelError(
+            f"dtype='int8' needs operator set {OPSET}, and onnx cannot convert the model from {version}: {text}"
+        ) from None
+    return converted, (f"the operator set was converted from {version} to {OPSET}, which int8 needs",)
+
+
+def _readers_of_floats(view: GraphView) -> str:
+    """Return the operators whose weights are not quantised, in words."""
+    kinds = {node.op_type for name in view.float_weight_names() for node in view.consumers(name)}
+    kinds -= {"QuantizeLinear", "DequantizeLinear"}
+    return f"those of {', '.join(sorted(kinds)) or 'bodies'}"
