@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from onnxfold.budget.costs.size import measure
+from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.channels import FoldGroup
 from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
@@ -56,7 +57,8 @@ def fold(
     input_seconds: float | None = None,
     input_steps: Sequence[int] = (),
     calibration: str | Path | Mapping[str, Array] | None = None,
-    round_to: int = 1,
+    round_to: int | str = "auto",
+    objective: str = "balanced",
     keep: Sequence[str] = (),
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
     dtype: str = "keep",
@@ -102,8 +104,13 @@ def fold(
         inversion.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples by input name, samples along axis 0, instead of generated inputs.
-    round_to, keep : int, sequence of str
-        Widths are multiples of `round_to`; groups with a node that matches a glob of `keep` keep all channels.
+    round_to : int or 'auto'
+        Widths are multiples of this. 'auto': of what a runtime computes fast, by global allocation without a limit of
+        memory; else of 1.
+    objective : str
+        What accuracy is traded against by global allocation: 'balanced', 'weights' or 'macs'.
+    keep : sequence of str
+        Groups with a node that matches one of these globs keep all channels.
     input_shapes : mapping of str to sequence of int
         Sizes of free input dimensions.
     dtype : str
@@ -159,6 +166,7 @@ def fold(
     start, tell, searches = time.perf_counter(), progress or silent, config.min_fidelity is not None
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are refused before any work
+    find_objective(config.objective)
     if isinstance(config.calibration, str | PathLike):
         require_file(config.calibration)  # whether it will be used or not
     with limited_to(config.max_memory):

@@ -2,15 +2,23 @@
 
 Every group has an error curve e(k), the relative error of what reads it when k channels are left. Starting from full
 widths, the group is narrowed whose next step saves most, in the budgets that are exceeded, per error added; until all
-budgets hold. Then groups are widened again, one channel at a time, as far as the budgets allow.
+budgets hold. Then groups are widened again, one step at a time, as far as the budgets allow.
+
+An objective adds a cost of running, of which a share of the fraction of the removed weights is to go. Where the path
+lags behind, it takes only steps that catch up, those with the least error per running cost saved; and it is widened
+only by steps that do not fall behind.
+
+Steps lead from one preferred width to the next. Where these are too coarse, groups relax to smaller steps: as many as
+it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnxfold.budget.costs.lengths import Integers
-from onnxfold.budget.moves import single_moves
+from onnxfold.budget.costs.lengths import Cost, Integers
+from onnxfold.budget.next_moves import NextMoves
+from onnxfold.budget.objectives import Tradeoff
 from onnxfold.budget.requests import Budgets
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
@@ -19,9 +27,15 @@ from onnxfold.graph.tensors import Matrix
 _STEP = 1 / 32
 #: Weight of the sum of all costs beside those that are exceeded: breaks ties where no single step lowers a peak.
 _TIES = 1e-6
+#: Widths are relaxed where more of a limited cost is free than this part of it at full widths: a point of sparsity,
+#: less what a repair may change.
+_SLACK = 0.0075
+_LEAST_ERROR = 1e-12
 
 
-def allocate_globally(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets) -> list[int]:
+def allocate_globally(
+    space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
+) -> list[int]:
     """Return widths within all budgets.
 
     Parameters
@@ -32,111 +46,119 @@ def allocate_globally(space: WidthSpace, errors: Sequence[Matrix], budgets: Budg
         Error curve of every group; infinite at widths that cannot be had.
     budgets : Budgets
         What must hold.
+    tradeoff : Tradeoff, optional
+        What the error is traded against besides.
 
     Raises
     ------
     BudgetError
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
-    groups, steps, free = space.groups, space.steps, space.free
-    curves = [convex(curve) for curve in errors]
-    widths = np.array([space.fixed.get(i, group.size) for i, group in enumerate(groups)], np.int64)
-    reachable = {i: np.arange(steps[i], groups[i].size + 1, steps[i]) for i in free}
-    lowest = {i: int(found[np.isfinite(errors[i][found])][0]) for i, found in reachable.items()}
-
-    def narrower(i: int, width: int) -> int:
-        down = max(round(groups[i].size * _STEP / steps[i]), 1) * steps[i]
-        return max((width - down) // steps[i] * steps[i], lowest[i])
-
-    def wider(i: int, width: int) -> int:
-        return width + steps[i] if width + steps[i] <= groups[i].size else width
-
-    moves = _Moves(budgets, curves, widths, free, narrower)
-    while moves.load(moves.costs_now())[0] > 1.0:
-        possible = np.flatnonzero(moves.to < moves.widths)
-        if not len(possible):
-            raise budgets.unreachable(moves.widths.tolist())
-        saved = moves.excess(moves.costs_now())[0] - moves.excess(moves.costs(possible))
-        moves.take(possible[int(np.argmax(saved / np.maximum(moves.added[possible], 1e-12)))])
-    moves = _Moves(budgets, curves, moves.widths, free, wider)
-    while True:
-        possible = np.flatnonzero(moves.to > moves.widths)
-        fits = moves.load(moves.costs(possible)) <= 1.0
-        if not len(possible) or not fits.any():
-            return [int(w) for w in moves.widths]
-        moves.take(possible[int(np.argmax(np.where(fits, -moves.added[possible], -1.0)))])
+    search = _Search(space, errors, budgets, tradeoff)
+    search.narrow()
+    search.widen()
+    search.relax()
+    return [int(w) for w in search.widths]
 
 
-class _Moves:
-    """The next move of every group: where it goes, what it costs, and what error it adds.
-
-    Parameters
-    ----------
-    budgets : Budgets
-        What is to hold.
-    curves : sequence of ndarray of shape (n + 1,)
-        Error by width.
-    widths : ndarray of shape (n_groups,)
-        Where to begin.
-    free : sequence of int
-        The groups that may move.
-    target : callable
-        Takes a group and its width, returns the width it would go to; the same one if there is none.
-    """
+class _Search:
+    """Widths on their way, by the parameters of :func:`allocate_globally`."""
 
     def __init__(
-        self,
-        budgets: Budgets,
-        curves: Sequence[Matrix],
-        widths: Integers,
-        free: Sequence[int],
-        target: Callable[[int, int], int],
+        self, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None
     ) -> None:
-        self._curves, self._target = curves, target
+        self._space, self._budgets, self._tradeoff = space, budgets, tradeoff
+        self._curves = [convex(curve) for curve in errors]
+        self._lowest = {i: _lowest(errors[i], space.ladders[i][-1]) for i in space.free}
         self._limits = [budget.limit for budget in budgets.budgets]
-        self._costs = [single_moves(budget.cost, widths.tolist()) for budget in budgets.budgets]
-        self.widths = widths.copy()
-        self.to = widths.copy()
-        self.added = np.zeros(len(widths))
-        for i in free:
-            self._aim(i)
-        everyone = np.arange(len(widths))
-        self._changes = [cost.changes(everyone, self.to) for cost in self._costs]
+        self._costs: list[Cost] = [budget.cost for budget in budgets.budgets]
+        if tradeoff is not None:
+            self._costs += [tradeoff.weights, tradeoff.running]
+        full = [group.size for group in space.groups]
+        self._whole = [int(budget.cost.many(np.array([full], np.int64))[0]) for budget in budgets.budgets]
+        self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
 
-    def _aim(self, i: int) -> None:
-        width = int(self.widths[i])
-        self.to[i] = self._target(i, width)
-        self.added[i] = self._curves[i][self.to[i]] - self._curves[i][width]
+    def narrow(self) -> None:
+        """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
+        for level in range(self._space.levels):
 
-    def take(self, i: int) -> None:
-        """Move a group, and see to the moves that cost something else from now on."""
-        self.widths[i] = width = self.to[i]
-        self._aim(i)
-        for cost, changes in zip(self._costs, self._changes, strict=True):
-            affected = cost.take(i, int(width))
-            changes[affected] = cost.changes(affected, self.to[affected])
+            def narrower(i: int, width: int, level: int = level) -> int:
+                found = max(self._space.narrower(i, width, level, _STEP), self._lowest[i])
+                return min(found, width)
 
-    def costs_now(self) -> list[Integers]:
-        """Return the present costs, one array of one number per budget."""
-        return [np.array([cost.total], np.int64) for cost in self._costs]
+            moves = self._moves(narrower)
+            while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
+                now, after = moves.now(), moves.after(possible)
+                saved = self._excess(now) - self._excess(after)
+                if self._lead(now)[0] < 0.0 and (ahead := self._lead(after) >= self._lead(now)).any():
+                    possible, saved = possible[ahead], (now[-1] - after[-1])[ahead].astype(np.float64)
+                moves.take(possible[int(np.argmax(saved / np.maximum(moves.added[possible], _LEAST_ERROR)))])
+            self.widths = moves.widths
+            if self._load(moves.now())[0] <= 1.0:
+                return
+        raise self._budgets.unreachable(self.widths.tolist())
 
-    def costs(self, groups: Integers) -> list[Integers]:
-        """Return the costs after the next move of each of some groups, one array per budget."""
-        return [cost.cost(changes[groups]) for cost, changes in zip(self._costs, self._changes, strict=True)]
+    def widen(self) -> None:
+        """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""
+        moves = self._moves(lambda i, width: self._space.wider(i, width, 0))
+        while len(possible := moves.possible):
+            now, after = moves.now(), moves.after(possible)
+            fits = (self._load(after) <= 1.0) & (self._lead(after) >= np.minimum(self._lead(now), 0.0))
+            if not fits.any():
+                break
+            moves.take(possible[int(np.argmax(np.where(fits, -moves.added[possible], -1.0)))])
+        self.widths = moves.widths
 
-    def load(self, costs: list[Integers]) -> Matrix:
+    def relax(self) -> None:
+        """Widen until the budgets are used up to a point, by whatever steps, the cheapest first."""
+        for level in range(self._space.levels):
+            moves = self._moves(lambda i, width, level=level: self._space.wider(i, width, level))  # type: ignore[misc]
+            while self._has_slack(moves.now()) and len(possible := moves.possible):
+                now, after = moves.now(), moves.after(possible)
+                gained = self._used(after) - self._used(now)
+                price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
+                fits = (self._load(after) <= 1.0) & (gained > 0.0)
+                if not fits.any():
+                    break
+                moves.take(possible[int(np.argmin(np.where(fits, price / np.where(fits, gained, 1.0), np.inf)))])
+            self.widths = moves.widths
+
+    def _moves(self, target: Callable[[int, int], int]) -> NextMoves:
+        return NextMoves(self._costs, self._curves, self.widths, self._space.free, target)
+
+    def _lead(self, costs: list[Integers]) -> Matrix:
+        """Return how far an objective is ahead, see :meth:`Tradeoff.lead`; 0 without an objective; shape (m,)."""
+        if self._tradeoff is None:
+            return np.zeros(len(costs[0]))
+        return self._tradeoff.lead(*costs[-2:])  # type: ignore[arg-type]
+
+    def _load(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of the tightest budget, shape (m,)."""
-        loads = [found / limit for found, limit in zip(costs, self._limits, strict=True)]
+        loads = [found / limit for found, limit in zip(costs, self._limits, strict=False)]
         count = len(costs[0]) if costs else 1
         return np.max([np.zeros(count), *loads], axis=0)  # type: ignore[no-any-return]
 
-    def excess(self, costs: list[Integers]) -> Matrix:
+    def _excess(self, costs: list[Integers]) -> Matrix:
         """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
         total = np.zeros(len(costs[0]))
-        for found, limit in zip(costs, self._limits, strict=True):
+        for found, limit in zip(costs, self._limits, strict=False):
             load = found / limit
             total += np.maximum(load - 1.0, 0.0) + _TIES * load
         return total
+
+    def _used(self, costs: list[Integers]) -> Matrix:
+        """Return the part of the budget with least room that is used, in units of its cost at full widths."""
+        pairs = zip(costs, self._limits, self._whole, strict=False)
+        return np.max([(found - limit) / max(whole, 1) for found, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
+
+    def _has_slack(self, costs: list[Integers]) -> bool:
+        return bool(self._limits) and bool(self._used(costs)[0] < -_SLACK)
+
+
+def _lowest(errors: Matrix, step: int) -> int:
+    """Return the narrowest multiple of a step that can be had."""
+    reachable = np.arange(step, len(errors), step)
+    return int(reachable[np.isfinite(errors[reachable])][0])
 
 
 def convex(curve: Matrix) -> Matrix:

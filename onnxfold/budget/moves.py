@@ -81,9 +81,8 @@ class _SparseMoves(SingleMoves):
         self._fixed, self._divisor = cost.fixed, cost.divisor
         self._widths = widths
         self._factors, self._index = table.factors, table.index
-        # One more length, which is one, fills up products with fewer lengths than others.
-        self._numerators = np.append(table.numerators(widths), 1)
-        self._blocks = np.append(table.blocks, 1)
+        self._table = table
+        self._numerators = table.numerators(widths)
         self._values = self._products(np.arange(len(self._factors)))
         self._sum = self._fixed + int(self._values.sum())
         self._pairs(table, len(widths))
@@ -120,7 +119,7 @@ class _SparseMoves(SingleMoves):
         product = self._pair_product[pair]
         step = (to - self._widths[groups])[owner]
         lengths = self._numerators[self._index[product]] + self._adds[pair] * step[:, None]
-        new = self._factors[product] * (lengths // self._blocks[self._index[product]]).prod(axis=1)
+        new = self._factors[product] * self._table.counted(lengths, self._index[product]).prod(axis=1)
         changes = np.zeros(len(groups), np.int64)
         np.add.at(changes, owner, new - self._values[product])
         return changes
@@ -140,7 +139,8 @@ class _SparseMoves(SingleMoves):
 
     def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
         index = self._index[chosen]
-        values: Integers = self._factors[chosen] * (self._numerators[index] // self._blocks[index]).prod(axis=1)
+        lengths = self._table.counted(self._numerators[index], index)
+        values: Integers = self._factors[chosen] * lengths.prod(axis=1)
         return values
 
 

@@ -1,5 +1,6 @@
 """Resolve a request into the width of every group."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,13 +9,15 @@ from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.costs.flash import vector_bytes
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
+from onnxfold.budget.objectives import Tradeoff, find_objective
+from onnxfold.budget.preferred_steps import preferred_steps
 from onnxfold.budget.requests import Budgets, tightest
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
-from onnxfold.config import DEFAULT_SPARSITY, LIMITS, FoldConfig
+from onnxfold.config import DEFAULT_OBJECTIVE, DEFAULT_SPARSITY, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count
-from onnxfold.errors import NothingToFoldError
+from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 
@@ -54,6 +57,10 @@ class WidthRequest:
         The sparsity that the widths should reach.
     by_default : bool
         Whether that sparsity is the default.
+    tradeoff : Tradeoff, optional
+        What error is traded against besides the budgets.
+    remarks : tuple of str
+        Notes on the request itself.
     """
 
     space: WidthSpace
@@ -62,10 +69,16 @@ class WidthRequest:
     widths: list[int] | None = None
     sparsity: float | None = None
     by_default: bool = False
+    tradeoff: Tradeoff | None = None
+    remarks: tuple[str, ...] = ()
+
+    def knowing(self, lossless: Sequence[int]) -> "WidthRequest":
+        """Return the request, with the widths of all groups without exact duplicates."""
+        return replace(self, space=replace(self.space, lossless=lossless))
 
     def notes(self, widths: Sequence[int], reached: float) -> list[str]:
         """Return notes on differences between the chosen widths and the request."""
-        notes = []
+        notes = [*self.remarks, *self._notes_on_relaxed(widths)]
         round_to, groups, free = self.space.round_to, self.space.groups, self.space.free
         if self.space.not_rounded:
             notes.append(
@@ -85,6 +98,19 @@ class WidthRequest:
             "the search found none that come closer",
         ]
 
+    def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:
+        steps = Counter(self.space.relaxed(widths))
+        if not steps:
+            return []
+        what = " and ".join(
+            f"{count} to {f'multiples of {step}' if step > 1 else 'any width'}"
+            for step, count in sorted(steps.items(), reverse=True)
+        )
+        return [
+            f"{steps.total()} of {len(widths)} groups are relaxed from the widths that a runtime computes fastest, "
+            f"{what}: these widths alone miss the goal by over a point"
+        ]
+
     def choose(self, errors: Sequence[Matrix] = ()) -> list[int]:
         """Return one width per group.
 
@@ -100,7 +126,7 @@ class WidthRequest:
         """
         widths = self.widths
         if widths is None:
-            widths = allocate_globally(self.space, errors, self.budgets)
+            widths = allocate_globally(self.space, errors, self.budgets, self.tradeoff)
         self.require_change(widths)
         return widths
 
@@ -141,7 +167,10 @@ def width_request(
         If the request cannot be reached; with the closest values that can be.
     """
     groups = [group for _, found in graphs for group in found]
-    space = WidthSpace.of(groups, config.ratios, config.keep, config.round_to)
+    preferred: list[tuple[int, ...]] = []
+    if config.prefers_steps:
+        preferred = [steps for view, found in graphs for steps in preferred_steps(view, found)]
+    space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
     limits = requested_limits(config)
@@ -166,7 +195,18 @@ def width_request(
         return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
-    return goal
+    return _with_tradeoff(goal, graphs)
+
+
+def _with_tradeoff(goal: WidthRequest, graphs: Sequence[tuple[GraphView, list[FoldGroup]]]) -> WidthRequest:
+    """Return a request with the trade-off of its objective; without one where the default cannot be computed."""
+    objective = find_objective(goal.config.effective_objective)
+    try:
+        return replace(goal, tradeoff=Tradeoff.of(objective, graphs, goal.space.groups))
+    except UnsupportedModelError as error:
+        if goal.config.objective != DEFAULT_OBJECTIVE:
+            raise
+        return replace(goal, remarks=(f"error is traded against weights alone: {error}",))
 
 
 def _room_for_biases(views: Sequence[GraphView]) -> dict[str, int]:

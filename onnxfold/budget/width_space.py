@@ -21,15 +21,28 @@ class WidthSpace:
         Widths that are given, by group index.
     round_to : int
         Widths are multiples of this where the group is wide enough.
+    preferred : sequence of tuple of int
+        For every group, the number that its width is a multiple of, then those that it may relax to; the last one is
+        its number of blocks. Replaces `round_to`, which is 1 then. A group may also keep its width, or just lose its
+        exact duplicates.
+    lossless : sequence of int
+        The width of every group without exact duplicates, where that is known.
     """
 
     groups: Sequence[FoldGroup]
     fixed: Mapping[int, int]
     round_to: int = 1
+    preferred: Sequence[tuple[int, ...]] = ()
+    lossless: Sequence[int] = ()
 
     @classmethod
     def of(
-        cls, groups: Sequence[FoldGroup], ratios: Mapping[str, float], keep: Sequence[str], round_to: int
+        cls,
+        groups: Sequence[FoldGroup],
+        ratios: Mapping[str, float],
+        keep: Sequence[str],
+        round_to: int = 1,
+        preferred: Sequence[tuple[int, ...]] = (),
     ) -> "WidthSpace":
         """Return the space of a request.
 
@@ -41,8 +54,8 @@ class WidthSpace:
             Fraction of the channels to remove, by glob on the names of groups.
         keep : sequence of str
             Globs of groups that keep their width; they win over `ratios`.
-        round_to : int
-            Widths are multiples of this where the group is wide enough.
+        round_to, preferred : int, sequence of tuple of int
+            As in the class.
 
         Raises
         ------
@@ -61,12 +74,63 @@ class WidthSpace:
             if not found:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
             fixed.update({i: width_for(groups[i], ratio, round_to) for i in found})
-        return cls(groups, fixed, round_to)
+        return cls(groups, fixed, round_to, preferred)
 
     @cached_property
     def steps(self) -> list[int]:
         """The number that widths are multiples of, per group."""
         return [width_step(group, self.round_to) for group in self.groups]
+
+    @cached_property
+    def ladders(self) -> Sequence[tuple[int, ...]]:
+        """The numbers that widths are multiples of, per group: what is preferred, then ever smaller ones."""
+        return self.preferred or [(step,) for step in self.steps]
+
+    @property
+    def levels(self) -> int:
+        """Number of entries of the longest ladder."""
+        return max(map(len, self.ladders), default=1)
+
+    def step(self, i: int, level: int) -> int:
+        """Return the number that widths of a group are multiples of, when it is relaxed `level` times."""
+        return self.ladders[i][min(level, len(self.ladders[i]) - 1)]
+
+    def narrower(self, i: int, width: int, level: int, fraction: float) -> int:
+        """Return the next smaller width of a group, about `fraction` of the whole group away; itself if there is none.
+
+        Parameters
+        ----------
+        i, width : int
+            The group and its width.
+        level : int
+            How often its step is relaxed.
+        fraction : float
+            How far to go, at least one step.
+        """
+        step = self.step(i, level)
+        down = max(round(self.groups[i].size * fraction / step), 1) * step
+        below = (max(-(-width // step) * step - down, step), *self._exempt(i))
+        return max((w for w in below if w < width), default=width)
+
+    def wider(self, i: int, width: int, level: int) -> int:
+        """Return the next larger width of a group; itself if there is none. Parameters as of :meth:`narrower`."""
+        step = self.step(i, level)
+        above = [w for w in (width // step * step + step, *self._exempt(i)) if width < w <= self.groups[i].size]
+        return min(above, default=width)
+
+    def _exempt(self, i: int) -> tuple[int, ...]:
+        """Return the widths of a group that need not be multiples of anything: without its duplicates, and whole."""
+        if not self.preferred:
+            return ()
+        return (*self.lossless[i : i + 1], self.groups[i].size)
+
+    def relaxed(self, widths: Sequence[int]) -> list[int]:
+        """Return, for every group that is not at a preferred width, the step that its width is a multiple of."""
+        return [
+            next(step for step in ladder if widths[i] % step == 0)
+            for i, ladder in enumerate(self.ladders)
+            if i not in self.fixed and widths[i] % ladder[0] and widths[i] not in self._exempt(i)
+        ]
 
     @cached_property
     def free(self) -> list[int]:

@@ -70,6 +70,12 @@ def linear_weights(view: GraphView) -> dict[str, bool]:
     return found
 
 
+def is_tiled(view: GraphView, operator: Linear) -> bool:
+    """Whether runtimes compute an operator's channels in tiles: a plain or depthwise convolution of images."""
+    plain = operator.convolved_parts == 1 or (operator.convolved_parts > 1 and operator.is_depthwise)
+    return plain and len(view.weights[operator.weight].shape) == 4
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """A linear operator with a constant weight, up to its bias.

@@ -67,6 +67,8 @@ class Linear:
         Whether every output channel reads a single input channel.
     window : Window, optional
         For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.
+    convolved_parts : int
+        For a convolution of this shape: in how many parts its channels are read; 0 for every other operator.
     """
 
     products: tuple[Lengths, ...]
@@ -78,6 +80,7 @@ class Linear:
     is_plain: bool = True
     is_depthwise: bool = False
     window: Window | None = None
+    convolved_parts: int = 0
 
 
 @dataclass(frozen=True)

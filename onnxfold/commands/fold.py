@@ -12,6 +12,7 @@ from onnxfold.commands.shared import (
     PATH,
     RATIO,
     SHAPE,
+    STEP,
     STEPS,
     change,
     common,
@@ -83,7 +84,20 @@ from onnxfold.terminal import Table, say, say_table
 @click.option(
     "--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that the network was run on as a PNG."
 )
-@click.option("--round-to", type=int, default=1, show_default=True, help="Make widths multiples of this number.")
+@click.option(
+    "--round-to",
+    type=STEP,
+    default="auto",
+    show_default=True,
+    help="Make widths multiples of this number; auto: of what a runtime computes fast, if no memory is limited.",
+)
+@click.option(
+    "--objective",
+    default="balanced",
+    show_default=True,
+    metavar="NAME",
+    help="What accuracy is traded against by global allocation: balanced, weights or macs.",
+)
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @click.option(

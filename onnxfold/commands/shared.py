@@ -54,7 +54,23 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
             self.fail(f"'{value}' is not a list of whole numbers, such as 30,25", param, ctx)
 
 
+class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """A whole number, or the word ``auto``."""
+
+    name = "integer|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Leave the word as it is."""
+        if value == "auto":
+            return "auto"
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"'{value}' is neither a whole number nor 'auto'", param, ctx)
+
+
 STEPS = Numbers()
+STEP = Step()
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
 PATH = click.Path(path_type=Path)

@@ -3,6 +3,8 @@
 from onnxfold.config.fold_config import (
     ALLOCATIONS,
     DEFAULT_CACHE,
+    DEFAULT_OBJECTIVE,
+    DEFAULT_ROUND_TO,
     DEFAULT_SPARSITY,
     DTYPES,
     INPUTS,
@@ -14,6 +16,6 @@ from onnxfold.config.fold_config import (
 )
 
 __all__ = [
-    "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_SPARSITY", "DTYPES", "INPUTS", "INT8", "LIMITS", "NOTHING", "NO_CACHE",
-    "FoldConfig",
+    "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DEFAULT_SPARSITY", "DTYPES", "INPUTS",
+    "INT8", "LIMITS", "NOTHING", "NO_CACHE", "FoldConfig",
 ]  # fmt: skip

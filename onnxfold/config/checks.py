@@ -59,6 +59,21 @@ def whole(name: str, value: Any, *, least: int, most: int) -> int:
     return number
 
 
+def step(name: str, value: Any, *, most: int) -> int | str:
+    """Return a whole number from 1 up as an int, or 'auto'.
+
+    Raises
+    ------
+    OptionTypeError, ConfigError
+        As of :func:`whole`.
+    """
+    if isinstance(value, str) and value == "auto":
+        return value
+    if isinstance(value, str):
+        raise OptionTypeError(f"{name}={_shown(value)} is neither a whole number nor 'auto'")
+    return whole(name, value, least=1, most=most)
+
+
 def seed(value: Any) -> int:
     """Return a seed as an int."""
     return whole("seed", value, least=0, most=LARGEST_SEED)

@@ -12,6 +12,9 @@ from onnxfold.errors import ConfigError, OptionTypeError
 
 #: Where no goal is given.
 DEFAULT_SPARSITY = 0.5
+#: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
+DEFAULT_OBJECTIVE = "balanced"
+DEFAULT_ROUND_TO = "auto"
 
 #: Values of `cache`: the user's own cache folder, and none.
 DEFAULT_CACHE = "default"
@@ -33,7 +36,8 @@ _FRACTIONS = {
 }
 _MAY_BE_ZERO = ("channel_ratio",)
 #: The range of every whole number.
-_WHOLE = {"round_to": (1, 1_000_000), "seed": (0, checks.LARGEST_SEED), "threads": (1, checks.MOST_THREADS)}
+_WHOLE = {"seed": (0, checks.LARGEST_SEED), "threads": (1, checks.MOST_THREADS)}
+_LARGEST_STEP = 1_000_000
 _MOST_SAMPLES = _MOST_STEPS = 1_000_000
 _MOST_SECONDS = 1e7
 #: What nothing by name is; the default of arguments.
@@ -86,8 +90,12 @@ class FoldConfig:
         report give the same inputs again.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
-    round_to : int
-        Widths are multiples of this where the group is wide enough.
+    round_to : int or 'auto'
+        Widths are multiples of this where the group is wide enough. 'auto': of what a runtime computes fast, by what
+        reads the group, where allocation is global and no memory is limited; else of 1.
+    objective : str
+        What the error of widths is traded against: a row of :data:`onnxfold.budget.objectives.OBJECTIVES`. The default
+        matters where allocation is global and no memory is limited.
     keep : sequence of str
         Globs; groups that have a matching node are kept whole.
     input_shapes : mapping of str to sequence of int
@@ -138,7 +146,8 @@ class FoldConfig:
     input_seconds: float | None = None
     input_steps: Sequence[int] = ()
     calibration: Any = None
-    round_to: int = 1
+    round_to: int | str = DEFAULT_ROUND_TO
+    objective: str = DEFAULT_OBJECTIVE
     keep: Sequence[str] = ()
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
     dtype: str = KEEP
@@ -185,7 +194,8 @@ class FoldConfig:
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
         for name in ("verify", "save_as_external_data"):
             self._set(name, checks.flag(name, getattr(self, name)))
-        for name in ("method", "allocation"):
+        self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
+        for name in ("method", "allocation", "objective"):
             checks.text(name, getattr(self, name))
         for name in ("cluster", "repair"):
             if getattr(self, name) is not None:
@@ -226,6 +236,26 @@ class FoldConfig:
     def keeps_widths(self) -> bool:
         """Whether no channel is to go, so that quantising is all there is to do."""
         return self.sparsity == 0.0 and not self.has_limits and not any(self.ratios.values())
+
+    @property
+    def is_for_speed(self) -> bool:
+        """Whether widths are chosen by error curves, and no memory is limited as it is on microcontrollers."""
+        return self.is_global and self.device is None and self.max_ram is None and self.max_flash is None
+
+    @property
+    def prefers_steps(self) -> bool:
+        """Whether widths are those that a runtime computes fast."""
+        return self.round_to == DEFAULT_ROUND_TO and self.is_for_speed
+
+    @property
+    def least_step(self) -> int:
+        """What widths are multiples of, apart from what a runtime prefers."""
+        return 1 if isinstance(self.round_to, str) else self.round_to
+
+    @property
+    def effective_objective(self) -> str:
+        """The objective; by default, the memory alone where that is limited."""
+        return "weights" if self.objective == DEFAULT_OBJECTIVE and not self.is_for_speed else self.objective
 
     @property
     def lacks_goal(self) -> bool:
@@ -297,6 +327,7 @@ class FoldConfig:
             if isinstance(self.calibration, str | PathLike)
             else "arrays",
             "round_to": self.round_to,
+            "objective": self.objective,
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
             "seed": self.seed,

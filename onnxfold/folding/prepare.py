@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel
@@ -49,6 +49,13 @@ class Prepared:
     def repair(self) -> Repair:
         """The repair that is possible in this graph."""
         return self.method_with(moments=False).repair_row
+
+    @property
+    def lossless(self) -> list[int]:
+        """The width of every group without its exact duplicates; the whole width where channels are not averaged."""
+        if not self.method_with(moments=False).partitioner.averages:
+            return [group.size for group in self.groups]
+        return [lossless_width(c, g.blocks) for c, g in zip(self.duplicates, self.groups, strict=True)]
 
     @property
     def matches(self) -> bool:

@@ -12,7 +12,7 @@ _OPTIONAL = (
     "sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair", "samples", "input_seconds",
     "dtype", "max_memory",
 )  # fmt: skip
-_ALWAYS = ("method", "allocation", "round_to", "seed")
+_ALWAYS = ("method", "allocation", "round_to", "objective", "seed")
 
 
 def command_line(report: FoldReport) -> str:

@@ -5,13 +5,14 @@ So the axis' length is affine in the widths k, and a tensor's size is a product 
 
     length(k) = (fixed + sum_g r_g k_g) / blocks
 
+A cost of running may count a length as more than it is, where a runtime computes whole tiles of it (:class:`Tiling`).
 What a model costs is a sum of such products, or the largest of several such sums. Nothing has to be folded to know it,
 and many choices of widths are evaluated at once.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import prod
 
 import numpy as np
@@ -31,6 +32,33 @@ _LARGEST_PRODUCT = 1 << 53
 
 
 @dataclass(frozen=True, order=True)
+class Tiling:
+    """What a length counts, where a runtime computes `size` entries at a time.
+
+    Parameters
+    ----------
+    size : int
+        Entries that are computed together; part of a tile takes as long as a whole one.
+    least : int
+        Shorter lengths are not tiled, and each entry counts `tiled`.
+    aligned : int
+        Lengths that are no multiple of this are not tiled, and each entry counts `untiled`.
+    tiled, untiled : int
+        What an entry counts within tiles and without them.
+    """
+
+    size: int = 1
+    least: int = 0
+    aligned: int = 1
+    tiled: int = 1
+    untiled: int = 1
+
+
+#: Every entry counts once.
+PLAIN = Tiling()
+
+
+@dataclass(frozen=True, order=True)
 class Length:
     """``(fixed + sum of positions * width of group) / blocks``; `parts` are pairs (group, positions per channel).
 
@@ -41,6 +69,31 @@ class Length:
     parts: tuple[tuple[int, int], ...] = ()
     blocks: int = 1
     whole: int = field(default=0, compare=False)
+    tiling: Tiling = PLAIN
+
+    @property
+    def constant(self) -> int:
+        """What the length counts without channels of any group."""
+        return int(tiled(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
+
+    @property
+    def most(self) -> int:
+        """The largest that the length may count, as far as it is known."""
+        whole = self.whole or self.fixed // self.blocks
+        return (whole + self.tiling.size - 1) * max(self.tiling.tiled, self.tiling.untiled)
+
+
+def tiling_table(tilings: Sequence[Tiling]) -> Integers:
+    """Return the fields of tilings in rows, shape (5, n_lengths)."""
+    return np.array([astuple(tiling) for tiling in tilings], np.int64).reshape(-1, 5).T
+
+
+def tiled(lengths: Integers, table: Integers) -> Integers:
+    """Return what lengths count, shape (n_lengths, ...), under tilings of shape (5, n_lengths, ...)."""
+    size, least, aligned, within, without = table
+    whole = -(-lengths // size) * size * within
+    found: Integers = np.where(lengths < least, lengths * within, np.where(lengths % aligned, lengths * without, whole))
+    return found
 
 
 @dataclass(frozen=True)
@@ -60,13 +113,13 @@ class Product:
             If the product is larger than any that computers deal with: it could not be counted in 64 bits.
         """
         found = list(lengths)
-        largest = prod((length.whole or length.fixed // length.blocks for length in found), start=factor)
+        largest = prod((length.most for length in found), start=factor)
         if abs(largest) > _LARGEST_PRODUCT:
             raise UnsupportedModelError(
                 f"a layer or tensor of the model counts {float(min(largest, 10**300)):.1e} multiply-accumulates or "
                 "bytes per sample: check the sizes of its inputs, pads and repeats"
             )
-        constant = prod(length.fixed // length.blocks for length in found if not length.parts)
+        constant = prod(length.constant for length in found if not length.parts)
         return cls(factor * constant, tuple(sorted(length for length in found if length.parts)))
 
 
@@ -115,27 +168,37 @@ class ProductTable:
         #: Numbers of a length, of a group in it, and its positions per channel.
         self.parts = rows, columns, values
         self._matrix = csr_array((values, (rows, columns)), shape=shape, dtype=np.int64)
-        self._fixed = np.array([length.fixed for length in known], np.int64)
-        self.blocks = np.array([length.blocks for length in known], np.int64)
-        self._divides = bool((self.blocks > 1).any())
-        self.factors = np.array([p.factor for p in products], np.int64)
         # Products with fewer lengths than others are filled up with a length of one, the last row.
+        filled = [*known, Length(1)]
+        self._fixed = np.array([length.fixed for length in filled], np.int64)
+        self._blocks = np.array([length.blocks for length in filled], np.int64)
+        self._divides = bool((self._blocks > 1).any())
+        tilings = [length.tiling for length in filled]
+        self._tilings = tiling_table(tilings) if set(tilings) != {PLAIN} else None
+        self.factors = np.array([p.factor for p in products], np.int64)
         number = {length: i for i, length in enumerate(known)}
         most = max((len(p.lengths) for p in products), default=0)
         index = [[number[n] for n in p.lengths] + [len(known)] * (most - len(p.lengths)) for p in products]
         self.index = np.array(index, np.int64).reshape(len(products), most)
 
     def numerators(self, widths: Integers) -> Integers:
-        """Return the lengths before their division by `blocks`, shape (n_lengths,), for widths of shape (n_groups,)."""
-        found: Integers = self._matrix @ widths + self._fixed
-        return found
+        """Return the lengths before their division, shape (n_lengths + 1, ...), for widths of shape (n_groups, ...).
+
+        The last one is what products with fewer lengths than others are filled up with.
+        """
+        found: Integers = self._matrix @ widths
+        fixed = self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
+        return np.concatenate([found, np.zeros((1, *found.shape[1:]), np.int64)]) + fixed
+
+    def counted(self, numerators: Integers, which: Integers) -> Integers:
+        """Return what some lengths count, by their numerators; `which` are their numbers, of the same shape."""
+        found = numerators // self._blocks[which] if self._divides else numerators
+        return found if self._tilings is None else tiled(found, self._tilings[:, which])
 
     def __call__(self, widths: Integers) -> Integers:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
-        lengths = self._matrix @ widths + self._fixed[:, None]
-        if self._divides:
-            lengths //= self.blocks[:, None]
-        lengths = np.concatenate([lengths, np.ones((1, widths.shape[1]), np.int64)])
+        numerators = self.numerators(widths)
+        lengths = self.counted(numerators, np.arange(len(numerators))[:, None])
         values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
 

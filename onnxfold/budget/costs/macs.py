@@ -47,8 +47,9 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     for node in used_nodes(view):
         operator = linear(view, node)
         if operator is not None:
-            yield Product.of(length for part in operator.products for length in _lengths(sizes, axes, part))
+            yield Product.of(length for part in operator.products for length in axis_lengths(sizes, axes, part))
 
 
-def _lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:
+def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:
+    """Return the lengths of the axes that a part of an operator's declaration names."""
     return axes.lengths(part.tensor, sizes.shape(part.tensor, any_leading=True))[part.start : part.stop]

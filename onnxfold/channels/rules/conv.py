@@ -15,7 +15,10 @@ def convolution(node: NodeContext) -> Linear:
     if not node.is_weight(w):
         return Linear(products)
     depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
-    return Linear(products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node))
+    parts = node.integer("group", 1)
+    return Linear(
+        products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node), convolved_parts=parts
+    )
 
 
 def _window(node: NodeContext) -> Window | None:

@@ -1,0 +1,98 @@
+"""Objectives: what the error of widths is traded against, beside the budgets that must hold."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxfold.budget.costs.lengths import Cost, Graphs
+from onnxfold.budget.costs.tiled_macs import TiledMacsCost
+from onnxfold.budget.costs.weights import WeightCost
+from onnxfold.channels import FoldGroup
+from onnxfold.config.checks import one_of
+from onnxfold.graph.tensors import Matrix
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A row.
+
+    Parameters
+    ----------
+    name : str
+        As in `--objective`.
+    cost : callable, optional
+        Takes the graphs, returns what running them costs as a function of the widths; None where only the budgets
+        matter.
+    share : float
+        Of that cost, allocation removes at least this much of the fraction of the weights that it removes.
+    """
+
+    name: str
+    cost: Callable[[Graphs], Cost] | None = None
+    share: float = 0.0
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    row.name: row
+    for row in (
+        Objective("balanced", TiledMacsCost, 0.7),
+        Objective("weights"),
+        Objective("macs", TiledMacsCost, 1.0),
+    )
+}
+
+
+def find_objective(name: str) -> Objective:
+    """Return a row of :data:`OBJECTIVES`.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of this name.
+    """
+    return OBJECTIVES[one_of("objective", name, list(OBJECTIVES))]
+
+
+@dataclass(frozen=True, eq=False)
+class Tradeoff:
+    """The cost of running beside the weights, along a path of ever narrower widths.
+
+    Parameters
+    ----------
+    weights, running : Cost
+        Weights, and what running costs.
+    share : float
+        The fraction of `running` that is removed should be at least `share` times that of `weights`.
+    whole : tuple of int
+        Both costs at full widths.
+    """
+
+    weights: Cost
+    running: Cost
+    share: float
+    whole: tuple[int, int]
+
+    @classmethod
+    def of(cls, objective: Objective, graphs: Graphs, groups: Sequence[FoldGroup]) -> "Tradeoff | None":
+        """Return the trade-off of an objective; None where only the budgets matter.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model does not tell the sizes that the cost needs.
+        """
+        if objective.cost is None:
+            return None
+        weights, running, full = WeightCost(graphs), objective.cost(graphs), [group.size for group in groups]
+        return cls(weights, running, objective.share, (weights(full), running(full)))
+
+    def lead(self, weights: Matrix, running: Matrix) -> Matrix:
+        """Return by how much more of the running cost is removed than the share asks for; negative where it is less.
+
+        Parameters
+        ----------
+        weights, running : ndarray of shape (m,)
+            Both costs of m choices of widths.
+        """
+        removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
+        found: Matrix = removed[1] - self.share * removed[0]
+        return found
