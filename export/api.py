@@ -15,6 +15,7 @@ from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
+from onnxfold.export.output_scale import exciting_inputs, probabilities
 from onnxfold.export.parity import TOLERANCE, Parity, check_samples, compare, reference_inputs, run_reference
 from onnxfold.export.tflite.convert import Converted, Port, convert
 from onnxfold.export.tflite.shapes import fix_inputs
@@ -53,7 +54,8 @@ class ExportReport:
     inputs, outputs : dict of str to str
         Layout of every input and output.
     parity : dict
-        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error.
+        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error, and
+        the output with the largest difference and the scale that this is relative to.
     notes : list of str
         What a user should know.
     seconds : float
@@ -232,13 +234,15 @@ def _report(
 
 def _check(view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], seed: int) -> Parity:
     batches = reference_inputs(view, samples=check_samples(view), seed=seed)
-    return compare(draft, batches, run_reference(view, batches), *ports)
+    outputs, bounded = run_reference(view, batches), probabilities(view)
+    more, found = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
+    return compare(draft, [*batches, *more], [*outputs, *found], *ports, bounded)
 
 
 def _judge(parity: Parity, dtype: str) -> None:
     if not parity.max_rel_error <= TOLERANCES[dtype]:
         raise ExportError(
-            f"the export's outputs differ from the ONNX model's by {parity.max_rel_error:.2g} of the largest output "
-            f"({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written; "
+            f"the export's outputs differ from the ONNX model's: '{parity.output}' by {parity.max_rel_error:.2g} of "
+            f"{parity.scale} ({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written; "
             "--no-verify skips this check"
         )

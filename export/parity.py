@@ -9,6 +9,7 @@ import onnxruntime as ort
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.errors import ExportError
 from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.output_scale import Scale, largest_entries, scale_of
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.load import ModelLike
@@ -27,7 +28,7 @@ _CHECK_MACS = 4e9
 _FEWEST_SAMPLES = 2
 #: Samples at a time where the batch is free; not the 1 that the file was written for, and little memory.
 _BATCH = 4
-#: Largest difference relative to the largest magnitude of the reference output that float32 rounding explains.
+#: Largest difference relative to an output's natural scale that float32 rounding explains.
 TOLERANCE = 1e-4
 
 
@@ -44,13 +45,20 @@ class Parity:
     max_abs_error : float
         Largest absolute difference over all outputs.
     max_rel_error : float
-        Largest over the outputs of: largest absolute difference / largest magnitude of the reference.
+        Largest over the outputs of: largest absolute difference / natural scale of the output
+        (:mod:`onnxfold.export.output_scale`).
+    output : str
+        The output with that largest difference.
+    scale : str
+        What it was measured against, in words.
     """
 
     interpreter: str
     samples: int
     max_abs_error: float
     max_rel_error: float
+    output: str = ""
+    scale: str = ""
 
 
 def check_samples(view: GraphView) -> int:
@@ -94,9 +102,25 @@ def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[s
 
 
 def compare(
-    path: Path, batches: Batches, expected: list[dict[str, Array]], inputs: tuple[Port, ...], outputs: tuple[Port, ...]
+    path: Path,
+    batches: Batches,
+    expected: list[dict[str, Array]],
+    inputs: tuple[Port, ...],
+    outputs: tuple[Port, ...],
+    bounded: frozenset[str] = frozenset(),
 ) -> Parity:
     """Run an exported file on the inputs of :func:`run_reference` and measure the differences.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    batches, expected : list of dict of str to ndarray
+        Inputs, and the reference's outputs.
+    inputs, outputs : tuple of Port
+        The file's.
+    bounded : frozenset of str
+        Outputs that lie between 0 and 1, see :func:`onnxfold.export.output_scale.probabilities`.
 
     Raises
     ------
@@ -104,8 +128,8 @@ def compare(
         If the file does not run, or an output has another shape, or is not finite where the reference is.
     """
     interpreter = TFLiteInterpreter(path)
-    absolute = relative = 0.0
-    samples = 0
+    absolute, relative, where, scale = 0.0, -1.0, "", Scale(1.0, "")
+    samples, reached = 0, largest_entries(bounded, expected)
     for feeds, reference in zip(batches, expected, strict=True):
         given = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
         got = interpreter.run(given)
@@ -115,9 +139,10 @@ def compare(
             b = from_layout(np.asarray(got[port.name]), port.layout).astype(np.float64)
             error = difference(port.name, a, b)
             absolute = max(absolute, error)
-            largest = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-            relative = max(relative, error / largest if largest else error)
-    return Parity(str(interpreter.package), samples, absolute, relative)
+            own = scale_of(port.name, bounded, a, reached.get(port.name, 0.0))
+            if not error / own.value <= relative:  # NaN included
+                relative, where, scale = error / own.value, port.name, own
+    return Parity(str(interpreter.package), samples, absolute, max(relative, 0.0), where, scale.words)
 
 
 def difference(name: str, a: Array, b: Array) -> float:

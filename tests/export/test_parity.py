@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxfold.errors import ExportError
-from onnxfold.export import api, export_model, interpreter, parity
+from onnxfold.export import api, export_model, interpreter, output_scale, parity
 from onnxfold.graph.tensors import Array
+from testing.graph_builder import GraphBuilder
 from tests.export.test_tflite import chain
 
 pytest.importorskip("ai_edge_litert")
@@ -62,3 +64,44 @@ def test_judgement_of_nan() -> None:
 def test_samples_are_as_many_as_promised() -> None:
     batches = parity.reference_inputs(api.open_model(chain("conv")))
     assert sum(len(b["x"]) for b in batches) == parity.SAMPLES
+
+
+def detector(bias: float) -> onnx.ModelProto:
+    """A network whose only output is a probability; with a low bias it is close to 0 on usual inputs."""
+    g = GraphBuilder("net", 0, (6,))
+    weight, low = g.constant("w", g.normal(4, 6)), g.constant("b", np.full(4, bias, np.float32))
+    y = g.sigmoid(g.node("Gemm", ["x", weight, low], (4,), transB=1))
+    g.output(g.node("Reshape", [y, g.constant("s", np.array([-1, 2, 2]))], (2, 2)))
+    return g.build()
+
+
+def test_a_probability_near_zero_is_measured_against_its_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = parity.run_reference
+
+    def rounded(*args: object) -> list[dict[str, Array]]:
+        return [{n: v + np.float32(1.2e-7) for n, v in out.items()} for out in real(*args)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api, "run_reference", rounded)
+    done = export_model(detector(-10.0), tmp_path / "net.tflite")
+    assert done.parity["max_rel_error"] < 1e-5
+
+
+@pytest.mark.parametrize("bias", [-10.0, -1000.0])
+def test_a_wrong_probability_is_found(bias: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = parity.run_reference
+
+    def wrong(*args: object) -> list[dict[str, Array]]:
+        """Return the probabilities of a Sigmoid of half the slope."""
+        outputs = real(*args)  # type: ignore[arg-type]
+        for out in outputs:
+            out["y"] = np.sqrt(out["y"]) if bias > -100 else out["y"] + np.float32(4e-5)
+        return outputs
+
+    monkeypatch.setattr(api, "run_reference", wrong)
+    with pytest.raises(ExportError, match=r"'y' by .* of (the range 0 to 1|0\.01) "):
+        export_model(detector(bias), tmp_path / "net.tflite")
+
+
+def test_outputs_that_are_probabilities() -> None:
+    assert output_scale.probabilities(api.open_model(detector(0.0))) == {"y"}
+    assert output_scale.probabilities(api.open_model(chain("conv", "relu"))) == frozenset()
