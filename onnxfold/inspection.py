@@ -13,6 +13,7 @@ from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
@@ -90,12 +91,19 @@ def inspect_model(
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     view = load(model, input_shapes)
     profile = _profile(view, threads) if wanted else None
-    parameters = count_parameters(view)
+    parameters, notes = count_parameters(view), _quantised_note(view)
     scopes = open_scopes(view)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes, profile)
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes + notes, profile)
+
+
+def _quantised_note(view: GraphView) -> list[str]:
+    integers = sum(view.weight_size(name) for name in dequantized(view.nodes) if view.is_weight(name))
+    if not integers:
+        return []
+    return [f"{integers:,} weights are quantised and cannot be merged: inspect the float32 model for its fold groups"]
 
 
 def _profile(view: GraphView, threads: int) -> LatencyProfile:

@@ -18,7 +18,7 @@ _SOURCES = Path(onnxfold.__file__).parent
 #: What decides about a fold's result, and about generated inputs.
 _FOLD_CODE = (
     "api.py", "budget/**/*.py", "channels/**/*.py", "cluster/*.py", "folding/*.py", "graph/*.py", "inputs/**/*.py",
-    "passes/**/*.py", "statistics/*.py", "torch_graph/**/*.py",
+    "passes/**/*.py", "quantize/*.py", "statistics/*.py", "torch_graph/**/*.py",
 )  # fmt: skip
 _INPUT_CODE = ("inputs/**/*.py", "statistics/*.py", "torch_graph/**/*.py")
 

@@ -1,12 +1,12 @@
 """QDQ ONNX by onnxruntime's quantiser.
 
 Weights become int8, one scale per output channel, and keep to 7 bits: x86 CPUs without VNNI instructions add products
-of pairs in 16 bits, which 8 bits overflow. So a file gives the same answers on every CPU; that costs no accuracy that
-can be measured (benchmarks/equal_bytes.md). Activations are uint8, for which onnxruntime's CPU kernels are written;
-with int8 activations they take 2.7 times as long.
+of pairs in 16 bits, which 8 bits overflow. So a file gives the same answers on every CPU. Activations are uint8, for
+which onnxruntime's CPU kernels are written. benchmarks/equal_bytes.md measures both against the other choices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
@@ -22,6 +22,26 @@ OPERATORS = (
     "MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split", "Pad", "Resize", "Reshape", "Flatten", "Squeeze",
     "Unsqueeze", "Transpose", "Slice",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IntegerTypes:
+    """What weights and activations become.
+
+    Parameters
+    ----------
+    weight_bits : {7, 8}
+        Bits of an int8 weight that are used.
+    signed_activations : bool
+        Whether activations are int8, else uint8.
+    """
+
+    weight_bits: int = 7
+    signed_activations: bool = False
+
+
+DEFAULT_TYPES = IntegerTypes()
+
 #: The first operator set in which DequantizeLinear takes a scale per channel.
 OPSET = 13
 
@@ -30,7 +50,7 @@ _TYPED = ("onnx.infer", "onnxruntime.quant")
 _MODULE = "onnxruntime/quantization"
 
 
-def to_qdq(model: ModelProto, ranges: Mapping[str, Range]) -> ModelProto:
+def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes = DEFAULT_TYPES) -> ModelProto:
     """Return a float32 model as QDQ ONNX.
 
     Parameters
@@ -39,6 +59,8 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range]) -> ModelProto:
         The model, its nodes named uniquely, of operator set 13 or newer; left as it is.
     ranges : mapping of str to pair of float
         Smallest and largest value of every activation.
+    types : IntegerTypes
+        What weights and activations become.
 
     Returns
     -------
@@ -50,7 +72,8 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range]) -> ModelProto:
     UnsupportedModelError
         If the quantiser refuses the model.
     """
-    from onnxruntime.quantization import CalibrationMethod, QDQQuantizer, QuantType, TensorsData
+    from onnxruntime.quantization import QDQQuantizer, QuantType
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
     producer = model.producer_name, model.producer_version
     typed = _with_types(model, ranges)
@@ -61,9 +84,9 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range]) -> ModelProto:
             quantizer = QDQQuantizer(
                 typed,
                 per_channel=True,
-                reduce_range=True,
+                reduce_range=types.weight_bits < 8,
                 weight_qType=QuantType.QInt8,
-                activation_qType=QuantType.QUInt8,
+                activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
                 tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
                 nodes_to_quantize=[],
                 nodes_to_exclude=[node.name for node in model.graph.node if _is_excluded(node, shapes)],

@@ -19,7 +19,7 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.progress import Progress, silent
-from onnxfold.quantize.qdq import OPSET, to_qdq
+from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq
 from onnxfold.quantize.refuse import require_small
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.ranges import activation_ranges
@@ -55,7 +55,9 @@ class Quantized:
     notes: tuple[str, ...] = field(default=())
 
 
-def quantize_int8(view: GraphView, inputs: Batches, progress: Progress = silent) -> Quantized:
+def quantize_int8(
+    view: GraphView, inputs: Batches, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
+) -> Quantized:
     """Quantise a float32 model, weights per channel, activations by their ranges on inputs.
 
     Parameters
@@ -66,6 +68,8 @@ def quantize_int8(view: GraphView, inputs: Batches, progress: Progress = silent)
         Batches of inputs that ranges are measured on.
     progress : callable, optional
         Called for every node that is run.
+    types : IntegerTypes
+        What weights and activations become.
 
     Raises
     ------
@@ -86,7 +90,7 @@ def quantize_int8(view: GraphView, inputs: Batches, progress: Progress = silent)
     except VerificationError as error:
         raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
     progress("quantize", 0, 0)
-    made = load(to_qdq(model, ranges))  # sorts the nodes
+    made = load(to_qdq(model, ranges, types))  # sorts the nodes
     made.drop_lost_infos()
     made.drop_inferable_infos()
     made.notes = list(view.notes)

@@ -50,6 +50,9 @@ def test_a_quantised_model_is_neither_folded_nor_quantised_again(quantized: onnx
     found = api.inspect_model(quantized)
     assert found.groups == []
     assert found.share.either == 0.0
+    assert found.notes == [
+        "653 weights are quantised and cannot be merged: inspect the float32 model for its fold groups"
+    ]
 
 
 def test_so_are_models_of_integer_operators() -> None:

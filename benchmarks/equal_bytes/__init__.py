@@ -1,0 +1,1 @@
+"""Accuracy against bytes and milliseconds: folded, quantised, and both."""

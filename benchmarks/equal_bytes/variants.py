@@ -1,0 +1,101 @@
+"""The files that are compared: one network dense, folded, quantised, and both, as ONNX and as TFLite."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxfold
+from benchmarks.accuracy.networks import Network
+from onnxfold.export import export_model
+from onnxfold.graph.load import load
+from onnxfold.graph.save import save
+from onnxfold.inputs.model_inputs import model_inputs
+from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.progress import Progress
+from onnxfold.quantize.qdq import IntegerTypes
+from onnxfold.quantize.quantize import quantize_int8
+
+SPARSITIES = (0.0, 0.3, 0.5, 0.7, 0.85)
+#: Other integer types than those of `fold --dtype int8`, which comes first.
+TYPES = {
+    "uint8, 7 bits": IntegerTypes(),
+    "uint8, 8 bits": IntegerTypes(weight_bits=8),
+    "int8, 8 bits": IntegerTypes(weight_bits=8, signed_activations=True),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One file.
+
+    Parameters
+    ----------
+    network : str
+        Name of the dense network.
+    runtime : {'onnx', 'tflite'}
+        What reads it.
+    sparsity : float
+        Fraction of the weights that was removed; 0 for none.
+    dtype : str
+        'float32', 'int8', or other integer types by their name in :data:`TYPES`.
+    path : Path
+        The file.
+    """
+
+    network: str
+    runtime: str
+    sparsity: float
+    dtype: str
+    path: Path
+
+    @property
+    def key(self) -> str:
+        """Name of the variant in results."""
+        return f"{self.network}/{self.runtime}/{self.sparsity:g}/{self.dtype}"
+
+
+def make_variants(network: Network, folder: Path, progress: Progress) -> Iterator[Variant]:
+    """Yield all files of a network, the dense one first; what lies in the folder is not made again.
+
+    Parameters
+    ----------
+    network : Network
+        The trained network.
+    folder : Path
+        Where the files lie.
+    progress : callable
+        Told what is being done.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for sparsity in SPARSITIES:
+        name = f"{network.name}_{100 * sparsity:.0f}"
+        floats = folder / f"{name}.onnx" if sparsity else network.path
+        if not floats.exists():
+            progress(f"fold {name}", 0, 0)
+            onnxfold.fold(network.path, sparsity).save(floats)
+        yield Variant(network.name, "onnx", sparsity, "float32", floats)
+        integers = folder / f"{name}_int8.onnx"
+        if not integers.exists():
+            progress(f"fold {name}, int8", 0, 0)
+            onnxfold.fold(network.path, sparsity, dtype="int8").save(integers)
+        yield Variant(network.name, "onnx", sparsity, "int8", integers)
+        for dtype in ("float32", "int8"):
+            exported = folder / f"{name}_{dtype}.tflite"
+            if not exported.exists():
+                progress(f"export {name}, {dtype}", 0, 0)
+                export_model(floats, exported, dtype=dtype, keep_nchw_inputs=True)
+            yield Variant(network.name, "tflite", sparsity, dtype, exported)
+    yield from _other_types(network, folder, progress)
+
+
+def _other_types(network: Network, folder: Path, progress: Progress) -> Iterator[Variant]:
+    """Yield the dense network in other integer types, calibrated on one and the same inputs."""
+    files = {name: folder / f"{network.name}_{name.replace(', ', '_').replace(' ', '_')}.onnx" for name in TYPES}
+    if not all(path.exists() for path in files.values()):
+        progress(f"quantise {network.name} in other types", 0, 0)
+        view = load(network.path)
+        NORMALIZE(view)
+        inputs = model_inputs(view, "dead-leaves", samples=256)
+        for name, path in files.items():
+            save(quantize_int8(view, inputs.batches, types=TYPES[name]).view, path)
+    yield from (Variant(network.name, "onnx", 0.0, name, path) for name, path in files.items())
