@@ -5,8 +5,9 @@ widths, the group is narrowed whose next step saves most, in the budgets that ar
 budgets hold. Then groups are widened again, one step at a time, as far as the budgets allow.
 
 An objective adds a cost of running, of which a share of the fraction of the removed weights is to go. Where the path
-lags behind, it takes only steps that catch up, those with the least error per running cost saved; and it is widened
-only by steps that do not fall behind.
+lags behind, it takes steps that catch up, those with the least error per running cost saved, as long as they are worth
+their price; and it is widened only by steps that do not fall behind. A step that catches up takes no large part of a
+group at once, and hurts no group much more than the groups that are hurt most without the objective.
 
 Steps lead from one preferred width to the next. Where these are too coarse, groups relax to smaller steps: as many as
 it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least.
@@ -15,6 +16,7 @@ it takes to hold the budgets, and to come within a point of them, those first th
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.next_moves import NextMoves
@@ -31,6 +33,8 @@ _TIES = 1e-6
 #: less what a repair may change.
 _SLACK = 0.0075
 _LEAST_ERROR = 1e-12
+#: The most of a group that a step may take to catch up with an objective: narrow groups lose too much at once.
+_LARGEST_CUT = 1 / 4
 
 
 def allocate_globally(
@@ -54,7 +58,12 @@ def allocate_globally(
     BudgetError
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
-    search = _Search(space, errors, budgets, tradeoff)
+    bound = np.inf
+    if tradeoff is not None and np.isfinite(tradeoff.harm):
+        plain = _Search(space, errors, budgets)
+        plain.narrow()
+        bound = tradeoff.harm * plain.worst_error
+    search = _Search(space, errors, budgets, tradeoff, bound)
     search.narrow()
     search.widen()
     search.relax()
@@ -62,11 +71,20 @@ def allocate_globally(
 
 
 class _Search:
-    """Widths on their way, by the parameters of :func:`allocate_globally`."""
+    """Widths on their way, by the parameters of :func:`allocate_globally`.
+
+    `bound` is the most error of a group that a step may lead to if it is taken for the objective.
+    """
 
     def __init__(
-        self, space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None
+        self,
+        space: WidthSpace,
+        errors: Sequence[Matrix],
+        budgets: Budgets,
+        tradeoff: Tradeoff | None = None,
+        bound: float = np.inf,
     ) -> None:
+        self._bound = bound
         self._space, self._budgets, self._tradeoff = space, budgets, tradeoff
         self._curves = [convex(curve) for curve in errors]
         self._lowest = {i: _lowest(errors[i], space.ladders[i][-1]) for i in space.free}
@@ -75,8 +93,14 @@ class _Search:
         if tradeoff is not None:
             self._costs += [tradeoff.weights, tradeoff.running]
         full = [group.size for group in space.groups]
+        self._sizes = np.array(full, np.int64)
         self._whole = [int(budget.cost.many(np.array([full], np.int64))[0]) for budget in budgets.budgets]
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
+
+    @property
+    def worst_error(self) -> float:
+        """The largest error of a group that may change its width."""
+        return max((float(self._curves[i][self.widths[i]]) for i in self._space.free), default=0.0)
 
     def narrow(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
@@ -88,15 +112,32 @@ class _Search:
 
             moves = self._moves(narrower)
             while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
-                now, after = moves.now(), moves.after(possible)
-                saved = self._excess(now) - self._excess(after)
-                if self._lead(now)[0] < 0.0 and (ahead := self._lead(after) >= self._lead(now)).any():
-                    possible, saved = possible[ahead], (now[-1] - after[-1])[ahead].astype(np.float64)
-                moves.take(possible[int(np.argmax(saved / np.maximum(moves.added[possible], _LEAST_ERROR)))])
+                moves.take(possible[self._next_to_narrow(moves, possible)])
             self.widths = moves.widths
             if self._load(moves.now())[0] <= 1.0:
                 return
         raise self._budgets.unreachable(self.widths.tolist())
+
+    def _next_to_narrow(self, moves: NextMoves, possible: Integers) -> int:
+        """Return which of the possible moves to take."""
+        now, after = moves.now(), moves.after(possible)
+        added = np.maximum(moves.added[possible], _LEAST_ERROR)
+        best = int(np.argmax((self._excess(now) - self._excess(after)) / added))
+        if self._tradeoff is None or self._lead(now)[0] >= 0.0:
+            return best
+        lighter, faster = ((now[i] - after[i]) / max(self._tradeoff.whole[i], 1) / added for i in (-2, -1))
+        catches_up = (self._lead(after) >= self._lead(now)) & self._is_harmless(moves, possible)
+        faster = np.where(catches_up, faster, -1.0)
+        fastest = int(np.argmax(faster))
+        return fastest if catches_up[fastest] and faster[fastest] * self._tradeoff.price >= lighter.max() else best
+
+    def _is_harmless(self, moves: NextMoves, chosen: Integers) -> npt.NDArray[np.bool_]:
+        """Whether moves may be taken for the objective."""
+        if self._bound == np.inf:
+            return np.ones(len(chosen), np.bool_)
+        cut = (moves.widths[chosen] - moves.to[chosen]) / self._sizes[chosen]
+        errors = np.array([self._curves[i][moves.to[i]] for i in chosen.tolist()])
+        return (cut <= _LARGEST_CUT) & (errors <= self._bound)
 
     def widen(self) -> None:
         """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""

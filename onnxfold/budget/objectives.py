@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.tiled_macs import TiledMacsCost
@@ -23,20 +24,27 @@ class Objective:
         Takes the graphs, returns what running them costs as a function of the widths; None where only the budgets
         matter.
     share : float
-        Of that cost, allocation removes at least this much of the fraction of the weights that it removes.
+        Of that cost, allocation tries to remove this much of the fraction of the weights that it removes.
+    price : float
+        A fraction of that cost may add this many times the error that the same fraction of the weights adds at most.
+    harm : float
+        For the sake of that cost no group gets more error than this many times that of the most harmed group without
+        the objective.
     """
 
     name: str
     cost: Callable[[Graphs], Cost] | None = None
     share: float = 0.0
+    price: float = inf
+    harm: float = inf
 
 
 OBJECTIVES: Mapping[str, Objective] = {
     row.name: row
     for row in (
-        Objective("balanced", TiledMacsCost, 0.7),
+        Objective("balanced", TiledMacsCost, share=0.7, price=8.0, harm=3.0),
         Objective("weights"),
-        Objective("macs", TiledMacsCost, 1.0),
+        Objective("macs", TiledMacsCost, share=1.0),
     )
 }
 
@@ -60,8 +68,8 @@ class Tradeoff:
     ----------
     weights, running : Cost
         Weights, and what running costs.
-    share : float
-        The fraction of `running` that is removed should be at least `share` times that of `weights`.
+    share, price, harm : float
+        As in :class:`Objective`.
     whole : tuple of int
         Both costs at full widths.
     """
@@ -69,6 +77,8 @@ class Tradeoff:
     weights: Cost
     running: Cost
     share: float
+    price: float
+    harm: float
     whole: tuple[int, int]
 
     @classmethod
@@ -83,7 +93,8 @@ class Tradeoff:
         if objective.cost is None:
             return None
         weights, running, full = WeightCost(graphs), objective.cost(graphs), [group.size for group in groups]
-        return cls(weights, running, objective.share, (weights(full), running(full)))
+        whole = weights(full), running(full)
+        return cls(weights, running, objective.share, objective.price, objective.harm, whole)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for; negative where it is less.
