@@ -22,6 +22,8 @@ from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.model_files import claims_on
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import FLOAT_TYPES
 from onnxfold.graph.twin import float32_twin, has_other_floats
@@ -197,6 +199,7 @@ def _write(
 def _write_direct(
     view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int
 ) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    _require_floats(view)
     prepared = view.copy()
     PREPARE(prepared)
     converted = convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
@@ -207,6 +210,16 @@ def _write_direct(
         for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items():
             notes.append(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})")
     return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
+
+
+def _require_floats(view: GraphView) -> None:
+    done = next(filter(is_quantized, view.nodes), None)
+    if done is not None:
+        raise ExportError(
+            "the model is quantised, and the direct writer quantises by itself: export the float32 model with --dtype "
+            "int8",
+            node=done.name or node_key(done), op_type=done.op_type,
+        )  # fmt: skip
 
 
 def _store(converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int) -> None:

@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold import api
-from onnxfold.errors import ConfigError, NothingToFoldError, UnsupportedModelError, VerificationError
+from onnxfold.errors import ConfigError, ExportError, NothingToFoldError, UnsupportedModelError, VerificationError
+from onnxfold.export import to_tflite
 from onnxfold.graph.load import load
 from onnxfold.quantize import refuse
 from testing import models
@@ -53,6 +54,12 @@ def test_a_quantised_model_is_neither_folded_nor_quantised_again(quantized: onnx
     assert found.notes == [
         "653 weights are quantised and cannot be merged: inspect the float32 model for its fold groups"
     ]
+
+
+def test_the_tflite_writer_says_what_to_export_instead(quantized: onnx.ModelProto, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"the model is quantised.*export the float32 model with --dtype int8"):
+        to_tflite(quantized, tmp_path / "o.tflite")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_so_are_models_of_integer_operators() -> None:
