@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from onnxfold.budget.costs.size import measure
 from onnxfold.budget.objectives import find_objective
@@ -18,6 +19,8 @@ from onnxfold.folding.choose_inputs import choose_inputs
 from onnxfold.folding.fidelity_search import fold_while_faithful, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
+from onnxfold.folding.latency_search import RealTimer, fold_within_latency
+from onnxfold.folding.measure_latency import with_latency_table
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
@@ -50,6 +53,8 @@ def fold(
     max_macs: int | str | None = None,
     max_ram: int | str | None = None,
     max_flash: int | str | None = None,
+    max_latency: float | str | None = None,
+    latency_table: str | Path | Mapping[str, Any] | None = None,
     device: str | None = None,
     min_fidelity: float | None = None,
     inputs: str = "auto",
@@ -93,6 +98,11 @@ def fold(
     max_params, max_macs, max_ram, max_flash : int or str, optional
         Limits of parameters and of multiply-accumulates per sample, such as "1.5M" (K = 1000), and of activation memory
         and flash in bytes, such as "256K" (K = 1024).
+    max_latency : float or str, optional
+        Longest that a run in onnxruntime may take on this machine: milliseconds, "3.5ms", or "0.6x" of before.
+    latency_table : path or mapping, optional
+        Replaces the measurement: the report of an earlier fold, or its ``latency_table``. The same table gives the same
+        bytes.
     device : str, optional
         A device profile, by name or path, that limits RAM and flash.
     min_fidelity : float, optional
@@ -149,6 +159,8 @@ def fold(
         If no channel can be folded.
     BudgetError
         If the sparsity or a limit cannot be reached.
+    NotMeasurableError
+        If latency is limited, and varies too much on this machine.
     VerificationError
         If the result does not load or run.
 
@@ -173,6 +185,9 @@ def fold(
         opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths)
         if config.quantizes:
             require_quantizable(opened.view)
+        reads = files_read(model, config)
+        measures = config.max_latency is not None and config.latency_table is None
+        config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
         data = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
@@ -182,14 +197,18 @@ def fold(
         else:
             prepared = prepare(opened, chosen, data.inputs if fold_runs else None, config.seed)
             candidates = model_candidates(prepared, tell) if request.widths is None else None
-            folded, note = fold_model(prepared, request, candidates, config, tell), ()
+            if measures:
+                timer = RealTimer(opened, config.threads)
+                folded, config, note = fold_within_latency(prepared, candidates, config, chosen, tell, timer)
+            else:
+                folded, note = fold_model(prepared, request, candidates, config, tell), ()
         written = written_model(folded, data, config, tell)
         checked = VerificationResult(None)
         if config.verify:
             checked = verify_model(model, written.view, config.seed, tell, threads=config.threads)
     notes, seconds = (*data.notes, *note), time.perf_counter() - start
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds)
-    external, reads = config.save_as_external_data, files_read(model, config)
+    external = config.save_as_external_data
     return FoldResult(written.view, report, external_data=external, inputs=written.inputs, reads=reads)
 
 

@@ -85,6 +85,10 @@ class BudgetError(OnnxFoldError):
     """The requested size cannot be reached."""
 
 
+class NotMeasurableError(OnnxFoldError):
+    """Latency varies too much on this machine to be limited."""
+
+
 class MemoryLimitError(OnnxFoldError):
     """The request needs more memory than the limit allows."""
 

@@ -19,8 +19,10 @@ Progress = Callable[[str, int, int], None]
 FOLD_STAGES = (
     ("load", "check weights"),
     ("find fold groups",),
+    ("measure latency", "measure layers"),
     ("generate inputs", "deep inversion"),
     ("observe activations", "error curves"),
+    ("measure folds",),
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
     ("compare activations",),

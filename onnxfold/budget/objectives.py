@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
+from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.tiled_macs import TiledMacsCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels import FoldGroup
 from onnxfold.config.checks import one_of
 from onnxfold.graph.tensors import Matrix
+from onnxfold.latency.table import LatencyTable
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,16 @@ class Objective:
     harm : float
         For the sake of that cost no group gets more error than this many times that of the most harmed group without
         the objective.
+    needs_table : bool
+        Whether the cost takes a table of latencies, too.
     """
 
     name: str
-    cost: Callable[[Graphs], Cost] | None = None
+    cost: Callable[..., Cost] | None = None
     share: float = 0.0
     price: float = inf
     harm: float = inf
+    needs_table: bool = False
 
 
 OBJECTIVES: Mapping[str, Objective] = {
@@ -45,6 +51,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         Objective("balanced", TiledMacsCost, share=0.7, price=8.0, harm=3.0),
         Objective("weights"),
         Objective("macs", TiledMacsCost, share=1.0),
+        Objective("latency", LatencyCost, share=1.0, needs_table=True),
     )
 }
 
@@ -82,8 +89,19 @@ class Tradeoff:
     whole: tuple[int, int]
 
     @classmethod
-    def of(cls, objective: Objective, graphs: Graphs, groups: Sequence[FoldGroup]) -> "Tradeoff | None":
+    def of(
+        cls, objective: Objective, graphs: Graphs, groups: Sequence[FoldGroup], table: Any = None
+    ) -> "Tradeoff | None":
         """Return the trade-off of an objective; None where only the budgets matter.
+
+        Parameters
+        ----------
+        objective : Objective
+            The row.
+        graphs, groups : sequence
+            The graphs, and all their groups.
+        table : mapping, optional
+            The table of latencies, as plain values, for a row that needs one.
 
         Raises
         ------
@@ -92,7 +110,8 @@ class Tradeoff:
         """
         if objective.cost is None:
             return None
-        weights, running, full = WeightCost(graphs), objective.cost(graphs), [group.size for group in groups]
+        more = (LatencyTable.from_dict(table),) if objective.needs_table else ()
+        weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
         whole = weights(full), running(full)
         return cls(weights, running, objective.share, objective.price, objective.harm, whole)
 

@@ -12,6 +12,7 @@ from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.ram import RamCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.errors import BudgetError, ConfigError
+from onnxfold.report import milliseconds
 
 #: Name of a budget, as in `--max-NAME`: its cost model and its unit.
 COSTS: Mapping[str, tuple[Callable[[Graphs], Cost], str]] = {
@@ -22,17 +23,21 @@ COSTS: Mapping[str, tuple[Callable[[Graphs], Cost], str]] = {
 }
 
 
+#: Unit of latencies, which are shown in milliseconds.
+NANOSECONDS = "ns"
+
+
 @dataclass(frozen=True)
 class Budget:
     """One limit.
 
     Parameters
     ----------
-    name : {'params', 'macs', 'ram', 'flash'}
+    name : {'params', 'macs', 'ram', 'flash', 'latency'}
         What is limited.
     limit : int
         The most that is allowed.
-    unit : {'', 'bytes'}
+    unit : {'', 'bytes', 'ns'}
         The unit of the limit and of the cost.
     cost : Cost
         What widths cost.
@@ -48,6 +53,8 @@ class Budget:
         return f"{self.name} {self._with_unit(value)} (limit {self._with_unit(self.limit)})"
 
     def _with_unit(self, value: int) -> str:
+        if self.unit == NANOSECONDS:
+            return f"{milliseconds(value * 1e-9)} ms"
         return f"{value:,} {self.unit}".rstrip()
 
 

@@ -7,19 +7,21 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.allocate import TOLERANCE, require_reachable, solve_uniform, uniform_within
 from onnxfold.budget.allocate_globally import allocate_globally
 from onnxfold.budget.costs.flash import vector_bytes
+from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.objectives import Tradeoff, find_objective
 from onnxfold.budget.preferred_steps import preferred_steps
-from onnxfold.budget.requests import Budgets, tightest
+from onnxfold.budget.requests import NANOSECONDS, Budget, Budgets, tightest
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import DEFAULT_OBJECTIVE, DEFAULT_SPARSITY, LIMITS, FoldConfig
-from onnxfold.config.quantities import parse_bytes, parse_count
+from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency
 from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.latency.table import LatencyTable
 
 _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
 
@@ -173,7 +175,7 @@ def width_request(
     space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
-    limits = requested_limits(config)
+    limits, latency = requested_limits(config), _latency_budget(config, graphs)
     if adds_biases and not limits.keys().isdisjoint(("params", "flash")):
         rooms = _room_for_biases([view for view, _ in graphs])
         limits |= {name: max(limits[name] - room, 1) for name, room in rooms.items() if name in limits}
@@ -185,12 +187,13 @@ def width_request(
         goal = replace(goal, sparsity=sparsity, by_default=config.lacks_goal)
     if sparsity is not None:
         cost = WeightCost(graphs)
-        if config.allocation == "uniform" and not limits:
+        if config.allocation == "uniform" and not limits and latency is None:
             return replace(goal, widths=solve_uniform(space, cost, before, sparsity))
         require_reachable(space, cost, before, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
         limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})
-    goal = replace(goal, budgets=Budgets.of(graphs, limits))
+    budgets = Budgets.of(graphs, limits)
+    goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
     if config.allocation == "uniform":
         return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded(space.narrowest):
@@ -198,11 +201,19 @@ def width_request(
     return _with_tradeoff(goal, graphs)
 
 
+def _latency_budget(config: FoldConfig, graphs: Sequence[tuple[GraphView, list[FoldGroup]]]) -> Budget | None:
+    if config.max_latency is None:
+        return None
+    table = LatencyTable.from_dict(config.latency_table)
+    seconds = parse_latency(config.max_latency).in_seconds(table.dense_s)
+    return Budget("latency", max(round(seconds * 1e9), 1), NANOSECONDS, LatencyCost(graphs, table))
+
+
 def _with_tradeoff(goal: WidthRequest, graphs: Sequence[tuple[GraphView, list[FoldGroup]]]) -> WidthRequest:
     """Return a request with the trade-off of its objective; without one where the default cannot be computed."""
     objective = find_objective(goal.config.effective_objective)
     try:
-        return replace(goal, tradeoff=Tradeoff.of(objective, graphs, goal.space.groups))
+        return replace(goal, tradeoff=Tradeoff.of(objective, graphs, goal.space.groups, goal.config.latency_table))
     except UnsupportedModelError as error:
         if goal.config.objective != DEFAULT_OBJECTIVE:
             raise

@@ -43,6 +43,13 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
 @click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
 @click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
+@click.option(
+    "--max-latency", metavar="TIME",
+    help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
+)  # fmt: skip
+@click.option(
+    "--latency-table", type=PATH, metavar="FILE.json", help="Take latencies from this report, and measure nothing."
+)
 @click.option("--device", metavar="NAME", help="Fold until the model fits a device: name or TOML file of a profile.")
 @click.option("--min-fidelity", type=float, help="Lowest agreement with the original to keep; sets the sparsity.")
 @click.option(
@@ -148,6 +155,7 @@ def fold(
             "--calibration": options["calibration"],
             "--inputs": file_named(options["inputs"], ".npz"),
             "--device": file_named(options["device"], ".toml"),
+            "--latency-table": options["latency_table"],
         }),
     )  # fmt: skip
     options["ratios"] = dict(options["ratios"])

@@ -6,7 +6,7 @@ from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
-from onnxfold.config import checks
+from onnxfold.config import checks, latency
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, OptionTypeError
 
@@ -71,6 +71,12 @@ class FoldConfig:
         Most parameters, and multiply-accumulates per sample, that may be left; "1.5M" is 1,500,000.
     max_ram, max_flash : int or str, optional
         Most bytes of activations, and of weights and structure; "256K" is 262,144.
+    max_latency : float or str, optional
+        Longest that a run in onnxruntime may take on this machine, in milliseconds or as text such as "3.5ms" or
+        "0.6x", a part of what it takes before the fold. Reached within 5 %.
+    latency_table : path or mapping, optional
+        What layers take at which width, as a report of a fold with `max_latency` holds it: then nothing is measured,
+        and the same table gives the same result. For `max_latency` and the objective 'latency'.
     device : str, optional
         Name or TOML file of a device, whose RAM and flash are further limits.
     min_fidelity : float, optional
@@ -139,6 +145,8 @@ class FoldConfig:
     max_macs: int | str | None = None
     max_ram: int | str | None = None
     max_flash: int | str | None = None
+    max_latency: float | str | None = None
+    latency_table: Any = None
     device: str | None = None
     min_fidelity: float | None = None
     inputs: str = "auto"
@@ -174,6 +182,8 @@ class FoldConfig:
                 raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(INPUTS)}, nor an .npz file")
             object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
             object.__setattr__(self, "inputs", "auto")
+        if self.latency_table is not None and not self.needs_latency:
+            raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
         if self.max_memory is not None:
             parse_bytes(self.max_memory)
 
@@ -210,6 +220,8 @@ class FoldConfig:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 self._set(name, checks.whole(name, value, least=1, most=_LARGEST_LIMIT))
+        self._set("max_latency", latency.checked_limit(self.max_latency))
+        latency.check_table(self.latency_table)
         ratios = checks.by_name("ratios", self.ratios)
         self._set("ratios", {glob: checks.fraction(f"ratio {glob}", r, zero=True) for glob, r in ratios.items()})
         self._set("keep", checks.texts("keep", self.keep))
@@ -272,6 +284,8 @@ class FoldConfig:
         if self.min_fidelity is not None:
             parts.append(f"fidelity of at least {self.min_fidelity:g}")
         given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
+        if self.max_latency is not None:
+            parts.append(f"a latency of at most {self.max_latency}")
         parts += [f"at most {value} {name}" for name, value in given if value is not None]
         if self.device is not None:
             parts.append(f"fits {self.device}")
@@ -279,9 +293,15 @@ class FoldConfig:
         return ", ".join(parts)
 
     @property
+    def needs_latency(self) -> bool:
+        """Whether widths depend on what layers take."""
+        return self.max_latency is not None or self.objective == "latency"
+
+    @property
     def has_limits(self) -> bool:
         """Whether anything but the number of weights removed is limited."""
-        return self.device is not None or any(getattr(self, f"max_{name}") is not None for name in LIMITS)
+        limits = [self.device, self.max_latency, *(getattr(self, f"max_{name}") for name in LIMITS)]
+        return any(limit is not None for limit in limits)
 
     @property
     def about_inputs(self) -> list[str]:
@@ -295,6 +315,10 @@ class FoldConfig:
         }
         return [name for name, is_given in given.items() if is_given]
 
+    def _latency_options(self) -> dict[str, Any]:
+        limit = latency.checked_limit(self.max_latency)
+        return latency.to_dict(limit, self.threads, self.latency_table) if self.needs_latency else {}
+
     def _check_goals(self) -> None:
         fidelity = self.min_fidelity
         if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):
@@ -303,6 +327,8 @@ class FoldConfig:
             )
         if self.channel_ratio is not None and self.has_limits:
             raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
+        if self.max_latency is not None and self.quantizes:
+            raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
@@ -315,6 +341,11 @@ class FoldConfig:
             "repair": self.repair,
             "allocation": self.allocation,
             "limits": {n: getattr(self, f"max_{n}") for n in LIMITS if getattr(self, f"max_{n}") is not None},
+            **(
+                latency.to_dict(latency.checked_limit(self.max_latency), self.threads, self.latency_table)
+                if self.needs_latency
+                else {}
+            ),
             "device": self.device,
             "min_fidelity": self.min_fidelity,
             "inputs": self.inputs,

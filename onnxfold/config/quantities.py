@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from onnxfold.errors import ConfigError
 
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 _BYTES = {"": 0, "B": 0, "K": 1, "KB": 1, "KIB": 1, "M": 2, "MB": 2, "MIB": 2, "G": 3, "GB": 3, "GIB": 3}
+_TIMES = {"": 1e-3, "ms": 1e-3, "us": 1e-6, "s": 1.0}
+_LONGEST_S = 1e5
 _COUNTS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3}
 
 
@@ -40,6 +43,41 @@ def parse_count(text: str | int) -> int:
     (1500000, 250000)
     """
     return _parse(text, _COUNTS, 1000, "a count, for example 1500000, 250K or 1.5M (K = 1000)")
+
+
+@dataclass(frozen=True)
+class LatencyLimit:
+    """The longest that a run may take: `seconds`, or `ratio` of what it takes before the fold; the other is None."""
+
+    seconds: float | None = None
+    ratio: float | None = None
+
+    def in_seconds(self, dense_s: float) -> float:
+        """Return the limit in seconds, for a model that takes `dense_s` before the fold."""
+        return self.seconds if self.seconds is not None else dense_s * (self.ratio or 0.0)
+
+
+def parse_latency(value: str | float) -> LatencyLimit:
+    """Return a limit of latency; a number alone is milliseconds.
+
+    Raises
+    ------
+    ConfigError
+        If it is no time above 0, and no factor above 0 and below 1.
+
+    Examples
+    --------
+    >>> parse_latency("3.5ms"), parse_latency("0.6x")
+    (LatencyLimit(seconds=0.0035, ratio=None), LatencyLimit(seconds=None, ratio=0.6))
+    """
+    match = _NUMBER.fullmatch(str(value))
+    unit = match[2].lower() if match else None
+    number = float(match[1]) if match and len(match[1]) < 200 else 0.0
+    if unit == "x" and 0.0 < number < 1.0:
+        return LatencyLimit(ratio=number)
+    if unit in _TIMES and 0.0 < number * _TIMES[unit] <= _LONGEST_S:
+        return LatencyLimit(seconds=number * _TIMES[unit])
+    raise ConfigError(f"'{value}' is no limit of latency: give a time such as 3.5ms, or a part of it such as 0.6x")
 
 
 def show_bytes(count: int) -> str:

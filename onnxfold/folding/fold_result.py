@@ -138,7 +138,11 @@ class FoldResult:
 def files_read(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]:
     """Return a function that lists the files that a fold reads; their paths hold even if the working folder changes."""
     model = model if isinstance(model, ModelProto) else Path(model).absolute()
-    data = {"calibration": config.calibration, "the device": config.device}
+    data = {
+        "calibration": config.calibration,
+        "the device": config.device,
+        "the latency table": config.latency_table,
+    }
     files = {
         role: Path(given).absolute() for role, given in data.items()
         if isinstance(given, str | Path) and (role != "the device" or str(given).endswith(".toml"))

@@ -62,6 +62,7 @@ def write_report(
         quantization=written.quantization,
         fidelity=verified.fidelity,
         latency=verified.latency,
+        latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),
         seconds=seconds,
         version=__version__,

@@ -26,6 +26,9 @@ def command_line(report: FoldReport) -> str:
     for name, limit in (config.get("limits") or {}).items():
         words += [f"--max-{name}", str(limit)]
     words += _options(config, [name for name in _ALWAYS if name in config])
+    if "latency_table" in config:  # what else depends on latency
+        words += _options(config, [name for name in ("max_latency", "threads") if config.get(name) is not None])
+        words += ["--latency-table", "REPORT.json"]
     given = config.get("calibration")
     if given is not None:
         words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]

@@ -26,6 +26,8 @@ from onnxfold.latency.two_models import open_timed, time_sessions
 #: Runs of a profile: as many as take about so long, within bounds.
 _SECONDS = 1.0
 _FEWEST, _MOST = 5, 100
+#: Of the runs that are timed as a whole, short ones are repeated for about so long.
+_TURN_S = 5e-3
 _MARK = re.compile(r"onnxfold\.(\d+)\.")
 #: onnxruntime names what it moves to its blocked layout after the tensor that it gives.
 _BLOCKED = re.compile(r"(.+)_nchwc(_token_\d+)?$")
@@ -123,7 +125,9 @@ def profile_layers(
     model = to_model(view)
     session = open_timed(model, view, threads)
     sample = feeds(session.inputs)
-    whole = time_sessions([session], sample, most_rounds=_MOST, budget_s=_SECONDS, clock=clock or clock_for(threads))
+    whole = time_sessions(
+        [session], sample, most_rounds=_MOST, budget_s=_SECONDS, turn_s=_TURN_S, clock=clock or clock_for(threads)
+    )
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
     kernels = profile_kernels(_marked(model), sample, threads=threads, runs=runs)

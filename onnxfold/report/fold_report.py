@@ -239,6 +239,7 @@ class FoldReport:
     versions: dict[str, str] = field(default_factory=dict)
     diagnostics: Diagnostics | None = None
     latency: LatencyRecord | None = None
+    latency_table: dict[str, Any] | None = None
 
     @property
     def sparsity(self) -> float:

@@ -21,14 +21,16 @@ from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.graph.view import GraphView
 
 #: Costs are counted in fifths of a multiply-accumulate of a tile.
-_UNIT = 5
-_TILE, _ALIGNED = 8, 4
+UNIT = 5
+_TILE, ALIGNED = 8, 4
+#: What the work of an entry counts without tiles, in a plain and in a depthwise convolution.
+UNTILED, UNTILED_DEPTHWISE = 8, 18
 #: Outputs are computed in tiles, whatever their number.
 _OUTPUTS = Tiling(_TILE)
 #: Inputs that fill no tile are read as they are. Others are read in tiles if their number is a multiple of 4; if not,
 #: the convolution is computed without tiles, at 1.6 times the cost, a depthwise one at 3.6 times the cost.
-_INPUTS = Tiling(_TILE, least=_TILE, aligned=_ALIGNED, tiled=_UNIT, untiled=8)
-_DEPTHWISE = Tiling(_TILE, aligned=_ALIGNED, tiled=_UNIT, untiled=18)
+_INPUTS = Tiling(_TILE, least=_TILE, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED)
+_DEPTHWISE = Tiling(_TILE, aligned=ALIGNED, tiled=UNIT, untiled=UNTILED_DEPTHWISE)
 #: Grouped convolutions are computed without tiles.
 _GROUPED = 8
 
@@ -54,7 +56,7 @@ class TiledMacsCost(SumCost):
 
     def __init__(self, graphs: Graphs) -> None:
         products = [p for view, axes in numbered(graphs) for p in _products(view, axes)]
-        super().__init__(products, group_count(graphs), divisor=_UNIT * common_batch(graphs[0][0]))
+        super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
 
 
 def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
@@ -70,7 +72,7 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
             for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
         ]
         is_grouped = operator.convolved_parts > 1 and not operator.is_depthwise
-        factor = 1 if in_tiles else _GROUPED if is_grouped else _UNIT
+        factor = 1 if in_tiles else _GROUPED if is_grouped else UNIT
         yield Product.of(lengths, factor)
 
 

@@ -1,0 +1,157 @@
+"""A table of latencies: what a network and its layers take, at the widths that were measured.
+
+The seconds of a layer are modelled by what it does: a constant, reading its inputs, writing its outputs, and products
+of both, each with a factor that is not negative:
+
+    seconds(c, m) = a + b c + d m + e c m
+
+where c inputs and m outputs count in whole blocks. The factors fit the measured samples best in relative terms.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from onnxfold.errors import ConfigError
+from onnxfold.latency.micro_models import Sample
+
+#: What a layer's seconds are made of: nothing, its inputs, its outputs, their product.
+Factors = tuple[float, float, float, float]
+
+#: Entries of a table of the largest networks, and seconds that no layer takes.
+_MOST_ENTRIES = 200_000
+_MOST_SECONDS = 1e5
+_LARGEST_WIDTH = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class LatencyTable:
+    """Latencies of one network on one machine.
+
+    Parameters
+    ----------
+    dense_s : float
+        Seconds of a run before the fold.
+    nodes : mapping of str to float
+        Seconds of every layer in the network, by the name of its first result; '' for what belongs to none.
+    layers : mapping of str to sequence of (int, int, float)
+        By the key of its shape: inputs, outputs and seconds of a layer alone.
+    block : int
+        Channels of convolutions that are computed at a time.
+    threads : int
+        Threads inside an operator.
+    correction : float
+        Seconds of a fold over what is computed for it from the other entries.
+    machine : mapping of str to str
+        What it was measured on.
+    """
+
+    dense_s: float
+    nodes: Mapping[str, float]
+    layers: Mapping[str, Sequence[Sample]]
+    block: int = 8
+    threads: int = 1
+    correction: float = 1.0
+    machine: Mapping[str, str] = field(default_factory=dict)
+
+    def times(self, correction: float) -> "LatencyTable":
+        """Return the table with a further correction."""
+        return replace(self, correction=self.correction * correction)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, which :meth:`from_dict` reads."""
+        return {
+            "dense_s": self.dense_s,
+            "correction": self.correction,
+            "block": self.block,
+            "threads": self.threads,
+            "machine": dict(self.machine),
+            "nodes": dict(self.nodes),
+            "layers": {key: [list(sample) for sample in samples] for key, samples in self.layers.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "LatencyTable":
+        """Read plain values: a table, or a report that holds one.
+
+        Raises
+        ------
+        ConfigError
+            If they are no table.
+        """
+        found = values.get("latency_table", values) if isinstance(values, Mapping) else None
+        if not isinstance(found, Mapping):
+            raise ConfigError("it holds no latency table: a report of a fold with --max-latency has one")
+        layers = _mapping(found, "layers")
+        return cls(
+            dense_s=_seconds("dense_s", found.get("dense_s")),
+            nodes={name: _seconds(name, s, least=0.0) for name, s in _mapping(found, "nodes").items()},
+            layers={key: tuple(_sample(key, entry) for entry in _list(key, rows)) for key, rows in layers.items()},
+            block=_whole("block", found.get("block"), 4096),
+            threads=_whole("threads", found.get("threads"), 4096),
+            correction=_seconds("correction", found.get("correction")),
+            machine={str(k): str(v) for k, v in _mapping(found, "machine").items()},
+        )
+
+
+def fit(samples: Sequence[Sample], *, block: int, least_inputs: int, is_depthwise: bool) -> Factors:
+    """Return the factors a, b, d, e of the seconds of a layer.
+
+    Parameters
+    ----------
+    samples : sequence of (int, int, float)
+        Inputs, outputs and seconds.
+    block : int
+        Channels that are computed at a time; 1 for products of matrices.
+    least_inputs : int
+        Fewer inputs are no block.
+    is_depthwise : bool
+        Whether every output reads one input only: then b and e are 0.
+    """
+    inputs, outputs, seconds = (np.array(column, np.float64) for column in zip(*samples, strict=True))
+    c = np.where(inputs < least_inputs, inputs, np.ceil(inputs / block) * block)
+    m = np.ceil(outputs / block) * block
+    columns = np.stack([np.ones_like(c), c, m, c * m], axis=1)
+    if is_depthwise:
+        columns[:, [1, 3]] = 0.0
+    scaled = columns / seconds[:, None]
+    norms = np.maximum(np.linalg.norm(scaled, axis=0), 1e-300)
+    factors, _ = nnls(scaled / norms, np.ones(len(seconds)))
+    a, b, d, e = (float(value) for value in factors / norms)
+    return a, b, d, e
+
+
+def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = values.get(name)
+    if not isinstance(found, Mapping) or len(found) > _MOST_ENTRIES:
+        raise ConfigError(f"latency table: '{name}' is no table of a network")
+    return found
+
+
+def _list(key: str, values: Any) -> list[Any]:
+    if not isinstance(values, list) or len(values) > _MOST_ENTRIES:
+        raise ConfigError(f"latency table: the samples of '{key}' are no list")
+    return values
+
+
+def _sample(key: str, values: Any) -> Sample:
+    if not isinstance(values, list | tuple) or len(values) != 3:
+        raise ConfigError(f"latency table: a sample of '{key}' is not inputs, outputs and seconds")
+    inputs, outputs = (_whole(key, value, _LARGEST_WIDTH) for value in values[:2])
+    return inputs, outputs, _seconds(key, values[2])
+
+
+def _seconds(name: str, value: Any, least: float = 1e-12) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _MOST_SECONDS:
+        raise ConfigError(f"latency table: '{name}' is no number of seconds")
+    return float(value) if math.isfinite(value) else 0.0
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigError(f"latency table: '{name}' is no whole number from 1 to {most}")
+    return value
