@@ -1,13 +1,12 @@
 """Wall time of folding a full-width ResNet18, compared with onnxsim's structured pruning.
 
-Usage: python -m benchmarks.fold_time [--repeats 3] [--json out.json]
+`python -m benchmarks.fold_time` without `--parent` runs it.
 
 Both get the same file (BatchNormalization fused, because onnxsim prunes nothing where it is kept; onnxfold
 also the file with BatchNormalization) and start from a path. onnxfold's figure includes loading,
 verification in onnxruntime, and writing; onnxsim's is the call plus onnx.save.
 """
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -23,23 +22,18 @@ from testing.zoo import export as zoo_export
 from testing.zoo import scalable
 
 
-def main() -> None:
+def main(repeats: int, out: Path | None) -> None:
     """Export, time, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        rows = run(folder, args.repeats)
+        rows = run(Path(name), repeats)
     for row in rows:
         print(f"{row['tool']:<34} {row['model']:<14} {row['seconds']:6.2f} s   removed {row['removed']:.1%}")
     fused = {row["tool"]: row["seconds"] for row in rows if row["model"] == "legacy-fused"}
     print(
         f"ratio onnxfold / onnxsim (fused): {fused['onnxfold fold-ar'] / fused['onnxsim apply_structured_pruning']:.2f}"
     )
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=2) + "\n")
+    if out is not None:
+        out.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def run(folder: Path, repeats: int) -> list[dict[str, object]]:
@@ -74,7 +68,3 @@ def _onnxsim(path: Path) -> Path:
     out = path.with_suffix(".pruned.onnx")
     onnx.save(onnxsim.apply_structured_pruning(str(path), sparsity=0.293), str(out))
     return out
-
-
-if __name__ == "__main__":
-    main()
