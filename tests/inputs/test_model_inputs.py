@@ -182,17 +182,17 @@ def test_fewer_inverted_samples_where_there_is_little_time() -> None:
     assert (count, settings.steps) == (3, 35)
     assert notes[0].endswith("allows to invert 3 for 30 steps")
     plan = input_plan.planned_inversion(8, forward_cost(view), input_plan.InputRequest(8), has_statistics=True)
-    assert (plan[0], plan[1].steps, plan[2]) == (8, 100, ())
+    assert (plan[0], plan[1].steps, plan[2]) == (8, 40, ())
 
 
 @pytest.mark.parametrize(
     ("cost", "expected"),
     [
-        (1e6, (512, 100)),
-        (3.4e8, (132, 100)),
-        (5e8, (128, 70)),
-        (1.5e9, (100, 30)),
-        (2.3e9, (65, 30)),
+        (1e6, (512, 40)),
+        (3.4e8, (148, 40)),
+        (4.5e8, (128, 35)),
+        (6e8, (112, 30)),
+        (9e8, (75, 30)),
         (9e9, (64, 30)),
     ],
 )

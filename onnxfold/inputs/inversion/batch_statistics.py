@@ -23,14 +23,17 @@ class NormalizeAndMeasure(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the normalised tensor and the statistics of the batch, of length C."""
-        y = torch.empty_like(x)
-        if _rows(x) is None:
-            variance, mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
-        else:
-            mean, variance = _moments(x, centre, y)
-        ctx.save_for_backward(x, a, mean)
-        return torch.addcmul(_along(b, x), x, _along(a, x), out=y), mean, variance
+        """Return the normalised tensor, in the type of x, and the statistics of the batch, of length C."""
+        with torch.autocast("cpu", enabled=False):
+            # All is added up in the type of the vectors. Operations on two types would convert every piece twice.
+            wide = x.to(a.dtype)
+            y = torch.empty_like(wide)
+            if _rows(x) is None:
+                variance, mean = torch.var_mean(wide, [0, *range(2, x.ndim)], correction=0)
+            else:
+                mean, variance = _moments(wide, centre, y)
+            ctx.save_for_backward(x, a, mean)
+            return torch.addcmul(_along(b, x), wide, _along(a, x), out=y).to(x.dtype), mean, variance
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
@@ -39,8 +42,8 @@ class NormalizeAndMeasure(torch.autograd.Function):
         x, a, mean = ctx.saved_tensors
         samples = x.numel() // x.shape[1]
         slope = 2.0 / samples * dv
-        dx = torch.addcmul(_along(dm / samples - slope * mean, x), x, _along(slope, x))
-        return dx.addcmul_(dy, _along(a, x)), None, None, None
+        dx = torch.addcmul(_along(dm / samples - slope * mean, x), x.to(a.dtype), _along(slope, x))
+        return dx.addcmul_(dy.to(a.dtype), _along(a, x)).to(x.dtype), None, None, None
 
 
 def _rows(x: Tensor) -> Tensor | None:

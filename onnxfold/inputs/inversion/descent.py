@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.inputs.inversion.adam import Adam
 from onnxfold.inputs.inversion.objective import Objective, Terms, total_variation
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms
@@ -58,30 +59,22 @@ class Descent:
             Called with the schedule before every step.
         """
         leaves = {name: feeds[name].clone().requires_grad_() for name in names}
-        optimiser = torch.optim.Adam(leaves.values(), lr=self._settings.learning_rate)
+        adam = Adam(list(leaves.values()))
         while schedule.running:
             tell(schedule)
-            for group in optimiser.param_groups:
-                group["lr"] = self._settings.learning_rate * schedule.rate
-            schedule.note(self._step(optimiser, feeds, leaves, labels))
+            off = self._gradients(feeds, leaves, labels)
+            adam.step(self._settings.learning_rate * schedule.rate)
+            schedule.note(off)
         return {name: x.detach() for name, x in leaves.items()}
 
-    def _step(
-        self,
-        optimiser: torch.optim.Optimizer,
-        feeds: Mapping[str, Tensor],
-        leaves: Mapping[str, Tensor],
-        labels: Tensor,
-    ) -> float:
-        """Take one step; return how far the statistics were off before it, the loss where there are none."""
+    def _gradients(self, feeds: Mapping[str, Tensor], leaves: Mapping[str, Tensor], labels: Tensor) -> float:
+        """Compute the gradients; return how far the statistics are off, the loss where there are none."""
         seen = {name: self._augmented(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
         if not any(t is not None and t.requires_grad for t in (terms.statistics, terms.scores)):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
         loss = self._loss(terms, leaves)
-        optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
         return float((loss if terms.statistics is None else terms.statistics).detach())
 
     @torch.no_grad()

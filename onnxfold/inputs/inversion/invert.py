@@ -17,6 +17,7 @@ from onnxfold.inputs.inversion.objective import Objective
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import class_scores, normalizations, optimised_inputs
+from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress
 
@@ -48,13 +49,17 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         If an operator cannot be run, or does not depend on the inputs that are optimised.
     """
     names = optimised_inputs(view)
-    objective = Objective(view, normalizations(view), class_scores(view))
+    norms, scores = normalizations(view), class_scores(view)
+    objective = Objective(view, norms, scores)
     lengths = [len(batch[names[0]]) for batch in start]
     whole = _joined(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
     parts = _parts(samples, probe, settings)
     labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
+    if settings.bfloat16 and multiplies_bfloat16():
+        few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
+        objective = _in_half(Objective(view, norms, scores, half=True), few, names, labels) or objective
     descent = Descent(objective, settings, seed)
 
     clock = _Clock(settings, descent.planned, len(parts), progress)
@@ -71,6 +76,17 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     taken = tuple(schedule.done for schedule in clock.schedules)
     cut = any(schedule.cut for schedule in clock.schedules)
     return Inversion(inputs, _mean(before), _mean(after), taken, descent.planned, cut)
+
+
+def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], labels: Tensor) -> Objective | None:
+    """Return an objective that computes in half precision, None where an operator does not take it."""
+    leaves = {n: feeds[n].clone().requires_grad_() for n in names}
+    try:
+        terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
+        torch.stack([t for t in (terms.statistics, terms.scores) if t is not None]).sum().backward()  # type: ignore[no-untyped-call]
+    except (UnsupportedModelError, RuntimeError):
+        return None
+    return objective
 
 
 class _Clock:
@@ -113,6 +129,8 @@ class _Probe:
 
     Attributes
     ----------
+    few : slice
+        The samples.
     fixed : int or None
         The batch that the graph insists on.
     bytes_per_sample : int
@@ -124,8 +142,8 @@ class _Probe:
     def __init__(self, view: GraphView, objective: Objective, whole: dict[str, Array], name: str) -> None:
         samples = len(whole[name])
         declared = (view.shape(name) or (None,))[0]
-        few = slice(0, declared or min(2, samples))
-        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, few, samples).items()}
+        self.few = slice(0, declared or min(2, samples))
+        feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, self.few, samples).items()}
         names = list(dict.fromkeys([*objective.wanted, *(o for n in view.nodes for o in n.output if o)]))
         with torch.no_grad():
             found = objective.graph.run(feeds, names)

@@ -39,9 +39,12 @@ class Objective:
         The BatchNormalizations that count.
     scores : str
         Tensor with class scores; '' if the model has none.
+    half : bool
+        Multiply matrices in bfloat16; statistics and sums stay in float32.
     """
 
-    def __init__(self, view: GraphView, norms: Sequence[NodeProto], scores: str) -> None:
+    def __init__(self, view: GraphView, norms: Sequence[NodeProto], scores: str, *, half: bool = False) -> None:
+        self._half = half
         self.graph = TorchGraph(view)
         self.has_statistics = bool(norms)
         self.wanted = [*map(node_key, norms), *([scores] if scores else [])]
@@ -65,9 +68,10 @@ class Objective:
             The class that each sample shall have.
         """
         self._errors.clear()
-        found = self.graph.run(feeds, self.wanted)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
+            found = self.graph.run(feeds, self.wanted)
         statistics = torch.stack(self._errors).sum() if self._errors else None
-        scores = cross_entropy(found[self.scores].flatten(1), labels) if self.scores else None
+        scores = cross_entropy(found[self.scores].float().flatten(1), labels) if self.scores else None
         self._errors.clear()
         return Terms(statistics, scores)
 

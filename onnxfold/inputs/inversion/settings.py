@@ -30,6 +30,8 @@ class InversionSettings:
         Samples per batch, if memory allows; the statistics of fewer samples are noisier.
     memory_bytes : int
         Memory for the activations of one batch.
+    bfloat16 : bool
+        Multiply matrices in bfloat16 where the processor does: twice as fast. Sums, statistics and inputs stay float32.
     settling : float
         Share of the steps, at the end, over which the learning rate falls to zero: at a constant one, single steps
         overshoot and the last one may be such.
@@ -42,8 +44,8 @@ class InversionSettings:
         Steps of each batch, or of all, whatever the statistics and the clock say; empty to let them decide.
     """
 
-    steps: int = 100
-    steps_without_statistics: int = 40
+    steps: int = 40
+    steps_without_statistics: int = 15
     learning_rate: float = 0.05
     class_weight: float = 0.1
     class_weight_without_statistics: float = 1.0
@@ -53,6 +55,7 @@ class InversionSettings:
     shift: int = 2
     batch: int = 128
     memory_bytes: int = 1 << 30
+    bfloat16: bool = True
     settling: float = 0.25
     window: int = 15
     tolerance: float = 0.01
