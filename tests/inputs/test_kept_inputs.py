@@ -39,7 +39,9 @@ def _folded(model: onnx.ModelProto, **options: object) -> tuple[bytes, str, list
     result = onnxfold.fold(model, 0.3, **{**QUICK, **options})  # type: ignore[arg-type]
     report = result.report
     assert report.inputs is not None
-    return result.model.SerializeToString(deterministic=True), report.inputs.reason, report.notes
+    # Other notes, on widths and speed, are not about the cache.
+    notes = [note for note in report.notes if "cache" in note]
+    return result.model.SerializeToString(deterministic=True), report.inputs.reason, notes
 
 
 def test_cached_and_fresh_folds_give_the_same_bytes(tmp_path: Path, inversions: list[int]) -> None:
