@@ -15,7 +15,7 @@ from onnxfold.inputs.inversion.targets import spatial_axes
 
 
 class Descent:
-    """Optimises batches of inputs, one at a time.
+    """Optimises a batch of inputs.
 
     Parameters
     ----------
@@ -25,11 +25,13 @@ class Descent:
         Weights of the terms, learning rate, length.
     seed : int
         Seed of shifts and flips.
+    batch : int
+        Number of the batch: each has random numbers of its own, whatever is computed beside it.
     """
 
-    def __init__(self, objective: Objective, settings: InversionSettings, seed: int) -> None:
+    def __init__(self, objective: Objective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
         self._objective, self._settings = objective, settings
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
         alone = not objective.has_statistics
         self.planned = settings.steps_without_statistics if alone else settings.steps
         self._class_weight = settings.class_weight_without_statistics if alone else settings.class_weight

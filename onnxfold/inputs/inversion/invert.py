@@ -1,6 +1,5 @@
 """Inversion of a sequence of batches, grouped for optimisation."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -9,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.inversion.batches import Clock, at_a_time
 from onnxfold.inputs.inversion.descent import Descent
 from onnxfold.inputs.inversion.objective import Objective
-from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import class_scores, normalizations, optimised_inputs
 from onnxfold.machine.instructions import multiplies_bfloat16
@@ -60,22 +59,40 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
         objective = _in_half(Objective(view, norms, scores, half=True), few, names, labels) or objective
-    descent = Descent(objective, settings, seed)
 
-    clock = _Clock(settings, descent.planned, len(parts), progress)
-    before, after = [], []
     result = {n: np.empty_like(whole[n]) for n in names}
-    for part in parts:
+    descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
+    workers = _workers(parts, probe, settings)
+    clock = Clock(settings, descents[0].planned, len(parts), workers)
+
+    def optimised(i: int) -> tuple[LossTerms, LossTerms]:
+        part, descent = parts[i], descents[i]
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
-        before.append(descent.measure(feeds, names, labels[part]))
-        found = descent.run(feeds, names, labels[part], clock.next_batch(), clock.tell)
-        after.append(descent.measure({**feeds, **found}, names, labels[part]))
+        before = descent.measure(feeds, names, labels[part])
+        found = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
+        after = descent.measure({**feeds, **found}, names, labels[part])
         for name, values in found.items():
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
+        return before, after
+
+    losses = at_a_time(optimised, len(parts), workers, clock, progress)
     inputs = _split(start, result, lengths)
-    taken = tuple(schedule.done for schedule in clock.schedules)
-    cut = any(schedule.cut for schedule in clock.schedules)
-    return Inversion(inputs, _mean(before), _mean(after), taken, descent.planned, cut)
+    schedules = [clock.schedules[i] for i in range(len(parts))]
+    taken, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
+    before, after = (_mean([pair[i] for pair in losses]) for i in (0, 1))
+    return Inversion(inputs, before, after, taken, clock.planned, cut)
+
+
+def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
+    """Return how many batches are optimised at a time.
+
+    Two small batches in a thread each take half as long as one after the other in two threads, which would wait for
+    each other at every operation. Batches that the threads cannot share out evenly, or that do not fit into memory
+    beside each other, are optimised one by one.
+    """
+    threads = torch.get_num_threads()
+    largest = max(part.stop - part.start for part in parts) * probe.bytes_per_sample
+    return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
 
 
 def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], labels: Tensor) -> Objective | None:
@@ -87,41 +104,6 @@ def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], l
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective
-
-
-class _Clock:
-    """Gives every batch its steps and an equal share of the remaining time, and reports the progress.
-
-    Raises
-    ------
-    ConfigError
-        If exact numbers of steps are given for another number of batches.
-    """
-
-    def __init__(self, settings: InversionSettings, planned: int, batches: int, progress: Progress) -> None:
-        exact = settings.exact_steps
-        if len(exact) > 1 and len(exact) != batches:
-            raise ConfigError(
-                f"{len(exact)} numbers of inversion steps are given for {batches} batches: "
-                "give one number per batch, or one for all"
-            )
-        self._settings, self._planned, self._progress = settings, planned, progress
-        self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
-        self._deadline = time.monotonic() + settings.seconds
-        self.schedules: list[Schedule] = []
-
-    def next_batch(self) -> Schedule:
-        """Return the schedule of the next batch."""
-        i = len(self.schedules)
-        share = (self._deadline - time.monotonic()) / (len(self._exact) - i)
-        self.schedules.append(Schedule(self._settings, self._planned, self._exact[i], share))
-        return self.schedules[-1]
-
-    def tell(self, now: Schedule) -> None:
-        """Tell how many steps are done, and how many there are if later batches take as many as planned."""
-        later = [n or self._planned for n in self._exact[len(self.schedules) :]]
-        done = sum(schedule.done for schedule in self.schedules)
-        self._progress("deep inversion", done, done + now.end - now.done + sum(later))
 
 
 class _Probe:

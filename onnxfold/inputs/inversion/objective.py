@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from threading import local
 
 import torch
 from onnx import NodeProto
@@ -28,8 +29,17 @@ class Terms:
     scores: Tensor | None
 
 
+class _Found(local):
+    """What the normalisations of a run found, for every thread that runs one."""
+
+    def __init__(self) -> None:
+        self.errors: list[Tensor] = []
+
+
 class Objective:
     """The distance of a batch's statistics from the running ones, and the cross-entropy of its class scores.
+
+    Threads may use it at a time.
 
     Parameters
     ----------
@@ -49,7 +59,7 @@ class Objective:
         self.has_statistics = bool(norms)
         self.wanted = [*map(node_key, norms), *([scores] if scores else [])]
         self.scores = scores
-        self._errors: list[Tensor] = []
+        self._found = _Found()
         for node in norms:
             norm = batch_norm(view, node)
             assert norm is not None
@@ -67,12 +77,13 @@ class Objective:
         labels : Tensor of shape (N,)
             The class that each sample shall have.
         """
-        self._errors.clear()
+        errors = self._found.errors
+        errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             found = self.graph.run(feeds, self.wanted)
-        statistics = torch.stack(self._errors).sum() if self._errors else None
+        statistics = torch.stack(errors).sum() if errors else None
         scores = cross_entropy(found[self.scores].float().flatten(1), labels) if self.scores else None
-        self._errors.clear()
+        errors.clear()
         return Terms(statistics, scores)
 
     def _measuring(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
@@ -87,7 +98,7 @@ class Objective:
             y, batch_mean, batch_variance = NormalizeAndMeasure.apply(x, scale, shift, mean)  # type: ignore[no-untyped-call]
             of_mean = ((batch_mean - mean) / deviation).square().mean()
             of_deviation = (torch.sqrt(batch_variance + floor) / deviation - 1.0).square().mean()
-            self._errors.append(of_mean + of_deviation)
+            self._found.errors.append(of_mean + of_deviation)
             return y  # type: ignore[no-any-return]
 
         return run

@@ -1,0 +1,126 @@
+"""Batches that are optimised one after the other, or a few at a time: their steps, their time, their threads."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from threading import Event, Lock
+from typing import TypeVar
+
+import torch
+
+from onnxfold.errors import ConfigError
+from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.settings import InversionSettings
+from onnxfold.progress import Progress
+
+_Result = TypeVar("_Result")
+
+#: Between two reports of the progress, in seconds.
+_INTERVAL = 0.2
+
+
+class StoppedError(Exception):
+    """The work was given up in the middle of a batch."""
+
+
+class Clock:
+    """Gives every batch its steps and an equal share of the remaining time.
+
+    Parameters
+    ----------
+    settings : InversionSettings
+        Steps and time.
+    planned : int
+        Steps of each batch.
+    batches : int
+        How many there are.
+    workers : int
+        How many are optimised at a time.
+
+    Raises
+    ------
+    ConfigError
+        If exact numbers of steps are given for another number of batches.
+    """
+
+    def __init__(self, settings: InversionSettings, planned: int, batches: int, workers: int = 1) -> None:
+        exact = settings.exact_steps
+        if len(exact) > 1 and len(exact) != batches:
+            raise ConfigError(
+                f"{len(exact)} numbers of inversion steps are given for {batches} batches: "
+                "give one number per batch, or one for all"
+            )
+        self.planned = planned
+        self.schedules: dict[int, Schedule] = {}
+        self.tell: Callable[[], None] = lambda: None
+        self.stopped = Event()
+        self._settings, self._workers, self._lock = settings, workers, Lock()
+        self._exact: list[int | None] = [*exact] * batches if len(exact) == 1 else [*exact] or [None] * batches
+        self._deadline = time.monotonic() + settings.seconds
+
+    def start(self, batch: int) -> Schedule:
+        """Return the schedule of a batch that starts now."""
+        with self._lock:
+            rounds = -(-(len(self._exact) - len(self.schedules)) // self._workers)
+            share = (self._deadline - time.monotonic()) / max(rounds, 1)
+            self.schedules[batch] = Schedule(self._settings, self.planned, self._exact[batch], share)
+            return self.schedules[batch]
+
+    def check(self, _: Schedule) -> None:
+        """Before every step of a batch: tell about it, or give up.
+
+        Raises
+        ------
+        StoppedError
+            If all are to be given up.
+        """
+        if self.stopped.is_set():
+            raise StoppedError
+        self.tell()
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Steps done, and their number if batches that have not started take as many as planned."""
+        with self._lock:
+            started = dict(self.schedules)
+        later = [n or self.planned for i, n in enumerate(self._exact) if i not in started]
+        return sum(s.done for s in started.values()), sum(s.end for s in started.values()) + sum(later)
+
+
+def at_a_time(
+    work: Callable[[int], _Result], batches: int, workers: int, clock: Clock, progress: Progress
+) -> list[_Result]:
+    """Return what `work` makes of every batch, so many at a time, each in one of the threads that torch may use.
+
+    Parameters
+    ----------
+    work : callable
+        Takes the number of a batch, and calls the clock's `check` before every step.
+    batches, workers : int
+        How many there are, and how many are worked on at a time.
+    clock : Clock
+        Told to give up where one of them fails.
+    progress : callable
+        Told about all of them, from this thread.
+    """
+
+    def tell() -> None:
+        progress("deep inversion", *clock.steps)
+
+    if workers == 1:
+        clock.tell = tell
+        return [work(i) for i in range(batches)]
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = [pool.submit(work, i) for i in range(batches)]
+        try:
+            while True:
+                tell()
+                done, left = wait(found, _INTERVAL, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()  # raises what it raised
+                if not left:
+                    return [future.result() for future in found]
+        finally:
+            clock.stopped.set()
+            for future in found:
+                future.cancel()
