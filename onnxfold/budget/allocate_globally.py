@@ -59,6 +59,8 @@ def allocate_globally(
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
     bound = np.inf
+    if tradeoff is not None:
+        errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
     if tradeoff is not None and np.isfinite(tradeoff.harm):
         plain = _Search(space, errors, budgets)
         plain.narrow()

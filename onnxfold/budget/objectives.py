@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from onnxfold.budget.branches import shares_of_error
 from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.tiled_macs import TiledMacsCost
@@ -48,7 +49,7 @@ class Objective:
 OBJECTIVES: Mapping[str, Objective] = {
     row.name: row
     for row in (
-        Objective("balanced", TiledMacsCost, share=0.7, price=8.0, harm=3.0),
+        Objective("balanced", TiledMacsCost, share=0.71, price=8.0, harm=3.0),
         Objective("weights"),
         Objective("macs", TiledMacsCost, share=1.0),
         Objective("latency", LatencyCost, share=1.0, needs_table=True),
@@ -79,6 +80,8 @@ class Tradeoff:
         As in :class:`Objective`.
     whole : tuple of int
         Both costs at full widths.
+    shares_of_error : sequence of float
+        What the error of every group counts.
     """
 
     weights: Cost
@@ -87,6 +90,7 @@ class Tradeoff:
     price: float
     harm: float
     whole: tuple[int, int]
+    shares_of_error: Sequence[float]
 
     @classmethod
     def of(
@@ -113,7 +117,8 @@ class Tradeoff:
         more = (LatencyTable.from_dict(table),) if objective.needs_table else ()
         weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
         whole = weights(full), running(full)
-        return cls(weights, running, objective.share, objective.price, objective.harm, whole)
+        shares = [share for _, found in graphs for share in shares_of_error(found)]
+        return cls(weights, running, objective.share, objective.price, objective.harm, whole, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for; negative where it is less.
