@@ -81,7 +81,8 @@ def fold_in(environment: Environment, network: Network, data: Path, sparsity: fl
 def one(network: Network, data: Path, sparsity: float, seed: int) -> None:
     """Fold, measure, and print the outcome as a line of JSON."""
     # No clock decides, and no earlier run.
-    result = onnxfold.fold(network.path, sparsity, seed=seed, verify=False, input_seconds=1e6, cache=None)
+    options = {"objective": "weights", "round_to": 1, "verify": False, "input_seconds": 1e6, "cache": None}
+    result = onnxfold.fold(network.path, sparsity, seed=seed, **options)
     model = result.model
     images, labels = test_images(data, network)
     report = api.compare(model, model, {input_of(network)[0]: images}, labels)

@@ -11,7 +11,7 @@ accuracy.csv, written row by row, figures/*.png, and the page accuracy.md unless
 Deep inversion is the same for all folds of a network with one seed, so its images are made once and kept in
 OUT/inputs; tables give the time of generating and of folding, and their sum is what one fold takes.
 
-Sections: bars curves methods clusterings wider regularised last-stages variance latency cost.
+Sections: bars curves defaults methods clusterings wider regularised last-stages variance latency cost.
 """
 
 import argparse

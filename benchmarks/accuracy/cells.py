@@ -34,6 +34,8 @@ class Cell:
         The fraction is one of channels.
     last_stages : int
         Fold only the groups of this many widest stages; 0 for all.
+    defaults : bool
+        Widths and objective are the package's defaults; if not, any width, traded against weights alone.
     """
 
     network: str
@@ -46,11 +48,15 @@ class Cell:
     seed: int = 0
     channels: bool = False
     last_stages: int = 0
+    defaults: bool = False
 
     @property
     def key(self) -> str:
         """What identifies the cell in files."""
-        return "|".join(f"{name}={value}" for name, value in asdict(self).items())
+        said = asdict(self)
+        if not self.defaults:
+            del said["defaults"]
+        return "|".join(f"{name}={value}" for name, value in said.items())
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,16 @@ def curves(networks: list[Network]) -> list[Cell]:
     return cells
 
 
+def defaults(networks: list[Network]) -> list[Cell]:
+    """Return what a user gets without options, and what trades error against weights alone."""
+    return [
+        Cell(network=network.name, sparsity=s, allocation="global", defaults=chosen)
+        for network in main_networks(networks)
+        for chosen in (True, False)
+        for s in SPARSITIES
+    ]
+
+
 def methods(networks: list[Network]) -> list[Cell]:
     """Return every partition with every repair it takes, and with statistics of data for comparison."""
     cells = []
@@ -199,6 +215,7 @@ def variance(networks: list[Network]) -> list[Cell]:
 SECTIONS: dict[str, Callable[[list[Network]], list[Cell]]] = {
     "bars": bars,
     "curves": curves,
+    "defaults": defaults,
     "methods": methods,
     "clusterings": clusterings,
     "wider": wider,

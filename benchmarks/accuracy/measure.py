@@ -106,6 +106,8 @@ class Measurement:
         network = self.networks[cell.network]
         options: dict[str, Any] = {"method": cell.method, "cluster": cell.cluster, "repair": cell.repair}
         options |= {"seed": cell.seed, "allocation": cell.allocation}
+        if not cell.defaults:
+            options |= {"objective": "weights", "round_to": 1}
         options["channel_ratio" if cell.channels else "sparsity"] = cell.sparsity
         if cell.last_stages:
             options["keep"] = early_groups(network, cell.last_stages)

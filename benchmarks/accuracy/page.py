@@ -19,6 +19,7 @@ _TOLERANCE = 0.01
 
 _TITLES = {
     "curves": "Accuracy by sparsity, method and allocation",
+    "defaults": "Widths and objective at defaults, beside weights alone",
     "methods": "Partitions with every repair, and statistics of data",
     "clusterings": "Partitions with the same repair",
     "wider": "The same layout in several widths",
@@ -52,7 +53,7 @@ def variant(row: Row) -> str:
     if row["cluster"] or row["repair"]:
         how = f"{row['cluster']} + {row['repair']}"
     said = {"auto": "", "data": " on training images"}.get(row["inputs"], f" on {row['inputs']}")
-    return f"{how}{said}"
+    return f"{how}{said}{', at defaults' if row.get('defaults') else ''}"
 
 
 def _head(store: Store) -> list[str]:

@@ -33,7 +33,9 @@ def fold_all(
     for network in networks:
         source = _MODELS / f"{network}.onnx"
         requests: list[tuple[str, dict[str, Any] | None]] = [
-            (f"{s:.0%}", {"sparsity": s} if s else None) for s in sparsities
+            # Microcontrollers prefer no widths.
+            (f"{s:.0%}", {"sparsity": s, "objective": "weights", "round_to": 1} if s else None)
+            for s in sparsities
         ]
         if fit:
             requests.append((FITTED, {"device": DEVICE}))

@@ -77,6 +77,9 @@ def _options() -> Iterator[Case]:
     yield _fold("flash", "lenet5_2x", max_flash="400K", method="fold-naive", allocation="uniform")
     yield _fold("device", "lenet5_2x", device="esp-eye", method="prune-l1")
     yield _fold("round-to", "residual", round_to=4)
+    for objective in ("balanced", "weights", "macs"):
+        for step in ("auto", 1):
+            yield _fold(f"{objective}-{step}", "wide_residual", objective=objective, round_to=step)
     yield _fold("ratios", "residual", ratios={"conv_0": 0.5, "conv_3": 0.0}, sparsity=0.3)
     yield _fold("keep", "concat_net", keep=["conv_1"], sparsity=0.3)
     yield _fold("calibration", "residual", calibration="{models}/residual.npz", inputs="auto")

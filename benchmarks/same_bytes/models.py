@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold.data
 from testing.graph_builder import GraphBuilder
-from testing.models import ALL_MODELS
+from testing.models import ALL_MODELS, residual
 from testing.random_graphs.generate import random_graph
 from testing.random_graphs.run import draw_feeds
 
@@ -33,6 +33,7 @@ def write_models(folder: Path, seeds: Sequence[int], more: Path | None = None) -
     bundled = Path(onnxfold.data.__file__).parent / "lenet5_2x.onnx"
     built: dict[str, Callable[[], onnx.ModelProto]] = {
         **{name: partial(build, 0) for name, build in ALL_MODELS.items()},
+        "wide_residual": partial(residual, 0, width=24),
         "attention": attention,
         "bodies": bodies,
         "float16": lambda: as_float16(ALL_MODELS["residual"](1)),
