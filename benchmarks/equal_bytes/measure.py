@@ -11,6 +11,7 @@ from benchmarks.accuracy.store import Row
 from benchmarks.equal_bytes.variants import Variant
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.latency.interleaved import Timing, clock_for, interleaved
+from onnxfold.machine.threads import usable_cores
 
 #: Rounds in which every file of a network has its turn.
 ROUNDS = 61
@@ -19,15 +20,15 @@ _BATCH = 50
 Run = Callable[[Images], Images]
 
 
-def opened(variant: Variant) -> Run:
-    """Return what gives the class scores of images, in one thread and with the defaults of the runtime."""
+def opened(variant: Variant, threads: int = 1) -> Run:
+    """Return what gives the class scores of images, with the defaults of the runtime."""
     if variant.runtime == "tflite":
-        interpreter = TFLiteInterpreter(variant.path)
+        interpreter = TFLiteInterpreter(variant.path, threads=threads)
         shapes = interpreter.shapes()
         (name,), (result,) = shapes["inputs"], shapes["outputs"]
         return lambda images: interpreter.run({name: images})[result]
     options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = ort.InferenceSession(str(variant.path), options, providers=["CPUExecutionProvider"])
     source = session.get_inputs()[0].name
     return lambda images: np.asarray(session.run(None, {source: images})[0])
@@ -40,7 +41,7 @@ def fingerprint(variant: Variant, images: Images) -> str:
 
 def size_and_accuracy(variant: Variant, images: Images, labels: Labels) -> Row:
     """Return bytes and accuracy of a file."""
-    run = opened(variant)
+    run = opened(variant, usable_cores())
     parts = [run(images[i : i + _BATCH]).argmax(axis=1) for i in range(0, len(images), _BATCH)]
     return {
         "bytes": variant.path.stat().st_size,

@@ -10,9 +10,9 @@ _COMMAND = "python -m benchmarks.equal_bytes --data DIR --models DIR"
 _HOW = (
     "Bytes are those of the file. Milliseconds are of one image with one thread, every file of a network and runtime "
     "in turn; a ratio is the median over rounds of the ratio to the dense file within a round. ONNX int8 is `fold "
-    "--dtype int8`: QDQ, run by onnxruntime, calibrated on the generated inputs of the fold. TFLite is `export` of the "
-    "dense and of the folded float32 file, int8 calibrated by ai-edge-quantizer on 64 dead leaves, run by LiteRT with "
-    "XNNPACK."
+    "--dtype int8`: QDQ, run by onnxruntime, calibrated on the generated inputs of the fold; all folds of a network "
+    "share these. TFLite is `export` of the dense and of the folded float32 file, int8 calibrated by ai-edge-quantizer "
+    "on 64 dead leaves, run by LiteRT with XNNPACK."
 )
 
 
@@ -67,7 +67,7 @@ def _cells(rows: Sequence[Row], runtime: str, sparsity: float, dtype: str) -> li
 
 _WHY_TYPES = (
     "The dense network in ONNX, activations and bits of the weights by the head of the column, all calibrated on the "
-    "same 256 dead leaves. `fold --dtype int8` writes the first. x86 CPUs without VNNI add products of pairs in 16 "
+    "same inputs. `fold --dtype int8` writes the first. x86 CPUs without VNNI add products of pairs in 16 "
     "bits, which 8 bits of weight overflow; 7 do not.\n"
 )
 
