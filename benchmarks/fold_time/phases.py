@@ -20,6 +20,8 @@ _PHASES = (
     ("error curves", ("error curves",)),
     ("merge and repair", ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate")),
     ("diagnose", ("compare activations",)),
+    ("measure latency", ("measure latency", "measure layers", "measure folds")),
+    ("quantise", ("prepare quantisation", "measure ranges", "quantize")),
     ("verify and report", ("verify in onnxruntime",)),
 )
 _OTHER = "other"

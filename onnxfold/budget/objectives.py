@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from onnxfold.budget.branches import shares_of_error
 from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
@@ -29,6 +31,8 @@ class Objective:
         matter.
     share : float
         Of that cost, allocation tries to remove this much of the fraction of the weights that it removes.
+    up_to : float
+        That fraction of the weights counts up to here: of more weights, no more of that cost goes along.
     price : float
         A fraction of that cost may add this many times the error that the same fraction of the weights adds at most.
     harm : float
@@ -41,6 +45,7 @@ class Objective:
     name: str
     cost: Callable[..., Cost] | None = None
     share: float = 0.0
+    up_to: float = 1.0
     price: float = inf
     harm: float = inf
     needs_table: bool = False
@@ -49,7 +54,7 @@ class Objective:
 OBJECTIVES: Mapping[str, Objective] = {
     row.name: row
     for row in (
-        Objective("balanced", TiledMacsCost, share=0.71, price=8.0, harm=3.0),
+        Objective("balanced", TiledMacsCost, share=0.71, up_to=0.5, price=8.0, harm=3.0),
         Objective("weights"),
         Objective("macs", TiledMacsCost, share=1.0),
         Objective("latency", LatencyCost, share=1.0, needs_table=True),
@@ -76,7 +81,7 @@ class Tradeoff:
     ----------
     weights, running : Cost
         Weights, and what running costs.
-    share, price, harm : float
+    share, up_to, price, harm : float
         As in :class:`Objective`.
     whole : tuple of int
         Both costs at full widths.
@@ -87,6 +92,7 @@ class Tradeoff:
     weights: Cost
     running: Cost
     share: float
+    up_to: float
     price: float
     harm: float
     whole: tuple[int, int]
@@ -118,7 +124,8 @@ class Tradeoff:
         weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
         whole = weights(full), running(full)
         shares = [share for _, found in graphs for share in shares_of_error(found)]
-        return cls(weights, running, objective.share, objective.price, objective.harm, whole, shares)
+        row = objective
+        return cls(weights, running, row.share, row.up_to, row.price, row.harm, whole, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for; negative where it is less.
@@ -129,5 +136,5 @@ class Tradeoff:
             Both costs of m choices of widths.
         """
         removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
-        found: Matrix = removed[1] - self.share * removed[0]
+        found: Matrix = removed[1] - self.share * np.minimum(removed[0], self.up_to)
         return found

@@ -3,17 +3,21 @@
 from dataclasses import dataclass, replace
 
 from onnxfold.config import FoldConfig
-from onnxfold.errors import VerificationError
+from onnxfold.errors import EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load
-from onnxfold.graph.session import sample_count
+from onnxfold.graph.session import in_batches, sample_count
 from onnxfold.graph.trial_run import require_trial_run
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.progress import Progress
 from onnxfold.statistics.observe import observe
+
+#: Samples that show whether a network runs.
+_FEW = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +83,30 @@ def choose_inputs(
             progress=progress,
         )
         _require_memory(opened, inputs)
-        observe(view, (), [inputs.batches[0]], match=False)  # does it run at all?
+        _require_run(view, inputs)
     except (VerificationError, MemoryError) as error:
         if config.calibration is not None or config.quantizes:
             raise
         note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
         return ChosenInputs(None, (note, *cache.notes))
     return ChosenInputs(inputs, (*inputs.notes, *cache.notes))
+
+
+def _require_run(view: GraphView, inputs: ModelInputs) -> None:
+    """Run a network on two samples, or where it refuses these, on a whole batch.
+
+    One would hide a shape that holds for one sample only; a batch of a large network takes as long as a repair.
+    """
+    first = inputs.batches[0]
+    if not inputs.fixed_batch and sample_count(first) > _FEW:
+        try:
+            observe(view, (), [next(in_batches(first, _FEW))], match=False)
+        except EndlessRunError:
+            raise
+        except VerificationError:  # what was cut may not be samples
+            observe(view, (), [first], match=False)
+    else:
+        observe(view, (), [first], match=False)
 
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:

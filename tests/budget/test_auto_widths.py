@@ -244,3 +244,13 @@ def test_what_a_branch_loses_counts_half() -> None:
     assert set(shares.values()) >= {0.5}
     assert shares_of_error(graphs_of(_wide())[0][1]) == [1.0] * 3
     assert view.nodes
+
+
+def test_the_share_counts_up_to_a_bound_of_the_weights() -> None:
+    graphs = graphs_of(_wide())
+    tradeoff = Tradeoff.of(find_objective("balanced"), graphs, graphs[0][1])
+    assert tradeoff is not None
+    weights, running = tradeoff.whole
+    left = np.array([0.75, 0.5, 0.25])
+    lead = tradeoff.lead(left * weights, np.full(3, 0.6 * running))
+    np.testing.assert_allclose(lead, 0.4 - 0.71 * np.array([0.25, 0.5, 0.5]))
