@@ -68,7 +68,8 @@ def allocate_globally(
     search = _Search(space, errors, budgets, tradeoff, bound)
     search.narrow()
     search.widen()
-    search.relax()
+    if not budgets.limit_time:  # odd widths take time, and none of it should be used up
+        search.relax()
     return [int(w) for w in search.widths]
 
 

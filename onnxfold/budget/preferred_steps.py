@@ -25,7 +25,7 @@ class Reader(Enum):
 STEPS: Mapping[Reader, tuple[int, ...]] = {Reader.CONVOLUTION: (8, 4, 1), Reader.OTHER: (1,)}
 
 
-def preferred_steps(view: GraphView, groups: Sequence[FoldGroup]) -> list[tuple[int, ...]]:
+def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1) -> list[tuple[int, ...]]:
     """Return the steps of every group of a graph: the preferred one first, then ever smaller ones.
 
     A step is a multiple of the number of blocks, and never larger than the group.
@@ -36,12 +36,16 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup]) -> list[tuple[
         The graph, normalised.
     groups : sequence of FoldGroup
         Its groups.
+    block : int
+        Channels that the machine at hand computes at a time in convolutions of images, where latency counts. A smaller
+        step saves no time there, so that a search would not see what two of them save.
     """
     found = []
     for group in groups:
         touched = set(_readers(view, group))
         wanted = STEPS[Reader.CONVOLUTION if Reader.CONVOLUTION in touched else Reader.OTHER]
-        steps = dict.fromkeys(lcm(step, group.block_count) for step in (*wanted, 1))
+        larger = (block,) if block > wanted[0] > 1 else ()
+        steps = dict.fromkeys(lcm(step, group.block_count) for step in (*larger, *wanted, 1))
         found.append(tuple(step for step in steps if step <= group.size))
     return found
 

@@ -171,7 +171,8 @@ def width_request(
     groups = [group for _, found in graphs for group in found]
     preferred: list[tuple[int, ...]] = []
     if config.prefers_steps:
-        preferred = [steps for view, found in graphs for steps in preferred_steps(view, found)]
+        block = LatencyTable.from_dict(config.latency_table).block if config.needs_latency else 1
+        preferred = [steps for view, found in graphs for steps in preferred_steps(view, found, block)]
     space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))

@@ -9,6 +9,7 @@ from onnxfold import api
 from onnxfold.errors import ModelSaveError
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import FOLD_STAGES, Progress, ProgressBar
+from onnxfold.report import milliseconds
 from onnxfold.terminal import Table, say_table
 
 SPARSITIES = (0.10, 0.25, 0.50, 0.70)
@@ -56,6 +57,8 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
                 row = (
                     "0.0%",
                     f"{size.parameters:,}",
+                    f"{size.macs:,}",
+                    _latency(report.latency.before_s if report.latency else None),
                     f"{model.stat().st_size:,}",
                     f"{report.accuracy_a:.2%}",
                     "",
@@ -70,15 +73,20 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
                 report = api.compare(model, path, {"image": images}, labels)
                 fold = result.report
                 row = (
-                    f"{fold.sparsity:.1%}", f"{fold.after.parameters:,}", f"{path.stat().st_size:,}",
+                    f"{fold.sparsity:.1%}", f"{fold.after.parameters:,}", f"{fold.after.macs:,}",
+                    _latency(fold.latency.after_s if fold.latency else None), f"{path.stat().st_size:,}",
                     f"{report.accuracy_b:.2%}", f"{fold.seconds:.2f} s", str(path),
                 )  # fmt: skip
                 results.append((fold.sparsity, float(report.accuracy_b or 0.0)))
             rows.append(row)
     title = f"{name}, Fashion-MNIST, 2,000 test images, no data and no training used"
-    columns = ("weights removed", "parameters", "file (bytes)", "accuracy", "fold time", "file")
+    columns = ("weights removed", "parameters", "MACs", "latency (ms)", "file (bytes)", "accuracy", "fold time", "file")
     say_table(Table(title, columns, rows, left=("file",)))
     return results
+
+
+def _latency(seconds: float | None) -> str:
+    return "" if seconds is None else milliseconds(seconds)
 
 
 def _within(tell: Progress, where: str) -> Progress:

@@ -266,8 +266,9 @@ class FoldConfig:
 
     @property
     def effective_objective(self) -> str:
-        """The objective; by default, the memory alone where that is limited."""
-        return "weights" if self.objective == DEFAULT_OBJECTIVE and not self.is_for_speed else self.objective
+        """The objective; by default, the limit alone where memory or latency is limited."""
+        limited = not self.is_for_speed or self.max_latency is not None
+        return "weights" if self.objective == DEFAULT_OBJECTIVE and limited else self.objective
 
     @property
     def lacks_goal(self) -> bool:

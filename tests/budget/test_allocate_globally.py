@@ -19,7 +19,7 @@ from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.ram import count_ram
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.budget.devices import load_device
-from onnxfold.budget.requests import Budgets
+from onnxfold.budget.requests import Budget, Budgets
 from onnxfold.budget.width_space import WidthSpace, width_step
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
@@ -175,7 +175,7 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
 
     group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None))
     cost: Any = SimpleNamespace(many=peak, __call__=None)
-    budget: Any = SimpleNamespace(name="ram", limit=50, cost=cost)
+    budget = Budget("ram", 50, "bytes", cost)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3
     assert allocate_globally(WidthSpace([group] * 3, {}), curves, Budgets((budget,))) == [5, 5, 5]
 

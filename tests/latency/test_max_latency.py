@@ -28,7 +28,7 @@ from onnxfold.progress import silent
 from testing import models
 from testing.graph_builder import GraphBuilder
 from testing.quick import QUICK
-from tests.latency.law import Law, Machine, blocks_of_8
+from tests.latency.law import Law, Machine, blocks_of_8, blocks_of_16
 
 
 def wide() -> onnx.ModelProto:
@@ -94,6 +94,18 @@ def test_the_limit_holds(machine: Machine, limit: str, least: float) -> None:
     ratio = machine.seconds(result.view) / machine.seconds(load(wide()))
     assert least <= ratio <= float(limit[:-1]) * 1.05
     assert any("was measured for the limit" in note and "9 rounds" in note for note in result.report.notes)
+
+
+def test_widths_are_those_that_save_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a block saves nothing, and odd widths cost time: neither is worth an error."""
+    machine = _use(Machine(blocks_of_16), monkeypatch)
+    for options in ({"max_latency": "0.6x"}, {"max_latency": "0.6x", "sparsity": 0.3}):
+        result = onnxfold.fold(wide(), cache="none", **{**QUICK, **options})
+        table = result.report.latency_table
+        assert table is not None
+        assert table["block"] == 16
+        assert [g.folded_width % 16 for g in result.report.groups] == [0, 0, 0]
+        assert machine.seconds(result.view) <= 0.6 * 1.05 * machine.seconds(load(wide()))
 
 
 def test_milliseconds_are_a_limit_too(machine: Machine) -> None:
