@@ -161,7 +161,8 @@ def _layers(
         node = view.nodes[number]
         shape = shapes.get(node.output[0])
         known = None if shape is None or None in shape else tuple(d for d in shape if d is not None)
-        op_type = node.op_type if owners.is_linear[number] else max(own, key=lambda kernel: kernel.typical).op_type
+        told = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
+        op_type = node.op_type if owners.is_linear[number] else told.op_type
         yield LayerLatency(node.name or node.output[0], op_type, node.output[0], known, seconds, names)
 
 
@@ -187,6 +188,10 @@ class _Owners:
             own = self._own(kernel)
             self._known[kernel.name] = own if own is not None else self._neighbour(kernel)
         return self._known[kernel.name]
+
+    def is_named(self, kernel: Kernel) -> bool:
+        """Whether name or result tell the node that a kernel belongs to; others are there for their neighbours."""
+        return self._own(kernel) is not None
 
     def _own(self, kernel: Kernel) -> int | None:
         moves_only = kernel.op_type in ("ReorderInput", "ReorderOutput")
