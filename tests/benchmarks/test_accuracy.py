@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.accuracy import cells
 from benchmarks.accuracy.cells import Cell
-from benchmarks.accuracy.measure import Stopwatch, accuracy
-from benchmarks.accuracy.networks import Network, parse_name
+from benchmarks.accuracy.measure import Measurement, Stopwatch, accuracy
+from benchmarks.accuracy.networks import Network, find_networks, parse_name
 from benchmarks.accuracy.page import render
 from benchmarks.accuracy.store import Row, Store, fingerprint, input_fingerprint
 from benchmarks.accuracy.variance import channel_variances, ratio
@@ -172,8 +172,17 @@ def test_accuracy_counts_every_image_once() -> None:
     assert accuracy(linear(np.eye(3)), images, labels) == pytest.approx((540 + 20) / 600)
 
 
+def test_rows_without_options_keep_the_objective_that_their_targets_were_set_with(tmp_path: Path) -> None:
+    """Rows at defaults are rows of their own; the names of all others are those of earlier runs."""
+    plain, default = (Cell(network="lenet5", sparsity=0.5, method="prune-l1", defaults=d) for d in (False, True))
+    assert default.key == f"{plain.key}|defaults=True"
+    store = Store(tmp_path / "out", resume="", images=10)
+    bench = Measurement(find_networks([]), tmp_path, store, tmp_path / "inputs")
+    assert bench.options(plain)[0] == bench.options(default)[0] | {"objective": "weights", "round_to": 1}
+
+
 def test_latency_has_a_time_per_round_and_model() -> None:
-    times = interleaved([linear(np.eye(3)), linear(np.ones((3, 3)))], rounds=4)
+    times = interleaved([linear(np.eye(3)), linear(np.ones((3, 3)))], rounds=4).seconds
     assert times.shape == (4, 2)
     assert (times > 0).all()
 
