@@ -17,13 +17,18 @@ show. So what W B leaves of the consumer's output, r, is regressed on the whole 
 and the consumer becomes W B + D.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.graph.tensors import Matrix
+from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.moments import CrossMoments, centred
 from onnxfold.statistics.samples import Samples
 
+#: Columns of a Gram matrix that one thread multiplies at a time.
+_BLOCK = 256
 #: Deviations below this fraction of the mean are rounding of float32 activations.
 _NOISE = 4.0 * float(np.finfo(np.float32).eps)
 
@@ -67,6 +72,27 @@ def decoded(samples: Samples, decode: Matrix) -> Samples:
     return taken
 
 
+def lower_gram(columns: Samples) -> Samples:
+    """Return X^T X of shape (d, d) with zeros somewhere above the diagonal, for X of shape (S, d).
+
+    Blocks of columns are shared out among threads. Their borders are the same for any number of threads, and so is
+    every sum.
+    """
+    width = columns.shape[1]
+    if width <= _BLOCK:
+        product: Samples = columns.T @ columns
+        return product
+    gram = np.zeros((width, width), columns.dtype)
+
+    def fill(start: int) -> None:
+        gram[start:, start : start + _BLOCK] = columns[:, start:].T @ columns[:, start : start + _BLOCK]
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for _ in pool.map(fill, range(0, width, _BLOCK)):  # raises what a block raised
+            pass
+    return gram
+
+
 def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Samples:
     """Return D of shape (m, d); zeros where the samples say nothing.
 
@@ -87,7 +113,7 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
         return np.zeros((residual.shape[1], width), np.float32)
     # Of the two equal forms P^T (P P^T + s I)^-1 R = (P^T P + s I)^-1 P^T R the one with the smaller matrix.
     dual = samples < width
-    gram = patches @ patches.T if dual else patches.T @ patches
+    gram = lower_gram(patches.T if dual else patches)
     gram[np.diag_indices_from(gram)] += np.float32(strength)
     try:
         factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
