@@ -5,8 +5,8 @@ Usage: python -m benchmarks.latency --page benchmarks/latency.md --models DIR [D
 
 The first form folds five networks to 30, 50 and 70 % of the weights and to a limit of latency, and writes a page:
 trained files that lie in the folders of --models, untrained layouts for the others. What was measured of a network is
-kept in --results, and measured again only if it is named by --networks. Generated inputs are shared through the cache
-of folds; --inputs dead-leaves makes them in no time.
+kept in --results, and measured again only if it is named by --networks; then networks without results are left out.
+Generated inputs are shared through the cache of folds; --inputs dead-leaves makes them in no time.
 
 The second form times one network by the choice of widths; latency depends on widths, not on weights, so the folds are
 fold-naive's.
@@ -65,6 +65,8 @@ def _page(args: argparse.Namespace) -> None:
     results = []
     for network in NETWORKS:
         kept = args.results / f"{network.name.lower().replace(' ', '_')}.json"
+        if network.name not in args.networks and args.networks and not kept.exists():
+            continue
         if network.name in args.networks or not kept.exists():
             with tempfile.TemporaryDirectory() as work:
                 found = measure_network(network, args.models, args.data, Path(work), options, _say)

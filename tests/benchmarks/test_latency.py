@@ -40,16 +40,16 @@ def test_gain_is_latency_removed_over_macs_removed() -> None:
 
 
 def test_goals_are_counted() -> None:
-    networks = [_network("Good", 0.62, 0.71, 0.9), _network("Bad", 1.1, 0.78)]
+    networks = [_network("ResNet18", 0.62, 0.71, 0.9), _network("VGG11", 1.1, 0.78)]
     page = render(networks, "python -m benchmarks.latency")
     for words in (
-        "at least 80% at defaults: 1 of 2, not Bad 50% (-25%)",
-        "slower than the dense network: 1 of 2, not Bad 50%",
-        "at most 0.70 of dense: 1 of 2, not Bad (1.10)",
-        "`--max-latency` is met within 5%: 1 of 2, not Bad",
-        "Good at 50%: defaults lose +0.20 points",
+        "at least 80% at defaults: 1 of 2, not VGG11 50% (-25%)",
+        "slower than the dense network: 1 of 2, not VGG11 50%",
+        "at most 0.70 of dense: 1 of 2, not VGG11 (1.10)",
+        "`--max-latency` is met within 5%: 1 of 2, not VGG11",
+        "ResNet18 at 50%: defaults lose +0.20 points",
         "| 50.0% | defaults | 0.60 | 0.62 | 1.0% | 95% | 90.00% |",
-        "| Good | 0.7x | 0.71 | 1.0% | 40.0% | 21 s |",
+        "| ResNet18 | 0.7x | 0.71 | 1.0% | 40.0% | 21 s |",
     ):
         assert words in page, words
 
