@@ -15,8 +15,8 @@ from onnxfold.terminal import say
 #: Called with what is being done, how many of its steps are done, and how many there are (0: not counted).
 Progress = Callable[[str, int, int], None]
 
-#: What a fold tells about, in order; a text belongs to the stage that has its first word, or all of it.
-FOLD_STAGES = (
+#: What a fold may tell about, in order; a text belongs to the stage that has its first word, or all of it.
+ALL_FOLD_STAGES = (
     ("load", "check weights"),
     ("find fold groups",),
     ("measure latency", "measure layers"),
@@ -26,16 +26,29 @@ FOLD_STAGES = (
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
     ("compare activations",),
+    ("prepare quantisation", "measure ranges", "quantize"),
     ("verify in onnxruntime",),
 )
-#: The same with a quantisation of the folded model.
-FOLD_INT8_STAGES = (*FOLD_STAGES[:-1], ("prepare quantisation", "measure ranges", "quantize"), FOLD_STAGES[-1])
 
 _LOGGER = logging.getLogger(__name__)
 _QUIET_SECONDS = 1.0
 #: Between lines where there is no terminal.
 _SECONDS_PER_LINE = 10.0
 _LONGEST_TEXT = 100
+
+
+def fold_stages(*, measures: bool = False, quantizes: bool = False) -> tuple[tuple[str, ...], ...]:
+    """Return the stages of a fold.
+
+    Parameters
+    ----------
+    measures : bool
+        Whether it is a fold for a latency.
+    quantizes : bool
+        Whether the folded model is quantised.
+    """
+    left_out = {"measure latency": not measures, "measure folds": not measures, "prepare quantisation": not quantizes}
+    return tuple(stage for stage in ALL_FOLD_STAGES if not left_out.get(stage[0], False))
 
 
 def silent(text: str, done: int = 0, total: int = 0) -> None:
@@ -58,7 +71,7 @@ class ProgressBar:
 
     Examples
     --------
-    >>> with ProgressBar(FOLD_STAGES) as tell:
+    >>> with ProgressBar(fold_stages()) as tell:
     ...     tell("observe activations", 0, 12)
     """
 

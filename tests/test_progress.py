@@ -11,7 +11,7 @@ import pytest
 import onnxfold
 from onnxfold import progress as module
 from onnxfold.commands.run_demo import run_demo
-from onnxfold.progress import FOLD_STAGES, ProgressBar
+from onnxfold.progress import ALL_FOLD_STAGES, ProgressBar, fold_stages
 from testing.models import chain_conv, random_input
 
 
@@ -23,10 +23,10 @@ def test_stages_are_told_in_order(method: str, allocation: str) -> None:
     if method == "fold-dir":
         pytest.importorskip("torch")
     numbers: list[int] = []
-    bar = ProgressBar(FOLD_STAGES)
+    bar = ProgressBar(fold_stages())
 
     def tell(text: str, done: int, total: int) -> None:
-        assert any(text.startswith(known) for texts in FOLD_STAGES for known in texts), text
+        assert any(text.startswith(known) for texts in fold_stages() for known in texts), text
         bar(text, done, total)
         numbers.append(bar._stage)
 
@@ -35,12 +35,12 @@ def test_stages_are_told_in_order(method: str, allocation: str) -> None:
         data = {"calibration": random_input(chain_conv(0), 0, 8)}
     onnxfold.fold(chain_conv(0), 0.3, method=method, allocation=allocation, progress=tell, **data)
     assert numbers == sorted(numbers)
-    assert (numbers[0], numbers[-1]) == (1, len(FOLD_STAGES))
+    assert (numbers[0], numbers[-1]) == (1, len(fold_stages()))
 
 
 def test_what_remains() -> None:
     now = 100.0
-    bar = ProgressBar(FOLD_STAGES, clock=lambda: now)
+    bar = ProgressBar(fold_stages(), clock=lambda: now)
     assert str(bar) == ""
     bar("load")
     assert str(bar) == "stage 1 of 8: load"
@@ -71,7 +71,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Also while one step takes long."""
     shown = ""
-    with ProgressBar(FOLD_STAGES) as tell:
+    with ProgressBar(fold_stages()) as tell:
         tell("find fold groups", 0, 0)
         end = time.monotonic() + 60.0  # a busy machine may need long
         while shown.count("\n") < 2 and time.monotonic() < end:
@@ -92,7 +92,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(module, "_is_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with ProgressBar(FOLD_STAGES) as tell:
+    with ProgressBar(fold_stages()) as tell:
         tell("load", 0, 0)
         end = time.monotonic() + 60.0  # a busy machine may need long
         while tell._bar is None and time.monotonic() < end:
@@ -109,3 +109,11 @@ def test_the_demo_tells_which_fold_it_is_at(
     monkeypatch.setattr("onnxfold.commands.run_demo.SPARSITIES", (0.5,))
     run_demo(tmp_path, "lenet5")
     assert "fold 1 of 1, stage " in capsys.readouterr().err
+
+
+def test_stages_follow_from_the_request() -> None:
+    plain, everything = fold_stages(), fold_stages(measures=True, quantizes=True)
+    assert everything == ALL_FOLD_STAGES
+    assert len(plain) == len(everything) - 3
+    assert ("measure folds",) in fold_stages(measures=True)
+    assert any("quantize" in stage for stage in fold_stages(quantizes=True))

@@ -29,7 +29,7 @@ from onnxfold.commands.shared import (
 )
 from onnxfold.config import DEFAULT_CACHE, INT8
 from onnxfold.files import STDOUT, check_outputs, given, writing
-from onnxfold.progress import FOLD_INT8_STAGES, FOLD_STAGES, ProgressBar
+from onnxfold.progress import ProgressBar, fold_stages
 from onnxfold.terminal import Table, say, say_table
 
 
@@ -162,8 +162,8 @@ def fold(
     options["input_shapes"] = dict(options["input_shapes"])
     if no_cache:
         options["cache"] = None
-    stages = FOLD_INT8_STAGES if options["dtype"] == INT8 else FOLD_STAGES
-    with ProgressBar(stages) as tell:
+    measures = options["max_latency"] is not None or options["objective"] == "latency"
+    with ProgressBar(fold_stages(measures=measures, quantizes=options["dtype"] == INT8)) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
         if save_inputs is not None:

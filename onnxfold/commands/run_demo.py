@@ -8,7 +8,7 @@ import numpy as np
 from onnxfold import api
 from onnxfold.errors import ModelSaveError
 from onnxfold.graph.tensors import Array
-from onnxfold.progress import FOLD_STAGES, Progress, ProgressBar
+from onnxfold.progress import Progress, ProgressBar, fold_stages
 from onnxfold.report import milliseconds
 from onnxfold.terminal import Table, say_table
 
@@ -49,7 +49,7 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     images, labels = bundled_test_images()
     rows: list[tuple[str, ...]] = []
     results = []
-    with as_file(files("onnxfold.data") / f"{name}.onnx") as model, ProgressBar(FOLD_STAGES) as tell:
+    with as_file(files("onnxfold.data") / f"{name}.onnx") as model, ProgressBar(fold_stages()) as tell:
         for number, sparsity in enumerate((0.0, *SPARSITIES)):
             if not sparsity:
                 report = api.compare(model, model, {"image": images}, labels)

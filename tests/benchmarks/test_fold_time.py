@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fold_time import phases
 from benchmarks.fold_time.phases import Case, by_phase, table
-from onnxfold.progress import FOLD_INT8_STAGES
+from onnxfold.progress import ALL_FOLD_STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +34,7 @@ def test_phases_add_up_words_and_take_the_least_run() -> None:
 
 
 def test_every_stage_of_a_fold_has_a_phase() -> None:
-    told = [word for stage in FOLD_INT8_STAGES for word in stage]
+    told = [word for stage in ALL_FOLD_STAGES for word in stage]
     run = {"phases": {word: {"cpu": 1.0} for word in told}}
     assert phases._OTHER not in by_phase([run], "cpu")
 
