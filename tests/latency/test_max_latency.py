@@ -24,7 +24,7 @@ from onnxfold.graph.load import load
 from onnxfold.latency.layer_shapes import LayerShape
 from onnxfold.latency.micro_models import measure_shape, pairs_of, widths_of
 from onnxfold.latency.table import LatencyTable
-from onnxfold.progress import silent
+from onnxfold.progress import ProgressBar, fold_stages, silent
 from testing import models
 from testing.graph_builder import GraphBuilder
 from testing.quick import QUICK
@@ -106,6 +106,21 @@ def test_widths_are_those_that_save_time(monkeypatch: pytest.MonkeyPatch) -> Non
         assert table["block"] == 16
         assert [g.folded_width % 16 for g in result.report.groups] == [0, 0, 0]
         assert machine.seconds(result.view) <= 0.6 * 1.05 * machine.seconds(load(wide()))
+
+
+def test_its_steps_belong_to_the_stages_of_the_progress(machine: Machine) -> None:
+    known = fold_stages(measures=True)
+    bar, stages = ProgressBar(known), []
+
+    def tell(text: str, done: int, total: int) -> None:
+        bar(text, done, total)
+        stages.append((str(bar).split(":")[0], text))
+
+    _fold("0.6x", progress=tell)
+    first_words = {word.split(" ")[0] for texts in known for word in texts}
+    assert {text.split(" ")[0] for _, text in stages} <= first_words
+    assert ("stage 3 of 10", "measure layers") in stages
+    assert ("stage 6 of 10", "measure folds") in stages
 
 
 def test_milliseconds_are_a_limit_too(machine: Machine) -> None:
