@@ -105,6 +105,12 @@ def shape_of(
     return None
 
 
+def width_axes(node: NodeProto) -> tuple[int, int]:
+    """Return the axes of a layer's weight that hold its inputs and its outputs."""
+    transposed = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+    return (1, 0) if transposed else (0, 1)
+
+
 def _convolution(
     view: GraphView, node: NodeProto, operator: Linear, data: tuple[int, ...], varies: tuple[bool, bool], elem_type: int
 ) -> LayerShape | None:

@@ -25,7 +25,7 @@ from onnxfold.html_report import render_html
 from onnxfold.html_report.command_line import command_line
 from onnxfold.printable import escaped, printable, shortened
 from onnxfold.progress import ProgressBar
-from onnxfold.report import FidelityReport
+from onnxfold.report import ComparisonReport
 from onnxfold.terminal import PrintableFormatter
 from testing import models
 from tests.hostile.conftest import RAW, Command
@@ -182,7 +182,7 @@ def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(demo, "SPARSITIES", (0.5,))
     folded = api.fold(nasty_model(), method="prune-l1", allocation="uniform", verify=False)
-    measured = FidelityReport([], 1, "noise", 0.5, 0.5)
+    measured = ComparisonReport([], 1, "noise", 0.5, 0.5)
     monkeypatch.setattr(api, "fold", lambda *_, **__: folded)
     monkeypatch.setattr(api, "compare", lambda *_, **__: measured)
     monkeypatch.chdir(tmp_path)  # where a path is cut into lines must not hang on the length of the test's folder

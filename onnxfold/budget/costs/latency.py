@@ -20,7 +20,7 @@ from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.layers import linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.layer_shapes import LayerShape, shape_of
+from onnxfold.latency.layer_shapes import LayerShape, shape_of, width_axes
 from onnxfold.latency.table import Factors, LatencyTable, fit
 
 #: Costs are nanoseconds; their parts are counted in this fraction of them, so that none is rounded to nothing.
@@ -93,10 +93,8 @@ def _timed(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto
 
 
 def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
-    if node.op_type == "Conv":
-        return weight[1], weight[0]
-    transposed = any(a.name == "transB" and a.i for a in node.attribute)
-    return (weight[1], weight[0]) if transposed else (weight[0], weight[1])
+    inputs, outputs = width_axes(node)
+    return weight[inputs], weight[outputs]
 
 
 def _elements(axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> list[Length]:
