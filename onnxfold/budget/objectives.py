@@ -54,7 +54,7 @@ class Objective:
 OBJECTIVES: Mapping[str, Objective] = {
     row.name: row
     for row in (
-        Objective("balanced", TiledMacsCost, share=0.71, up_to=0.5, price=8.0, harm=3.0),
+        Objective("balanced", TiledMacsCost, share=0.75, up_to=0.5, price=8.0, harm=3.0),
         Objective("weights"),
         Objective("macs", TiledMacsCost, share=1.0),
         Objective("latency", LatencyCost, share=1.0, needs_table=True),

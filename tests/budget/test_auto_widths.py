@@ -253,4 +253,4 @@ def test_the_share_counts_up_to_a_bound_of_the_weights() -> None:
     weights, running = tradeoff.whole
     left = np.array([0.75, 0.5, 0.25])
     lead = tradeoff.lead(left * weights, np.full(3, 0.6 * running))
-    np.testing.assert_allclose(lead, 0.4 - 0.71 * np.array([0.25, 0.5, 0.5]))
+    np.testing.assert_allclose(lead, 0.4 - 0.75 * np.array([0.25, 0.5, 0.5]))
