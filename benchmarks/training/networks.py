@@ -1,5 +1,7 @@
 """The reference networks of the benchmarks: ResNet18, thin ResNets, VGG11-BN, MobileNetV2 and an MLP of any width."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -8,6 +10,7 @@ from testing.zoo import scalable
 VGG11_BASE = 64
 VGG11_MULTIPLES = (1, "pool", 2, "pool", 4, 4, "pool", 8, 8, "pool", 8, 8, "pool")
 RESNET18_STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # multiple of the width, stride of the first block
+THIN_STAGES = RESNET18_STAGES[:3]
 MLP_BASE = 256
 
 
@@ -57,17 +60,7 @@ def resnet18(width: int = 64, classes: int = 10) -> nn.Module:
     ----------
     He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385.
     """
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, width, 3, padding=1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-    ]
-    inputs = width
-    for multiple, stride in RESNET18_STAGES:
-        outputs = multiple * width
-        layers += [BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1)]
-        inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+    return _basic_resnet(width, RESNET18_STAGES, 2, classes)
 
 
 def thin_resnet(blocks: int, width: int = 16, classes: int = 10) -> nn.Module:
@@ -92,9 +85,15 @@ def thin_resnet(blocks: int, width: int = 16, classes: int = 10) -> nn.Module:
     He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385, section 4.2; shortcuts that change
     the shape are 1x1 convolutions here.
     """
+    return _basic_resnet(width, THIN_STAGES, blocks, classes)
+
+
+def _basic_resnet(width: int, stages: Sequence[tuple[int, int]], blocks: int, classes: int) -> nn.Module:
+    """Return a 3x3 stem of stride 1, stages of so many basic blocks, and a classifier."""
     layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
     inputs = width
-    for outputs, stride in ((width, 1), (2 * width, 2), (4 * width, 2)):
+    for multiple, stride in stages:
+        outputs = multiple * width
         layers += [BasicBlock(inputs, outputs, stride), *(BasicBlock(outputs, outputs, 1) for _ in range(blocks - 1))]
         inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))

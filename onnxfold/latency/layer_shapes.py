@@ -140,7 +140,6 @@ def _product(
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("transA"):
         return None
-    transposed = bool(attributes.get("transB", 0))
-    inputs, outputs = (shape[1], shape[0]) if transposed else shape
-    kept: tuple[tuple[str, Value], ...] = (("transB", 1),) if transposed else ()
+    inputs, outputs = (shape[axis] for axis in width_axes(node))
+    kept: tuple[tuple[str, Value], ...] = (("transB", 1),) if attributes.get("transB") else ()
     return LayerShape("matmul", inputs, outputs, varies, (prod(data[:-1]),), kept, elem_type)
