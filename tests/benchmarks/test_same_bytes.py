@@ -183,3 +183,10 @@ def test_a_side_must_run_its_own_code(tmp_path) -> None:
     process = same_bytes.start(tree, cases, tmp_path, out := tmp_path / "out")
     with pytest.raises(same_bytes.SideError, match=r"imported code from elsewhere|No module named 'onnxfold'"):
         same_bytes.finish(process, tree, out, 60)
+
+
+@pytest.mark.parametrize("notes", [[], ["a note"]])
+def test_whether_a_fold_came_out_slower_by_the_clock_is_no_difference(notes: list[str]) -> None:
+    slower = "the folded model is slower than its input by 9%: latency 1 -> 1.09 ms"
+    texts = ["\n".join(["weights", "latency 1 -> 1 ms", *notes, *more]) for more in ([], [slower])]
+    assert side.without_latencies(texts[0]) == side.without_latencies(texts[1]) == "\n".join(["weights", *notes])
