@@ -15,7 +15,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
-from onnxfold.folding.choose_inputs import choose_inputs
+from onnxfold.folding.choose_inputs import choose_inputs, require_given
 from onnxfold.folding.fidelity_search import fold_while_faithful, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
@@ -28,7 +28,7 @@ from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.arrays import load_arrays, require_file
+from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
 from onnxfold.progress import Progress, silent
@@ -62,6 +62,8 @@ def fold(
     input_seconds: float | None = None,
     input_steps: Sequence[int] = (),
     calibration: str | Path | Mapping[str, Array] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     round_to: int | str = "auto",
     objective: str = "balanced",
     keep: Sequence[str] = (),
@@ -110,10 +112,14 @@ def fold(
     inputs : str
         Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or the path of an .npz file.
     samples, input_seconds, input_steps : int, float, sequence of int
-        Number of generated samples; time limit of generating them; inversion steps per batch, which repeat an earlier
-        inversion.
+        Number of generated samples, or of images of a folder; time limit of generating them; inversion steps per batch,
+        which repeat an earlier inversion.
     calibration : path or mapping of str to ndarray, optional
-        Unlabeled samples by input name, samples along axis 0, instead of generated inputs.
+        Unlabeled samples by input name, samples along axis 0, instead of generated inputs; or a folder of JPEG and PNG
+        files, brought to the input's size (extra ``images``).
+    mean, std : float or sequence of float, optional
+        Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
+        from 0 to 1, larger ones for pixels from 0 to 255.
     round_to : int or 'auto'
         Widths are multiples of this. 'auto': of what a runtime computes fast, by global allocation without a limit of
         memory; else of 1.
@@ -179,8 +185,7 @@ def fold(
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are refused before any work
     find_objective(config.objective)
-    if isinstance(config.calibration, str | PathLike):
-        require_file(config.calibration)  # whether it will be used or not
+    require_given(config)  # whether it will be used or not
     with limited_to(config.max_memory):
         opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths)
         if config.quantizes:

@@ -11,6 +11,7 @@ from onnxfold.commands.shared import (
     fidelity_line,
     latency_line,
     max_memory,
+    pixels,
     set_flags,
     size_cells,
     threads,
@@ -21,7 +22,12 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.command()
 @click.argument("a", metavar="A.onnx", type=PATH)
 @click.argument("b", metavar="B.onnx", type=PATH)
-@click.option("--data", type=PATH, help=".npz with arrays named after the inputs; labels 'y' add the accuracy.")
+@click.option(
+    "--data", type=PATH, metavar="FILE.npz|DIR",
+    help="Arrays named after the inputs, of which labels 'y' add the accuracy; or a folder of JPEG and PNG files, with "
+    "--mean and --std.",
+)  # fmt: skip
+@pixels
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @threads()
@@ -43,9 +49,7 @@ def compare(
     from onnxfold import api
 
     set_flags(context, options)
-    arrays = api.load_arrays(data) if data is not None else None
-    labels = arrays.pop("y", None) if arrays is not None else None
-    found = api.compare(a, b, arrays, labels, seed=seed, threads=threads)
+    found = api.compare(a, b, data, seed=seed, threads=threads, **options)
     if as_json:
         say_json(found.to_dict())
         return

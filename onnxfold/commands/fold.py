@@ -21,6 +21,7 @@ from onnxfold.commands.shared import (
     json_on_stdout,
     latency_line,
     max_memory,
+    pixels,
     print_refusals,
     set_flags,
     size_cells,
@@ -78,7 +79,10 @@ from onnxfold.terminal import Table, say, say_table
     metavar="KIND",
     help="Inputs to run the network on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
 )
-@click.option("--samples", type=int, help="Number of generated samples.  [default: by their cost, at most 512]")
+@click.option(
+    "--samples", type=int,
+    help="Number of generated samples, or of images of a folder.  [default: by their cost, at most 512]",
+)  # fmt: skip
 @click.option(
     "--input-seconds", type=float, metavar="N", help="Time limit of generating samples, in seconds.  [default: 60]"
 )
@@ -86,8 +90,10 @@ from onnxfold.terminal import Table, say, say_table
     "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion with these steps per batch."
 )
 @click.option(
-    "--calibration", type=PATH, metavar="FILE.npz", help="Run the network on these unlabeled samples instead."
-)
+    "--calibration", type=PATH, metavar="FILE.npz|DIR",
+    help="Run the network on these unlabeled samples instead; a folder: its JPEG and PNG files, with --mean and --std.",
+)  # fmt: skip
+@pixels
 @click.option(
     "--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that the network was run on as a PNG."
 )

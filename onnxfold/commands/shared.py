@@ -40,18 +40,22 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """Whole numbers with commas between them."""
+    """Numbers with commas between them."""
 
     name = "numbers"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    def __init__(self, convert: Callable[[str], Any], example: str) -> None:
+        self._convert = convert
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
         """Split at commas."""
         if isinstance(value, tuple):
             return value
         try:
-            return tuple(int(part) for part in str(value).split(","))
+            return tuple(self._convert(part) for part in str(value).split(","))
         except ValueError:
-            self.fail(f"'{value}' is not a list of whole numbers, such as 30,25", param, ctx)
+            self.fail(f"'{value}' is not a list of {self._example}", param, ctx)
 
 
 class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
@@ -69,7 +73,8 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(f"'{value}' is neither a whole number nor 'auto'", param, ctx)
 
 
-STEPS = Numbers()
+STEPS = Numbers(int, "whole numbers, such as 30,25")
+PER_CHANNEL = Numbers(float, "numbers, such as 0.485,0.456,0.406")
 STEP = Step()
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
@@ -84,6 +89,14 @@ threads = partial(
     click.option, "--threads", type=int, default=1, show_default=True, metavar="N",
     help="Threads of onnxruntime wherever latency is measured.",
 )  # fmt: skip
+
+
+def pixels(function: Callable[..., None]) -> Callable[..., None]:
+    """Accept ``--mean`` and ``--std``, for folders of images."""
+    units = "one or one per channel: up to 1 for pixels of 0..1, larger for 0..255."
+    std = click.option("--std", type=PER_CHANNEL, metavar="S[,S...]", help="Their standard deviation, in these units.")
+    mean = click.option("--mean", type=PER_CHANNEL, metavar="M[,M...]", help=f"Mean of the pixels of a folder, {units}")
+    return mean(std(function))
 
 
 def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:

@@ -111,9 +111,20 @@ def positive(name: str, value: Any, *, most: float) -> float:
     ConfigError
         If it is not above 0, or more than `most`.
     """
+    return up_to(name, value, most=most, zero=False)
+
+
+def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
+    """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0.
+
+    Raises
+    ------
+    OptionTypeError, ConfigError
+        As of :func:`positive`.
+    """
     number = _real(name, value)
-    if not 0.0 < number <= most:
-        raise ConfigError(f"{name}={_shown(value)} must be above 0 and at most {most:g}")
+    if not (number >= 0.0 if zero else number > 0.0) or not number <= most:
+        raise ConfigError(f"{name}={_shown(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
     return number
 
 

@@ -6,7 +6,7 @@ from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
-from onnxfold.config import checks, latency
+from onnxfold.config import checks, latency, pixels
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, OptionTypeError
 
@@ -95,7 +95,10 @@ class FoldConfig:
         Steps of an inversion, for each of its batches or one number for all, without a time limit: the steps of a
         report give the same inputs again.
     calibration : path or mapping of str to ndarray, optional
-        Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs.
+        Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs. Or a folder of JPEG
+        and PNG files.
+    mean, std : float or sequence of float, optional
+        What makes inputs of the pixels of a folder's images; see :func:`onnxfold.config.pixels.pixel_scale`.
     round_to : int or 'auto'
         Widths are multiples of this where the group is wide enough. 'auto': of what a runtime computes fast, by what
         reads the group, where allocation is global and no memory is limited; else of 1.
@@ -154,6 +157,8 @@ class FoldConfig:
     input_seconds: float | None = None
     input_steps: Sequence[int] = ()
     calibration: Any = None
+    mean: float | Sequence[float] | None = None
+    std: float | Sequence[float] | None = None
     round_to: int | str = DEFAULT_ROUND_TO
     objective: str = DEFAULT_OBJECTIVE
     keep: Sequence[str] = ()
@@ -230,6 +235,9 @@ class FoldConfig:
             raise OptionTypeError(
                 f"calibration is the path of an .npz file or arrays by name, not {type(self.calibration).__name__}"
             )
+        scale = pixels.pixel_scale(self.mean, self.std)
+        self._set("mean", None if scale is None else scale.mean)
+        self._set("std", None if scale is None else scale.std)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -305,11 +313,17 @@ class FoldConfig:
         return any(limit is not None for limit in limits)
 
     @property
+    def pixel_scale(self) -> pixels.PixelScale | None:
+        """What makes inputs of the pixels of images; None where it is not given."""
+        return pixels.pixel_scale(self.mean, self.std)
+
+    @property
     def about_inputs(self) -> list[str]:
         """Names of the options that are given and say what the network is run on."""
         given = {
             "inputs": self.inputs != "auto",
             "calibration": self.calibration is not None,
+            "mean": self.mean is not None,
             "samples": self.samples is not None,
             "input_seconds": self.input_seconds is not None,
             "input_steps": bool(self.input_steps),
@@ -319,6 +333,10 @@ class FoldConfig:
     def _latency_options(self) -> dict[str, Any]:
         limit = latency.checked_limit(self.max_latency)
         return latency.to_dict(limit, self.threads, self.latency_table) if self.needs_latency else {}
+
+    def _data_options(self) -> dict[str, Any]:
+        scale = self.pixel_scale
+        return {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
 
     def _check_goals(self) -> None:
         fidelity = self.min_fidelity
@@ -342,11 +360,7 @@ class FoldConfig:
             "repair": self.repair,
             "allocation": self.allocation,
             "limits": {n: getattr(self, f"max_{n}") for n in LIMITS if getattr(self, f"max_{n}") is not None},
-            **(
-                latency.to_dict(latency.checked_limit(self.max_latency), self.threads, self.latency_table)
-                if self.needs_latency
-                else {}
-            ),
+            **self._latency_options(),
             "device": self.device,
             "min_fidelity": self.min_fidelity,
             "inputs": self.inputs,
@@ -358,6 +372,7 @@ class FoldConfig:
             else fspath(self.calibration)
             if isinstance(self.calibration, str | PathLike)
             else "arrays",
+            **self._data_options(),
             "round_to": self.round_to,
             "objective": self.objective,
             "keep": list(self.keep),

@@ -1,5 +1,6 @@
 """Comparison of two models on the same inputs."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -8,27 +9,35 @@ import numpy as np
 from onnxfold.budget.costs.size import model_size
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
+from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.session import Feeds, InputInfo, Session, fixed_batch, in_batches, sample_count
+from onnxfold.graph.session import Feeds, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.given_inputs import checked_inputs, checked_labels
+from onnxfold.inputs.arrays import require_samples
+from onnxfold.inputs.given_inputs import checked_labels
+from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.report import ComparisonReport, FidelityReport
+
+#: Most images that are read from a folder.
+_IMAGES = 512
 
 
 @known_keywords
 def compare(
     a: ModelLike,
     b: ModelLike,
-    inputs: dict[str, Array] | None = None,
+    inputs: Given | None = None,
     labels: Array | None = None,
     *,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     seed: int = 0,
     threads: int = 1,
 ) -> ComparisonReport:
@@ -38,11 +47,15 @@ def compare(
     ----------
     a, b : path or ModelProto
         Reference and candidate, with the same inputs.
-    inputs : dict of str to ndarray, optional
-        Arrays named after the inputs, samples along axis 0. By default inputs are generated, 256 samples or, for
-        large networks, fewer: the same that check a fold with this seed.
+    inputs : dict of str to ndarray or path, optional
+        Arrays named after the inputs, samples along axis 0; an .npz file of them, with labels as `y`; or a folder of
+        JPEG and PNG files, of which up to 512 are read. By default inputs are generated, 256 samples or, for large
+        networks, fewer: the same that check a fold with this seed.
     labels : ndarray of int, shape (samples,), optional
-        Class of every sample. With labels the report has both accuracies.
+        Class of every sample, instead of a file's. With labels the report has both accuracies.
+    mean, std : float or sequence of float, optional
+        Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
+        from 0 to 1, larger ones for pixels from 0 to 255.
     seed : int
         Seed of generated inputs.
     threads : int
@@ -73,35 +86,38 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
-    seed, threads = checks.seed(seed), checks.threads(threads)
+    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std)
+    if not isinstance(inputs, Mapping | None):
+        require_samples(inputs, scaled=scale is not None)
+    elif scale is not None:
+        raise ConfigError("mean and std are for a folder of images: give one as inputs, or leave them out")
     views = []
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
+    if inputs is None and labels is not None:
+        raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
-        found = _fidelity(a, b, views, inputs, labels, seed)
+        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed)
     if len(views) < 2:
         return ComparisonReport(**vars(found))
     first, second = views
-    latency = latency_of_two((a, first), (b, second), lambda infos: _one_sample(infos, inputs, seed), threads=threads)
+    latency = latency_of_two(
+        (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed), threads=threads
+    )
     return ComparisonReport(**vars(found), size_a=model_size(first), size_b=model_size(second), latency=latency)
-
-
-def _one_sample(infos: list[InputInfo], inputs: Feeds | None, seed: int) -> Feeds:
-    """Return the first of the given samples, noise if none are given."""
-    if inputs is None:
-        return noise_inputs(infos, samples=1, seed=seed)
-    return next(in_batches(checked_inputs(infos, inputs), fixed_batch(info.shape for info in infos) or 1))
 
 
 def _fidelity(
     a: ModelLike,
     b: ModelLike,
     views: list[GraphView],
-    inputs: dict[str, Array] | None,
+    inputs: Given | None,
     labels: Array | None,
+    scale: PixelScale | None,
     seed: int,
-) -> FidelityReport:
+) -> tuple[FidelityReport, Feeds | None]:
+    """Return how close two models are, and the first of the given samples."""
     counted = views if len(views) == 2 else (None, None)
     first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
     if len(first.output_names) != len(second.output_names):
@@ -111,21 +127,22 @@ def _fidelity(
         if missing:
             raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
     if inputs is None:
-        if labels is not None:
-            raise ConfigError("labels need the inputs that they belong to: give these, too")
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         inlined = [view.copy() for view in views]
         for view in inlined:
             InlineFunctions()(view)
-        return measure_fidelity(
-            first, second, held_out_inputs(*inlined, seed=seed, infos=first.inputs), called="generated"
-        )
-    feeds = checked_inputs(first.inputs, inputs)
+        generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs)
+        return measure_fidelity(first, second, generated, called="generated"), None
+    given = given_samples(first.inputs, inputs, scale, most=_IMAGES)
+    labels = given.labels if labels is None else labels
     if labels is not None:
-        labels = checked_labels(labels, sample_count(feeds))
-    reference, outputs = first.run_in_batches(feeds), second.run_in_batches(feeds)
-    report = fidelity(first.output_names, reference, outputs, inputs="given data")
-    if labels is None:
-        return report
-    return replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
+        labels = checked_labels(labels, sample_count(given.arrays))
+    reference, outputs = first.run_in_batches(given.arrays), second.run_in_batches(given.arrays)
+    called = given.reason if is_folder(inputs) else "given data"
+    report = fidelity(first.output_names, reference, outputs, inputs=called)
+    report = replace(report, notes=[*given.notes, *report.notes])
+    if labels is not None:
+        report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
+    sample = next(in_batches(given.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
+    return report, sample

@@ -1,9 +1,10 @@
 """The choice of inputs of the main graph, by method and request, with one trial run."""
 
 from dataclasses import dataclass, replace
+from os import PathLike
 
 from onnxfold.config import FoldConfig
-from onnxfold.errors import EndlessRunError, VerificationError
+from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
@@ -12,6 +13,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.session import in_batches, sample_count
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.arrays import require_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.progress import Progress
 from onnxfold.statistics.observe import observe
@@ -75,6 +77,7 @@ def choose_inputs(
             view,
             config.inputs if config.inputs != "auto" else method.inputs,
             config.calibration,
+            scale=config.pixel_scale,
             samples=config.samples,
             seconds=config.input_seconds,
             steps=config.input_steps,
@@ -90,6 +93,21 @@ def choose_inputs(
         note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
         return ChosenInputs(None, (note, *cache.notes))
     return ChosenInputs(inputs, (*inputs.notes, *cache.notes))
+
+
+def require_given(config: FoldConfig) -> None:
+    """Check that the data of a request is there.
+
+    Raises
+    ------
+    ConfigError
+        If a path leads to no file or folder, or if pixels are scaled where there are none.
+    """
+    scaled = config.mean is not None
+    if isinstance(config.calibration, str | PathLike):
+        require_samples(config.calibration, scaled=scaled)
+    elif scaled:
+        raise ConfigError("mean and std are for a folder of images: give calibration, too, or leave them out")
 
 
 def _require_run(view: GraphView, inputs: ModelInputs) -> None:

@@ -1,5 +1,6 @@
 """Files of a model: its own, and those that hold its weights."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -25,10 +26,12 @@ def claims_on(
     models : iterable of path or ModelProto
         Models; one without a path lies in no file.
     data : mapping of str to path or None, optional
-        Other files, by what they are.
+        Other files, by what they are; of a folder, those in it.
     """
     for role, path in (data or {}).items():
-        if path is not None:
+        if path is not None and Path(path).is_dir():
+            yield from (Read(Path(place, name), f"a file of {role}") for place, _, n in os.walk(path) for name in n)
+        elif path is not None:
             yield Read(Path(path), f"the file of {role}")
     for model in models:
         if isinstance(model, str | PathLike):  # whatever else it may be is refused when it is loaded

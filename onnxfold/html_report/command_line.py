@@ -32,6 +32,8 @@ def command_line(report: FoldReport) -> str:
     given = config.get("calibration")
     if given is not None:
         words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]
+        for name in ("mean", "std"):
+            words += [f"--{name}", ",".join(repr(value) for value in config[name])] if config.get(name) else []
     elif "inputs" in config:
         words += ["--inputs", str(config["inputs"])]
     if config.get("input_steps"):

@@ -10,6 +10,7 @@ References: the ``.npy`` format, numpy/lib/_format_impl.py; a deflate stream of 
 import os
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -109,6 +110,29 @@ def require_file(path: object) -> Path:
     if not there:
         raise ConfigError(f"'{found}' does not exist: check the path of the data")
     raise ConfigError(f"'{found}' is a folder, a FIFO or a device: give the path of an .npz file")
+
+
+def require_samples(path: object, *, scaled: bool) -> Path:
+    """Return the path of samples: a folder of images, or a file of arrays that can be read from more than once.
+
+    Parameters
+    ----------
+    path : object
+        The folder or file.
+    scaled : bool
+        Whether mean and standard deviation of pixels are given.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is there, what is there is neither, or pixels are scaled where there are none.
+    """
+    with suppress(OSError, ValueError):  # what is wrong with the path is said below
+        if isinstance(path, str | os.PathLike) and Path(path).is_dir():
+            return Path(path)
+    if scaled:
+        raise ConfigError(f"mean and std are for a folder of images, and '{path}' is none: scale its arrays before")
+    return require_file(path)
 
 
 def _entries(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:

@@ -3,10 +3,54 @@
 from collections.abc import Mapping
 
 import numpy as np
+from onnx import helper
 
 from onnxfold.errors import ConfigError
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+#: Names that an array of labels may have, and the array of a model's only input beside its own name.
+LABELS, SAMPLES = ("y", "labels"), ("x", "images")
+
+
+def input_infos(view: GraphView) -> list[InputInfo]:
+    """Return name, type and shape of every input of a network."""
+    infos = []
+    for name in view.input_names:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
+        infos.append(InputInfo(name, dtype, view.shape(name) or ()))
+    return infos
+
+
+def without_labels(inputs: list[InputInfo], given: Mapping[str, Array]) -> tuple[dict[str, Array], Array | None]:
+    """Return a user's arrays by the names of inputs, and the labels if there are any.
+
+    Labels are called `y` or `labels`. The samples of a model with one input may be called `x` or `images` instead of
+    after the input.
+
+    Parameters
+    ----------
+    inputs : list of InputInfo
+        The model's inputs.
+    given : mapping of str to ndarray
+        Arrays by name.
+
+    Raises
+    ------
+    ConfigError
+        If there are two arrays of labels, or two that could be the only input.
+    """
+    arrays, names = dict(given), {info.name for info in inputs}
+    labels = [arrays.pop(name) for name in LABELS if name in arrays and name not in names]
+    if len(labels) > 1:
+        raise ConfigError(f"the data has the arrays {' and '.join(map(repr, LABELS))}: keep the one with the labels")
+    found = [name for name in SAMPLES if name in arrays]
+    if len(names) == 1 and not names & arrays.keys() and found:
+        if len(found) > 1:
+            raise ConfigError(f"the data has the arrays {' and '.join(map(repr, found))}: keep the one with the inputs")
+        arrays[inputs[0].name] = arrays.pop(found[0])
+    return arrays, labels[0] if labels else None
 
 
 def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[str, Array]:

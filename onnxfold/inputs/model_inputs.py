@@ -1,22 +1,21 @@
 """The choice of inputs to run a network on, with the reason."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from onnx import helper
 
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.channels.layers import own_statistics
+from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
-from onnxfold.graph.session import InputInfo, fixed_batch, in_batches, sample_count
+from onnxfold.graph.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.given_inputs import checked_inputs
+from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
@@ -110,8 +109,9 @@ def _quarters(batch: dict[str, Array]) -> Batches:
 def model_inputs(
     view: GraphView,
     kind: str,
-    calibration: str | Path | Mapping[str, Array] | None = None,
+    calibration: Given | None = None,
     *,
+    scale: PixelScale | None = None,
     samples: int | None = None,
     seconds: float | None = None,
     steps: Sequence[int] = (),
@@ -130,9 +130,11 @@ def model_inputs(
         the counted cost fits into the time, else dead leaves. A model without BatchNormalization has no statistics that
         say whether inverted images look like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
-        Samples by input name, unlabeled.
+        Samples by input name, unlabeled; or a folder of images.
+    scale : PixelScale, optional
+        What makes inputs of the pixels of images.
     samples : int, optional
-        Samples to generate; by default, their number follows from what a run costs.
+        Samples to generate, or images to read; by default, their number follows from what a run costs.
     seconds : float, optional
         Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
         an inversion that really does is ended. Infinite: no clock is looked at.
@@ -153,11 +155,11 @@ def model_inputs(
         If deep inversion is requested and the model cannot be inverted.
     """
     if calibration is not None:
-        arrays = load_arrays(calibration) if isinstance(calibration, str | Path) else dict(calibration)
-        arrays.pop("y", None)
-        return ModelInputs(_batches(view, arrays), "data", "the given samples", _is_fixed(view))
+        return _given(view, calibration, scale, samples)
     if kind == "data":
-        raise ConfigError("this method takes statistics from your data: give --calibration FILE.npz")
+        raise ConfigError(
+            "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
+        )
     start = time.monotonic()
     progress("generate inputs", 0, 0)
     cost, requested = forward_cost(view), InputRequest(samples, seconds, tuple(steps))
@@ -258,10 +260,11 @@ def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
 
-def _batches(view: GraphView, arrays: dict[str, Array]) -> Batches:
-    infos = []
-    for name in view.input_names:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
-        infos.append(InputInfo(name, dtype, view.shape(name) or ()))
-    feeds = checked_inputs(infos, arrays)
-    return list(in_batches(feeds, _fixed_batch(view) or _BATCH))
+def _given(view: GraphView, given: Given, scale: PixelScale | None, samples: int | None) -> ModelInputs:
+    """Return the samples of a user."""
+    most, limits = 0, tuple[str, ...]()
+    if is_folder(given):
+        most, limits = planned_samples(view, forward_cost(view), InputRequest(samples))
+    found = given_samples(input_infos(view), given, scale, most=most, requested=samples)
+    batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
+    return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))

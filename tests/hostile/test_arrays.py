@@ -82,7 +82,7 @@ def _save(**arrays: Any) -> Callable[[Path], None]:
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: None, "does not exist"),
-    "folder": (lambda path: path.mkdir(), "is a folder"),
+    "folder": (lambda path: path.mkdir(), "holds no .jpg, .jpeg, .png files"),
     "FIFO": (_fifo, "FIFO"),
     "empty": (lambda path: path.touch(), "not an .npz file"),
     "text": (lambda path: path.write_text("no zip"), "not an .npz file"),

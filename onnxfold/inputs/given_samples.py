@@ -1,0 +1,78 @@
+"""Samples from a user, whatever holds them: arrays in memory, an ``.npz`` file, or a folder of images."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from onnxfold.config.pixels import PixelScale
+from onnxfold.graph.session import InputInfo
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.given_inputs import checked_inputs, without_labels
+from onnxfold.inputs.image_folder import read_images
+
+#: What may hold samples.
+Given = str | PathLike[str] | Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenSamples:
+    """Samples in the types of a model's inputs.
+
+    Parameters
+    ----------
+    arrays : dict of str to ndarray
+        Arrays named after the inputs, samples along axis 0.
+    labels : ndarray, optional
+        The labels beside them, as they were given.
+    reason : str
+        What the samples are, for reports.
+    notes : tuple of str
+        What was left out.
+    """
+
+    arrays: dict[str, Array]
+    labels: Array | None = None
+    reason: str = "the given samples"
+    notes: tuple[str, ...] = ()
+
+
+def is_folder(given: Given) -> bool:
+    """Whether samples are images in a folder."""
+    return not isinstance(given, Mapping) and Path(given).is_dir()
+
+
+def given_samples(
+    infos: list[InputInfo], given: Given, scale: PixelScale | None, *, most: int, requested: int | None = None
+) -> GivenSamples:
+    """Return samples as a model takes them.
+
+    Parameters
+    ----------
+    infos : list of InputInfo
+        The model's inputs.
+    given : path or mapping of str to ndarray
+        The samples; labels may lie beside them, see :func:`~onnxfold.inputs.given_inputs.without_labels`.
+    scale : PixelScale, optional
+        What makes inputs of pixels.
+    most : int
+        Most images to read from a folder; arrays are taken whole.
+    requested : int, optional
+        The number of images that the user asked for.
+
+    Raises
+    ------
+    ConfigError
+        If they cannot be read, or do not fit the model.
+    MemoryLimitError
+        If they take more than the memory limit.
+    """
+    if isinstance(given, Mapping):
+        arrays, labels = without_labels(infos, given)
+    elif is_folder(given):
+        found = read_images(Path(given), infos, scale, most, requested)
+        return GivenSamples(checked_inputs(infos, found.arrays), None, found.reason, found.notes)
+    else:
+        arrays, labels = without_labels(infos, load_arrays(Path(given)))
+    return GivenSamples(checked_inputs(infos, arrays), labels)
