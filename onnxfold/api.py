@@ -16,7 +16,7 @@ from onnxfold.fidelity.comparison import compare
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.folding.choose_inputs import choose_inputs, require_given
-from onnxfold.folding.fidelity_search import fold_while_faithful, smallest_request
+from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.latency_search import RealTimer, fold_within_latency
@@ -57,6 +57,8 @@ def fold(
     latency_table: str | Path | Mapping[str, Any] | None = None,
     device: str | None = None,
     min_fidelity: float | None = None,
+    data: str | Path | Mapping[str, Array] | None = None,
+    max_drop: float | None = None,
     inputs: str = "auto",
     samples: int | None = None,
     input_seconds: float | None = None,
@@ -109,6 +111,10 @@ def fold(
         A device profile, by name or path, that limits RAM and flash.
     min_fidelity : float, optional
         Lowest agreement with the original on held-out inputs, in (0, 1); replaces a sparsity.
+    data, max_drop : path or mapping of str to ndarray, float, optional
+        Labelled samples, with labels `y`, and the points of top-1 accuracy that may be lost on them, in [0, 100);
+        replace a sparsity. A quarter of the samples decides; the network is run on the others, unless `calibration` or
+        `inputs` is given: then all samples decide.
     inputs : str
         Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or the path of an .npz file.
     samples, input_seconds, input_steps : int, float, sequence of int
@@ -181,7 +187,7 @@ def fold(
     >>> path = result.save("folded.onnx")  # doctest: +SKIP
     """
     config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
-    start, tell, searches = time.perf_counter(), progress or silent, config.min_fidelity is not None
+    start, tell, searches = time.perf_counter(), progress or silent, bool(config.searched)
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are refused before any work
     find_objective(config.objective)
@@ -195,24 +201,25 @@ def fold(
         config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
-        data = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
-        config = data.repeated_by(config)
+        run_on = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
+        config, accuracy = run_on.repeated_by(config), None
         if searches:
-            folded, note = fold_while_faithful(opened, request, data, config, chosen, tell)
+            criterion, seen = find_criterion(opened, run_on, config)
+            folded, accuracy, note = smallest_fold(opened, request, seen, criterion, config, chosen, tell)
         else:
-            prepared = prepare(opened, chosen, data.inputs if fold_runs else None, config.seed)
+            prepared = prepare(opened, chosen, run_on.inputs if fold_runs else None, config.seed)
             candidates = model_candidates(prepared, tell) if request.widths is None else None
             if measures:
                 timer = RealTimer(opened, config.threads)
                 folded, config, note = fold_within_latency(prepared, candidates, config, chosen, tell, timer)
             else:
                 folded, note = fold_model(prepared, request, candidates, config, tell), ()
-        written = written_model(folded, data, config, tell)
+        written = written_model(folded, run_on, config, tell)
         checked = VerificationResult(None)
         if config.verify:
             checked = verify_model(model, written.view, config.seed, tell, threads=config.threads)
-    notes, seconds = (*data.notes, *note), time.perf_counter() - start
-    report = write_report(opened, folded, written, config, chosen, checked, notes, seconds)
+    notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
+    report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
     external = config.save_as_external_data
     return FoldResult(written.view, report, external_data=external, inputs=written.inputs, reads=reads)
 

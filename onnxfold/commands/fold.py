@@ -54,6 +54,13 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--device", metavar="NAME", help="Fold until the model fits a device: name or TOML file of a profile.")
 @click.option("--min-fidelity", type=float, help="Lowest agreement with the original to keep; sets the sparsity.")
 @click.option(
+    "--data", type=PATH, metavar="FILE.npz", help="Labelled samples for --max-drop: inputs by name, and labels 'y'."
+)
+@click.option(
+    "--max-drop", type=float, metavar="POINTS",
+    help="Highest loss of top-1 accuracy on held-out samples of --data, in points; sets the sparsity.",
+)  # fmt: skip
+@click.option(
     "--method",
     default="fold-ls",
     show_default=True,
@@ -159,6 +166,7 @@ def fold(
         ],
         claims_on([model], {
             "--calibration": options["calibration"],
+            "--data": options["data"],
             "--inputs": file_named(options["inputs"], ".npz"),
             "--device": file_named(options["device"], ".toml"),
             "--latency-table": options["latency_table"],

@@ -9,11 +9,11 @@ from onnxfold.config.fold_config import (
     DTYPES,
     INPUTS,
     INT8,
-    LIMITS,
     NO_CACHE,
     NOTHING,
     FoldConfig,
 )
+from onnxfold.config.goals import LIMITS
 
 __all__ = [
     "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DEFAULT_SPARSITY", "DTYPES", "INPUTS",

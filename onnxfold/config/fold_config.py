@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxfold.config import checks, latency, pixels
+from onnxfold.config.goals import LIMITS, check_goals, in_words
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, OptionTypeError
 
@@ -25,8 +26,6 @@ ALLOCATIONS = ("global", "uniform")
 KEEP, INT8 = DTYPES = ("keep", "int8")
 INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
-#: Limits by the name of their option, `max_<name>`.
-LIMITS = ("params", "macs", "ram", "flash")
 _LARGEST_LIMIT = 10**30
 
 _FRACTIONS = {
@@ -82,6 +81,11 @@ class FoldConfig:
     min_fidelity : float, optional
         Fold as far as this top-1 agreement (of models without class scores: one minus the relative error) holds on
         inputs that were held out. In (0, 1); takes the place of `sparsity`.
+    data : path or mapping of str to ndarray, optional
+        Labelled samples: arrays named after the model's inputs, and labels `y`. For `max_drop`.
+    max_drop : float, optional
+        Fold as far as the top-1 accuracy on samples of `data` that were held out drops by at most so many points. In
+        [0, 100); takes the place of `sparsity`.
     inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
         What the network is run on where the method needs that; a path is a `calibration`.
     samples : int, optional
@@ -152,6 +156,8 @@ class FoldConfig:
     latency_table: Any = None
     device: str | None = None
     min_fidelity: float | None = None
+    data: Any = None
+    max_drop: float | None = None
     inputs: str = "auto"
     samples: int | None = None
     input_seconds: float | None = None
@@ -173,11 +179,9 @@ class FoldConfig:
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.sparsity is not None and self.channel_ratio is not None:
-            raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
+        check_goals(self)
         if self.channel_ratio is not None:
             object.__setattr__(self, "allocation", "uniform")
-        self._check_goals()
         if self.lacks_goal and not self.ratios:
             object.__setattr__(self, "sparsity", DEFAULT_SPARSITY)
         if self.allocation not in ALLOCATIONS:
@@ -235,6 +239,10 @@ class FoldConfig:
             raise OptionTypeError(
                 f"calibration is the path of an .npz file or arrays by name, not {type(self.calibration).__name__}"
             )
+        if not isinstance(self.data, str | PathLike | Mapping | None):
+            raise OptionTypeError(f"data is the path of an .npz file or arrays by name, not {type(self.data).__name__}")
+        if self.max_drop is not None:
+            self._set("max_drop", checks.up_to("max_drop", self.max_drop, most=100, zero=True))
         scale = pixels.pixel_scale(self.mean, self.std)
         self._set("mean", None if scale is None else scale.mean)
         self._set("std", None if scale is None else scale.std)
@@ -281,25 +289,18 @@ class FoldConfig:
     @property
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, except the ratios of single groups."""
-        goals = (self.sparsity, self.channel_ratio, self.min_fidelity)
-        return all(goal is None for goal in goals) and not self.has_limits
+        goals = (self.sparsity, self.channel_ratio)
+        return all(goal is None for goal in goals) and not self.has_limits and not self.searched
+
+    @property
+    def searched(self) -> str:
+        """The option by which a search decides how far to fold; empty without one."""
+        return "min_fidelity" if self.min_fidelity is not None else "max_drop" if self.max_drop is not None else ""
 
     @property
     def request(self) -> str:
         """The request, in words."""
-        parts = [f"sparsity {self.sparsity:g}"] if self.sparsity is not None else []
-        if self.channel_ratio is not None:
-            parts.append(f"channel ratio {self.channel_ratio:g}")
-        if self.min_fidelity is not None:
-            parts.append(f"fidelity of at least {self.min_fidelity:g}")
-        given = [(n, getattr(self, f"max_{n}")) for n in LIMITS]
-        if self.max_latency is not None:
-            parts.append(f"a latency of at most {self.max_latency}")
-        parts += [f"at most {value} {name}" for name, value in given if value is not None]
-        if self.device is not None:
-            parts.append(f"fits {self.device}")
-        parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in self.ratios.items()]
-        return ", ".join(parts)
+        return in_words(self)
 
     @property
     def needs_latency(self) -> bool:
@@ -336,18 +337,9 @@ class FoldConfig:
 
     def _data_options(self) -> dict[str, Any]:
         scale = self.pixel_scale
-        return {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
-
-    def _check_goals(self) -> None:
-        fidelity = self.min_fidelity
-        if fidelity is not None and (self.sparsity is not None or self.channel_ratio is not None or self.has_limits):
-            raise ConfigError(
-                "min_fidelity decides how far to fold: give it without sparsity, channel_ratio and limits"
-            )
-        if self.channel_ratio is not None and self.has_limits:
-            raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
-        if self.max_latency is not None and self.quantizes:
-            raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
+        searched = {} if self.max_drop is None else {"data": _source(self.data), "max_drop": self.max_drop}
+        scaled = {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
+        return {"calibration": _source(self.calibration), **scaled, **searched}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
@@ -367,11 +359,6 @@ class FoldConfig:
             "samples": self.samples,
             **({} if self.input_seconds is None else {"input_seconds": self.input_seconds}),
             **({"input_steps": list(self.input_steps)} if self.input_steps else {}),
-            "calibration": None
-            if self.calibration is None
-            else fspath(self.calibration)
-            if isinstance(self.calibration, str | PathLike)
-            else "arrays",
             **self._data_options(),
             "round_to": self.round_to,
             "objective": self.objective,
@@ -382,3 +369,8 @@ class FoldConfig:
             # It changes the result only if it is too low for the request, so the default is not recorded.
             **({} if self.max_memory is None else {"max_memory": self.max_memory}),
         }
+
+
+def _source(data: Any) -> str | None:
+    """Return where samples come from: a path, or the word 'arrays'."""
+    return None if data is None else fspath(data) if isinstance(data, str | PathLike) else "arrays"

@@ -175,8 +175,50 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
 
 
+def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the difference of two proportions that were found on the same samples.
+
+    Parameters
+    ----------
+    lost, won : int
+        Samples on which only the first, and only the second was right; all others say nothing about the difference.
+    trials : int
+        All samples; at least one.
+
+    Returns
+    -------
+    pair of float
+        Of (lost - won) / trials: Wald's interval with one more sample of either kind, which holds for few samples.
+
+    References
+    ----------
+    Bonett and Price, *Adjusted Wald confidence interval for a difference of binomial proportions based on paired data*,
+    2012.
+    """
+    a, b = (lost + 1) / (trials + 2), (won + 1) / (trials + 2)
+    half = _Z95 * math.sqrt((a + b - (a - b) ** 2) / (trials + 2))
+    return max(a - b - half, -1.0), min(a - b + half, 1.0)
+
+
 def accuracy(outputs: list[Array], labels: Array) -> float:
-    """Return top-1 accuracy of the first output that is shaped like class scores; scores with NaN are wrong.
+    """Return top-1 accuracy; see :func:`correct_answers`."""
+    return float(correct_answers(outputs, labels).mean())
+
+
+def correct_answers(outputs: list[Array], labels: Array) -> Array:
+    """Return whether the first output that is shaped like class scores is right; scores with NaN are wrong.
+
+    Parameters
+    ----------
+    outputs : list of ndarray
+        Outputs of a model.
+    labels : ndarray of int, shape (samples,)
+        Classes.
+
+    Returns
+    -------
+    ndarray of bool, shape (samples,)
+        One answer per sample.
 
     Raises
     ------
@@ -189,5 +231,6 @@ def accuracy(outputs: list[Array], labels: Array) -> float:
             if labels.max(initial=0) >= scores.shape[1]:
                 raise ConfigError(f"the labels go up to {labels.max()}, and the model has {scores.shape[1]} classes")
             answers = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else np.ones(len(scores), bool)
-            return float(((scores.argmax(axis=1) == labels.reshape(-1)) & answers).mean())
+            right: Array = (scores.argmax(axis=1) == labels.reshape(-1)) & answers
+            return right
     raise ConfigError("labels were given but no output has the shape (samples, classes)")

@@ -6,6 +6,7 @@ from os import PathLike
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
+from onnxfold.folding.labelled import Labelled, labelled_samples
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.footprint import Footprint, feed_shapes
@@ -13,7 +14,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.session import in_batches, sample_count
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import require_samples
+from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.progress import Progress
 from onnxfold.statistics.observe import observe
@@ -32,10 +33,13 @@ class ChosenInputs:
         None where it is not run.
     notes : tuple of str
         Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
+    labelled : Labelled, optional
+        Labelled samples that decide how far to fold.
     """
 
     inputs: ModelInputs | None
     notes: tuple[str, ...] = ()
+    labelled: Labelled | None = None
 
     def repeated_by(self, config: FoldConfig) -> FoldConfig:
         """Return the request that gives the same inputs at any speed of the machine."""
@@ -72,6 +76,9 @@ def choose_inputs(
         notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
         return ChosenInputs(None, notes)
     view, cache = opened.view, Cache(config.cache)
+    labelled = labelled_samples(view, config) if config.data is not None else None
+    if labelled is not None:
+        config = labelled.shown_to(config)
     try:
         inputs = model_inputs(
             view,
@@ -92,7 +99,7 @@ def choose_inputs(
             raise
         note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
         return ChosenInputs(None, (note, *cache.notes))
-    return ChosenInputs(inputs, (*inputs.notes, *cache.notes))
+    return ChosenInputs(inputs, (*inputs.notes, *cache.notes), labelled)
 
 
 def require_given(config: FoldConfig) -> None:
@@ -104,6 +111,8 @@ def require_given(config: FoldConfig) -> None:
         If a path leads to no file or folder, or if pixels are scaled where there are none.
     """
     scaled = config.mean is not None
+    if isinstance(config.data, str | PathLike):
+        require_file(config.data)
     if isinstance(config.calibration, str | PathLike):
         require_samples(config.calibration, scaled=scaled)
     elif scaled:

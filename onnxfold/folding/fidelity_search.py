@@ -1,24 +1,22 @@
-"""Search for the smallest model that keeps a fidelity: folds of one prepared model, by bisection."""
+"""Search for the smallest model that keeps an agreement or an accuracy: folds of one prepared model, by bisection."""
 
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
-from onnxfold.fidelity.measures import fidelity
+from onnxfold.fidelity.measures import correct_answers
 from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
 from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates, request_widths
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
-from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
-from onnxfold.report import FidelityReport
-from onnxfold.statistics.activations import Batches
+from onnxfold.report import AccuracyRecord
 
 #: The smallest sparsity that is tried, and the bound that none reaches.
 LEAST, _MOST = 0.02, 0.98
@@ -27,11 +25,11 @@ _BISECTIONS = 6
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A fold whose fidelity holds."""
+    """A fold that keeps what must be kept."""
 
     folded: FoldedModel
     sparsity: float
-    report: FidelityReport
+    verdict: Verdict
 
 
 def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
@@ -46,23 +44,60 @@ def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) ->
     """
     request = request_widths(opened, _at(config, LEAST), method, may_keep_all=True)
     if not request.space.free:
-        raise ConfigError("min_fidelity decides how far to fold, and ratios and keep give the widths of all groups")
+        raise ConfigError(
+            f"{config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
+        )
     return request
 
 
-def fold_while_faithful(
+def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
+    """Return what a search must keep, and the inputs that its folds are shown.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The original.
+    data : ChosenInputs
+        What the network is run on; without labelled samples, fidelity is kept on the last quarter of the inputs.
+    config : FoldConfig
+        The request.
+
+    Raises
+    ------
+    ConfigError
+        If there are too few inputs to hold some out, or labels do not fit.
+    VerificationError
+        If the network cannot be run.
+    """
+    if data.inputs is None:
+        raise VerificationError(data.notes[0])
+    session = Session(opened.source)
+    names = session.output_names
+    labelled = data.labelled
+    if labelled is None:
+        seen, held_out = data.inputs.split()
+        reference = session.run_all(held_out.batches)
+        least = config.min_fidelity or 0.0
+        return KeepsFidelity(names, held_out.batches, held_out.samples, reference, least), seen
+    labels, most_drop = labelled.labels, config.max_drop or 0.0
+    reference = session.run_all(labelled.held_out)
+    correct_answers(reference, labels)  # labels that do not fit are refused before any fold
+    return KeepsAccuracy(names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
+
+
+def smallest_fold(
     opened: OpenedModel,
     request: WidthRequest,
-    data: ChosenInputs,
+    seen: ModelInputs,
+    criterion: Criterion,
     config: FoldConfig,
     method: Method,
     progress: Progress,
-) -> tuple[FoldedModel, tuple[str, ...]]:
-    """Return the smallest of a series of folds whose fidelity on held-out inputs holds, and notes on it.
+) -> tuple[FoldedModel, AccuracyRecord | None, tuple[str, ...]]:
+    """Return the smallest of a series of folds that keeps what must be kept, its accuracy if judged, and notes on it.
 
-    Fidelity is the top-1 agreement with the original where an output has class scores, one minus the relative error
-    otherwise; the lowest of all outputs. It is measured on what would be written, quantised if that is requested. The
-    sparsity is found by bisection. The model is analysed, and what its groups could become is computed, once.
+    It is judged by what would be written, quantised if that is requested. The sparsity is found by bisection. The model
+    is analysed, and what its groups could become is computed, once.
 
     Parameters
     ----------
@@ -70,10 +105,12 @@ def fold_while_faithful(
         The original; left as it is.
     request : WidthRequest
         What :func:`smallest_request` returned.
-    data : ChosenInputs
-        Three quarters of these inputs are shown to the folds; fidelity is measured on the last quarter.
+    seen : ModelInputs
+        What the folds are shown.
+    criterion : Criterion
+        What must be kept.
     config : FoldConfig
-        The request, with the fidelity to keep.
+        The request.
     method : Method
         The method.
     progress : callable
@@ -82,20 +119,12 @@ def fold_while_faithful(
     Raises
     ------
     BudgetError
-        If even the smallest fold says something else; with the fidelity that it has.
-    ConfigError
-        If there are too few inputs to hold some out.
+        If even the smallest fold does not keep it; with what it does keep.
     VerificationError
         If the network cannot be run.
     """
-    if data.inputs is None:
-        raise VerificationError(data.notes[0])
-    least = config.min_fidelity or 0.0
-    seen, held_out = data.inputs.split()
     prepared = prepare(opened, method, seen, config.seed)
     candidates = model_candidates(prepared, progress) if request.widths is None else None
-    session = Session(opened.source)
-    reference = session.run_all(held_out.batches)
 
     def fold(sparsity: float) -> FoldedModel:
         wanted = _at(config, sparsity)
@@ -104,7 +133,7 @@ def fold_while_faithful(
 
     best: _Kept | None = None
     low, high = 0.0, _MOST
-    sparsity, tried, reached, measured = LEAST, LEAST, 0.0, False
+    sparsity, tried, reached = LEAST, LEAST, ""
     unfolded: NothingToFoldError | None = None
     for _ in range(_BISECTIONS + 1):
         try:
@@ -114,53 +143,22 @@ def fold_while_faithful(
         except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
             low, unfolded = sparsity, error
         else:
-            written = written_model(folded, data, config, progress)
-            report = _measure(session.output_names, reference, written.view, held_out.batches)
-            tried, reached, measured = sparsity, worst(report), True
-            if reached >= least:
-                best, low = _Kept(folded, sparsity, report), sparsity
+            written = written_model(folded, ChosenInputs(seen), config, progress)
+            verdict = criterion.judge(written.view)
+            tried, reached = sparsity, verdict.reached
+            if verdict.holds:
+                best, low = _Kept(folded, sparsity, verdict), sparsity
             else:
                 high = sparsity
         if low == 0.0:
             break
         sparsity = (low + high) / 2
-    if unfolded is not None and not measured:
+    if unfolded is not None and not reached:
         raise unfolded
     if best is None:
-        raise BudgetError(
-            f"a fidelity of {least:g} cannot be kept: with {tried:.0%} of the weights removed it is {reached:.3g}; "
-            "ask for less, or give --calibration"
-        )
-    note = (
-        f"{worst(best.report):.1%} fidelity{confidence(best.report)} on {held_out.samples} held-out inputs at sparsity "
-        f"{best.sparsity:.3f}"
-    )
-    return best.folded, (note,)
-
-
-def _measure(names: list[str], reference: list[Array], view: GraphView, inputs: Batches) -> FidelityReport:
-    """Return the fidelity of a fold; without outputs if it gives NaN or infinity where the original gives numbers."""
-    outputs = Session(to_model(view)).run_all(inputs)
-    try:
-        return fidelity(names, reference, outputs, inputs="held out")
-    except VerificationError:
-        return FidelityReport([], 0, "held out")
-
-
-def worst(report: FidelityReport) -> float:
-    """Return the lowest fidelity of all outputs, 0 without any."""
-    found = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
-    return min(found, default=0.0)
-
-
-def confidence(report: FidelityReport) -> str:
-    """Return how sure the lowest fidelity is, in words, where it is an agreement of answers."""
-    least = next((o for o in report.outputs if o.top1_agreement == worst(report)), None)
-    if least is None or least.top1_interval is None:
-        return ""
-    low, high = least.top1_interval
-    return f" (95 % confidence interval {low:.1%} to {high:.1%})"
+        raise BudgetError(criterion.refusal(tried, reached or "not known"))
+    return best.folded, best.verdict.accuracy, (f"{best.verdict.told} at sparsity {best.sparsity:.3f}",)
 
 
 def _at(config: FoldConfig, sparsity: float) -> FoldConfig:
-    return replace(config, sparsity=sparsity, min_fidelity=None)
+    return replace(config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None)

@@ -12,7 +12,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
-from onnxfold.report import FoldReport, InputRecord, joined
+from onnxfold.report import AccuracyRecord, FoldReport, InputRecord, joined
 
 
 def write_report(
@@ -24,6 +24,8 @@ def write_report(
     verified: VerificationResult,
     notes: Sequence[str],
     seconds: float,
+    *,
+    accuracy: AccuracyRecord | None = None,
 ) -> FoldReport:
     """Return the report of a fold.
 
@@ -45,6 +47,8 @@ def write_report(
         What was noted about inputs and search.
     seconds : float
         How long it took.
+    accuracy : AccuracyRecord, optional
+        The accuracies that decided how far the fold goes.
     """
     request, inputs = folded.request, written.inputs
     report = FoldReport(
@@ -61,6 +65,7 @@ def write_report(
         inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
         quantization=written.quantization,
         fidelity=verified.fidelity,
+        accuracy=accuracy,
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),

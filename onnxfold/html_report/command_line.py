@@ -9,7 +9,7 @@ from onnxfold.report import FoldReport
 
 #: Options that are written out only where they were given.
 _OPTIONAL = (
-    "sparsity", "channel_ratio", "device", "min_fidelity", "cluster", "repair", "samples", "input_seconds",
+    "sparsity", "channel_ratio", "device", "min_fidelity", "max_drop", "cluster", "repair", "samples", "input_seconds",
     "dtype", "max_memory",
 )  # fmt: skip
 _ALWAYS = ("method", "allocation", "round_to", "objective", "seed")
@@ -36,6 +36,8 @@ def command_line(report: FoldReport) -> str:
             words += [f"--{name}", ",".join(repr(value) for value in config[name])] if config.get(name) else []
     elif "inputs" in config:
         words += ["--inputs", str(config["inputs"])]
+    if config.get("data") is not None:
+        words += ["--data", "FILE.npz" if config["data"] == "arrays" else str(config["data"])]
     if config.get("input_steps"):
         words += ["--input-steps", ",".join(map(str, config["input_steps"]))]
     for glob, ratio in (config.get("ratios") or {}).items():

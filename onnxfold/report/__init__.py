@@ -10,6 +10,7 @@ from onnxfold.report.diagnostics import (
 )
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
+    AccuracyRecord,
     ComparisonReport,
     Fidelity,
     FidelityReport,
@@ -26,6 +27,7 @@ from onnxfold.report.latency import LatencyRecord, milliseconds
 __all__ = [
     "CORRELATION_BINS",
     "ONLY_DUPLICATES",
+    "AccuracyRecord",
     "ComparisonReport",
     "CorrelationHistogram",
     "Diagnostics",

@@ -164,6 +164,39 @@ class Fidelity:
 
 
 @dataclass(frozen=True)
+class AccuracyRecord:
+    """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes.
+
+    Parameters
+    ----------
+    before, after : float
+        Accuracies in [0, 1].
+    samples : int
+        Number of samples.
+    drop : float
+        What was lost, in points.
+    interval : pair of float
+        Its 95 % confidence interval, in points; both models answered the same samples.
+    most_drop : float
+        The requested limit, in points.
+    """
+
+    before: float
+    after: float
+    samples: int
+    drop: float
+    interval: tuple[float, float]
+    most_drop: float
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"accuracy {self.before:.2%} -> {self.after:.2%} on {self.samples} held-out samples: {self.drop:.2f} "
+            f"points lost (95 % confidence interval {low:.2f} to {high:.2f}), at most {self.most_drop:g} were allowed"
+        )
+
+
+@dataclass(frozen=True)
 class FidelityReport:
     """Comparison of two models on the same inputs.
 
@@ -231,6 +264,7 @@ class FoldReport:
     inputs: InputRecord | None = None
     quantization: QuantizationRecord | None = None
     fidelity: FidelityReport | None = None
+    accuracy: AccuracyRecord | None = None
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0

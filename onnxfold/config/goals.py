@@ -1,0 +1,56 @@
+"""The goals of a fold: which exclude each other, and the request in words."""
+
+from typing import TYPE_CHECKING
+
+from onnxfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onnxfold.config.fold_config import FoldConfig
+
+#: Limits by the name of their option, `max_<name>`.
+LIMITS = ("params", "macs", "ram", "flash")
+
+
+def check_goals(config: "FoldConfig") -> None:
+    """Refuse goals that exclude each other.
+
+    Raises
+    ------
+    ConfigError
+        If two goals say how far to fold, or a goal lacks what it is measured on.
+    """
+    if config.sparsity is not None and config.channel_ratio is not None:
+        raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
+    if config.min_fidelity is not None and config.max_drop is not None:
+        raise ConfigError("min_fidelity and max_drop exclude each other: give one of them")
+    if config.searched and (config.sparsity is not None or config.channel_ratio is not None or config.has_limits):
+        raise ConfigError(
+            f"{config.searched} decides how far to fold: give it without sparsity, channel_ratio and limits"
+        )
+    if config.max_drop is not None and config.data is None:
+        raise ConfigError("max_drop is measured on labelled samples: give data, an .npz file with labels 'y', too")
+    if config.data is not None and config.max_drop is None:
+        raise ConfigError("data are labelled samples for max_drop: give that, too, or unlabeled samples as calibration")
+    if config.channel_ratio is not None and config.has_limits:
+        raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
+    if config.max_latency is not None and config.quantizes:
+        raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
+
+
+def in_words(config: "FoldConfig") -> str:
+    """Return what is requested."""
+    parts = [f"sparsity {config.sparsity:g}"] if config.sparsity is not None else []
+    if config.channel_ratio is not None:
+        parts.append(f"channel ratio {config.channel_ratio:g}")
+    if config.min_fidelity is not None:
+        parts.append(f"fidelity of at least {config.min_fidelity:g}")
+    if config.max_drop is not None:
+        parts.append(f"at most {config.max_drop:g} points of accuracy lost")
+    if config.max_latency is not None:
+        parts.append(f"a latency of at most {config.max_latency}")
+    given = [(name, getattr(config, f"max_{name}")) for name in LIMITS]
+    parts += [f"at most {value} {name}" for name, value in given if value is not None]
+    if config.device is not None:
+        parts.append(f"fits {config.device}")
+    parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
+    return ", ".join(parts)

@@ -1,0 +1,86 @@
+"""Labelled samples of a request: a quarter decides, the rest may be shown to the folds."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ConfigError
+from onnxfold.graph.session import fixed_batch, in_batches, sample_count
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos
+from onnxfold.inputs.given_samples import given_samples
+from onnxfold.inputs.input_plan import InputRequest, planned_samples
+from onnxfold.statistics.activations import Batches
+
+#: The part of the samples that decides where folds are shown the others.
+HELD_OUT = 4
+_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled samples, split.
+
+    Parameters
+    ----------
+    shown : dict of str to ndarray, optional
+        Samples that folds may be fitted on; None where the request names other inputs, and all samples decide.
+    held_out : list of dict
+        Batches of the samples that decide.
+    labels : ndarray of int, shape (samples,)
+        Classes of the samples that decide.
+    """
+
+    shown: dict[str, Array] | None
+    held_out: Batches
+    labels: Array
+
+    def shown_to(self, config: FoldConfig) -> FoldConfig:
+        """Return a request whose folds are fitted on what may be shown."""
+        return config if self.shown is None else replace(config, calibration=self.shown)
+
+
+def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
+    """Return the labelled samples of a request.
+
+    Which samples decide is drawn with the request's seed: a file may be sorted by class. Of the others, no more are
+    shown to the folds than would be generated.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    config : FoldConfig
+        A request with `data`.
+
+    Raises
+    ------
+    ConfigError
+        If they do not fit the model, there are no labels, or too few samples to hold some out.
+    """
+    infos = input_infos(view)
+    given = given_samples(infos, config.data, None, most=0)
+    if given.labels is None:
+        raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
+    count = sample_count(given.arrays)
+    labels = checked_labels(given.labels, count)
+    fixed = fixed_batch(info.shape for info in infos)
+    if config.calibration is not None or config.inputs != "auto":
+        return Labelled(None, list(in_batches(given.arrays, fixed or _BATCH)), labels)
+    batch = fixed or 1
+    held = count // HELD_OUT // batch * batch
+    if not held:
+        raise ConfigError(f"{count} samples are too few to hold a quarter of them out: give more")
+    order = np.random.default_rng(config.seed).permutation(count)
+    most, _ = planned_samples(view, forward_cost(view), InputRequest(config.samples))
+    shown = min(max(most // batch, 1), (count - held) // batch) * batch
+    decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
+    held_out = list(in_batches(_taken(given.arrays, decide), fixed or _BATCH))
+    return Labelled(_taken(given.arrays, rest), held_out, labels[decide])
+
+
+def _taken(arrays: dict[str, Array], samples: Array) -> dict[str, Array]:
+    return {name: values[samples] if values.ndim else values for name, values in arrays.items()}
