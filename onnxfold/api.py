@@ -21,6 +21,7 @@ from onnxfold.folding.fold_model import fold_model, model_candidates, request_wi
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.latency_search import RealTimer, fold_within_latency
 from onnxfold.folding.measure_latency import with_latency_table
+from onnxfold.folding.merge_map import merge_arrays
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
@@ -73,6 +74,7 @@ def fold(
     dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
+    merge_map: bool = False,
     threads: int = 1,
     save_as_external_data: bool = False,
     max_memory: int | str | None = None,
@@ -142,6 +144,9 @@ def fold(
         Seed of all random numbers: the same input, options and seed give the same bytes on one machine.
     verify : bool
         Whether to run the result in onnxruntime and to measure its fidelity and its latency.
+    merge_map : bool
+        Whether to keep every matrix of the fold for ``.save_merge_map``; ``.report.merge_map`` always tells which
+        channels became one.
     threads : int
         Threads inside an operator, wherever latency is measured in onnxruntime.
     save_as_external_data : bool
@@ -207,7 +212,9 @@ def fold(
             criterion, seen = find_criterion(opened, run_on, config)
             folded, accuracy, note = smallest_fold(opened, request, seen, criterion, config, chosen, tell)
         else:
-            prepared = prepare(opened, chosen, run_on.inputs if fold_runs else None, config.seed)
+            prepared = prepare(
+                opened, chosen, run_on.inputs if fold_runs else None, config.seed, keeps_refits=config.merge_map
+            )
             candidates = model_candidates(prepared, tell) if request.widths is None else None
             if measures:
                 timer = RealTimer(opened, config.threads)
@@ -221,7 +228,10 @@ def fold(
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
     external = config.save_as_external_data
-    return FoldResult(written.view, report, external_data=external, inputs=written.inputs, reads=reads)
+    arrays = merge_arrays(folded.graphs) if config.merge_map else None
+    return FoldResult(
+        written.view, report, external_data=external, inputs=written.inputs, reads=reads, merge_map=arrays
+    )
 
 
 @known_keywords

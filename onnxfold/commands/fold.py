@@ -126,6 +126,10 @@ from onnxfold.terminal import Table, say, say_table
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
+@click.option(
+    "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
+    help="Write the matrices that channels were merged by; a JSON report holds which became one.",
+)  # fmt: skip
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)
 @click.option(
@@ -147,6 +151,7 @@ def fold(
     output: Path,
     report: Path | None,
     save_inputs: Path | None,
+    map_file: Path | None,
     no_verify: bool,
     no_cache: bool,
     **options: Any,
@@ -163,6 +168,7 @@ def fold(
             *outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]),
             *given(report, "--report", (*JSON, *HTML), may_be_stdout=True),
             *given(save_inputs, "--save-inputs", PNG),
+            *given(map_file, "--merge-map", (".npz",)),
         ],
         claims_on([model], {
             "--calibration": options["calibration"],
@@ -172,6 +178,7 @@ def fold(
             "--latency-table": options["latency_table"],
         }),
     )  # fmt: skip
+    options["merge_map"] = map_file is not None
     options["ratios"] = dict(options["ratios"])
     options["input_shapes"] = dict(options["input_shapes"])
     if no_cache:
@@ -182,6 +189,8 @@ def fold(
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
         if save_inputs is not None:
             result.save_inputs(save_inputs)
+        if map_file is not None:
+            result.save_merge_map(map_file)
         result.save(output)
     with json_on_stdout(report, lambda: json.loads(result.report.to_json())):
         _print_fold(result.report, output, verbose=context.obj["verbose"])

@@ -121,6 +121,8 @@ class FoldConfig:
         Seed of everything random.
     verify : bool
         Run original and folded model in onnxruntime before anything is written.
+    merge_map : bool
+        Keep every matrix of the fold for :meth:`onnxfold.FoldResult.save_merge_map`. It changes no result.
     threads : int
         Threads inside an operator of onnxruntime, wherever latency is measured.
     save_as_external_data : bool
@@ -172,6 +174,7 @@ class FoldConfig:
     dtype: str = KEEP
     seed: int = 0
     verify: bool = True
+    merge_map: bool = False
     threads: int = 1
     save_as_external_data: bool = False
     max_memory: int | str | None = None
@@ -211,7 +214,7 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "save_as_external_data"):
+        for name in ("verify", "merge_map", "save_as_external_data"):
             self._set(name, checks.flag(name, getattr(self, name)))
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):

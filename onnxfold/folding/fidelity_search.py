@@ -123,7 +123,7 @@ def smallest_fold(
     VerificationError
         If the network cannot be run.
     """
-    prepared = prepare(opened, method, seen, config.seed)
+    prepared = prepare(opened, method, seen, config.seed, keeps_refits=config.merge_map)
     candidates = model_candidates(prepared, progress) if request.widths is None else None
 
     def fold(sparsity: float) -> FoldedModel:

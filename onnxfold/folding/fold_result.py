@@ -9,10 +9,12 @@ from onnx import ModelProto
 from onnxfold.config import FoldConfig, checks
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
-from onnxfold.files import Output, Read, check_outputs
+from onnxfold.files import Output, Read, check_outputs, write
+from onnxfold.folding.merge_map import NPZ, npz_of
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.model_files import claims_on, lazy_files
 from onnxfold.graph.save import outputs_of, save, to_model
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.png_grid import PNG, write_png_grid
@@ -38,7 +40,9 @@ class FoldResult:
         external_data: bool = False,
         inputs: ModelInputs | None = None,
         reads: Callable[[], Iterable[Read]] = tuple,
+        merge_map: dict[str, Array] | None = None,
     ) -> None:
+        self._merge_map = merge_map
         self.view = view
         self._reads = reads
         self._inputs = inputs
@@ -114,6 +118,24 @@ class FoldResult:
         reads = [*self._reads(), *(Read(p, "a file that holds weights of this model") for p in lazy_files(self.view))]
         check_outputs(outputs_of(target, "the output", external_data=external), reads)
         save(self.view, target, external_data=external, keep=[read.path for read in reads])
+        return target
+
+    def save_merge_map(self, path: str | Path) -> Path:
+        """Write every matrix of the fold as one ``.npz`` file; see :func:`onnxfold.folding.merge_map.merge_arrays`.
+
+        Raises
+        ------
+        ConfigError
+            If the fold was not asked to keep them, if the name does not end in .npz, or is that of a file that the fold
+            read.
+        ModelSaveError
+            If the file cannot be written.
+        """
+        if self._merge_map is None:
+            raise ConfigError("this fold kept no matrices: fold with merge_map=True")
+        target = checks.path("path", path)
+        check_outputs([Output(target, "the merge map", NPZ)], self._reads())
+        write({target: npz_of(self._merge_map)})
         return target
 
     def save_inputs(self, path: str | Path) -> Path:

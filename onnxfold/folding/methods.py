@@ -12,6 +12,7 @@ from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.merge.scale_to_output import ScaleToOutput
 from onnxfold.passes.repair.recalibrate import Recalibrate
+from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.repair_approximate import RepairApproximate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import Progress, silent
@@ -58,6 +59,8 @@ class RepairTask:
         Seed of everything random.
     progress : callable
         Called for every step.
+    refits : Refits, optional
+        Takes what a refit does to weights.
     """
 
     original: GraphView
@@ -65,6 +68,7 @@ class RepairTask:
     observation: Observation | None = None
     seed: int = 0
     progress: Progress = silent
+    refits: Refits | None = None
 
     @property
     def observed(self) -> Observation:
@@ -125,7 +129,7 @@ REPAIRS = {
         ),
         Repair(
             "least-squares", "consumers refitted beside the original, statistics restored",
-            lambda t: (RepairLeastSquares(t.original, t.plan, t.observed, t.seed, t.progress),), OUTPUT,
+            lambda t: (RepairLeastSquares(t.original, t.plan, t.observed, t.seed, t.refits, t.progress),), OUTPUT,
             needs_inputs=True, adds_biases=True,
         ),
     )

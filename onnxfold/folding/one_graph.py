@@ -21,6 +21,7 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
 from onnxfold.passes.normalize.pipelines import clean_up
+from onnxfold.passes.repair.refits import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecord
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
@@ -42,12 +43,15 @@ class Folded:
         The passes that ran, those of the normal form first.
     diagnostics : Diagnostics
         What the fold did to the activations.
+    refits : Refits, optional
+        What its repair did to weights, where that is kept.
     """
 
     plan: FoldPlan
     groups: tuple[GroupRecord, ...]
     passes: tuple[PassRecord, ...]
     diagnostics: Diagnostics
+    refits: Refits | None = None
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
@@ -132,7 +136,8 @@ def _fold(
         prepared.groups, widths, lambda i, width: chosen[i].partition(width), progress, prepared.duplicates
     )
     analysis = prepared.scope.analysis
-    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress))
+    refits = Refits() if prepared.keeps_refits else None
+    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits))
     streams = not repair and prepared.inputs is None
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     records = Pipeline((merge, *repair), progress)(view).records
@@ -144,6 +149,7 @@ def _fold(
         _records(prepared, widths, plan, {i: c.cluster for i, c in chosen.items()}),
         (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records),
         diagnostics,
+        refits,
     )
 
 

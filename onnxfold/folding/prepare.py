@@ -28,6 +28,8 @@ class Prepared:
         Classes of exact duplicates, one array per group.
     seed : int
         Seed of everything random.
+    keeps_refits : bool
+        Whether a fold keeps what its repair does to weights.
     """
 
     scope: Scope
@@ -35,6 +37,7 @@ class Prepared:
     inputs: ModelInputs | None
     duplicates: tuple[Labels, ...]
     seed: int
+    keeps_refits: bool = False
 
     @property
     def groups(self) -> list[FoldGroup]:
@@ -88,7 +91,9 @@ class PreparedModel:
         return replace(self, opened=opened, graphs=graphs)
 
 
-def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int) -> PreparedModel:
+def prepare(
+    opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int, *, keeps_refits: bool = False
+) -> PreparedModel:
     """Prepare every graph of a model. Bodies are never run alone.
 
     Parameters
@@ -101,10 +106,13 @@ def prepare(opened: OpenedModel, method: Method, inputs: ModelInputs | None, see
         What the main graph is run on.
     seed : int
         Seed.
+    keeps_refits : bool
+        Whether folds keep what their repair does to weights.
     """
     graphs = []
     for scope in opened.scopes:
         with one_blas_thread():
             duplicates = tuple(find_duplicates(scope.view, scope.analysis.groups, seed=seed))
-        graphs.append(Prepared(scope, method, inputs if scope.body is None else None, duplicates, seed))
+        shown = inputs if scope.body is None else None
+        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits))
     return PreparedModel(opened, inputs, graphs)

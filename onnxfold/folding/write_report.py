@@ -8,6 +8,7 @@ from onnxfold._version import __version__
 from onnxfold.config import FoldConfig
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.merge_map import merge_maps
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
@@ -73,6 +74,7 @@ def write_report(
         version=__version__,
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
         versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
+        merge_map=merge_maps(folded.graphs),
         diagnostics=joined([graph.diagnostics for graph in folded.graphs]),
     )
     report.notes = [

@@ -23,6 +23,7 @@ from onnxfold.report.fold_report import (
     Refusal,
 )
 from onnxfold.report.latency import LatencyRecord, milliseconds
+from onnxfold.report.merge_map import MergeMap
 
 __all__ = [
     "CORRELATION_BINS",
@@ -38,6 +39,7 @@ __all__ = [
     "GroupRecord",
     "InputRecord",
     "LatencyRecord",
+    "MergeMap",
     "ModelSize",
     "PassRecord",
     "QuantizationRecord",

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.latency import LatencyRecord
+from onnxfold.report.merge_map import MergeMap
 
 
 @dataclass(frozen=True)
@@ -274,6 +275,7 @@ class FoldReport:
     diagnostics: Diagnostics | None = None
     latency: LatencyRecord | None = None
     latency_table: dict[str, Any] | None = None
+    merge_map: list[MergeMap] = field(default_factory=list)
 
     @property
     def sparsity(self) -> float:

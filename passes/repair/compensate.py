@@ -15,6 +15,7 @@ from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
+from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments
 from onnxfold.statistics.samples import Samples, stride_for, unit_samples
@@ -38,9 +39,12 @@ class Compensation:
         The activations so far.
     seed : int
         Seed of the positions that are looked at.
+    refits : Refits, optional
+        Takes what is done to weights.
     """
 
-    def __init__(self, walk: SideBySide, seed: int) -> None:
+    def __init__(self, walk: SideBySide, seed: int, refits: Refits | None = None) -> None:
+        self._refits = refits
         self._walk = walk
         self._seed = seed
         self._solutions: dict[tuple[str, int, int], Matrix] = {}
@@ -80,6 +84,9 @@ class Compensation:
         values = self._original.weight(weight.tensor)
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
         self._view.set_weight(weight.tensor, merged)
+        if self._refits is not None:
+            found = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
+            self._refits.columns[weight.tensor] = found
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
@@ -127,7 +134,10 @@ class Compensation:
             patch = np.ascontiguousarray(p)
             # Means are taken off, and the bias with them.
             change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE))
-        self._view.set_weight(operator.weight, weight + np.concatenate(change).reshape(weight.shape))
+        added = np.concatenate(change).reshape(weight.shape)
+        self._view.set_weight(operator.weight, weight + added)
+        if self._refits is not None:
+            self._refits.taps[operator.weight] = added
 
     def _is_alone(self, weight: str) -> bool:
         return self._original.is_weight(weight) and len(self._original.consumers(weight)) == 1

@@ -13,6 +13,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.repair.compensate import Compensation
+from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.restore_statistics import Restoration
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
@@ -33,19 +34,22 @@ class RepairLeastSquares(Pass):
         The original as it runs on the inputs, and the inputs.
     seed : int
         Seed of the positions that are looked at.
+    refits : Refits, optional
+        Takes what is done to weights.
     """
 
     original: GraphView
     plan: FoldPlan
     observation: Observation
     seed: int = 0
+    refits: Refits | None = field(default=None, compare=False)
     progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
-        compensation = Compensation(walk, self.seed)
-        restoration = Restoration(walk, self.original)
+        compensation = Compensation(walk, self.seed, self.refits)
+        restoration = Restoration(walk, self.original, self.refits)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
             restoration.batch_norm(before)

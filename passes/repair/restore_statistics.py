@@ -26,6 +26,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
+from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import DEAD
@@ -42,9 +43,12 @@ class Restoration:
         The activations so far.
     original : GraphView
         The network before the fold, with the statistics that it is shipped with.
+    refits : Refits, optional
+        Takes the gains of rows.
     """
 
-    def __init__(self, walk: SideBySide, original: GraphView) -> None:
+    def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None) -> None:
+        self._refits = refits
         self._walk = walk
         self._original = original
         self._stored: dict[str, Array] = {}
@@ -155,6 +159,8 @@ class Restoration:
             return False
         front *= gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
         self._view.set_weight(rows.tensor, np.ascontiguousarray(from_front(front, rows.axis, rows.blocks)))
+        if self._refits is not None:
+            self._refits.add_gain(rows.tensor, gain)
         old: Array = self._view.weight(bias)
         flat = old.reshape(-1).astype(np.float64) * gain + shift / factor
         self._view.set_weight(bias, flat.reshape(old.shape))
