@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from onnxfold.errors import ConfigError
 from onnxfold.latency.micro_models import Sample
@@ -118,6 +117,8 @@ def fit(samples: Sequence[Sample], *, block: int, least_inputs: int, is_depthwis
     columns = np.stack([np.ones_like(c), c, m, c * m], axis=1)
     if is_depthwise:
         columns[:, [1, 3]] = 0.0
+    from scipy.optimize import nnls  # importing it takes a quarter of a second, and few commands need it
+
     scaled = columns / seconds[:, None]
     norms = np.maximum(np.linalg.norm(scaled, axis=0), 1e-300)
     factors, _ = nnls(scaled / norms, np.ones(len(seconds)))

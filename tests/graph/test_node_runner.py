@@ -4,7 +4,8 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, helper
+import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.graph.load import load
 from onnxfold.graph.node_runner import NodeRunner
@@ -48,3 +49,21 @@ def test_large_weight_that_was_edited_is_used_as_it_is(tmp_path: Path) -> None:
     view.set_weight("table", np.ones((_ROWS, _WIDTH), np.float32))
     found = NodeRunner(view, view.nodes[0]).run({"ids": np.array([7])})["y"]
     np.testing.assert_array_equal(found, np.ones((1, _WIDTH)))
+
+
+@pytest.mark.parametrize(("kernel", "group", "width"), [(3, 1, 32), (3, 1, 30), (1, 1, 128), (3, 32, 32), (3, 1, 4)])
+def test_convolution_whose_weight_is_packed_gives_the_same(kernel: int, group: int, width: int) -> None:
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((width, width // group, kernel, kernel)).astype(np.float32)
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", width, "h", "w"]) for n in "xy"]
+    node = helper.make_node("Conv", ["x", "weight"], ["y"], "conv", group=group)
+    graph = helper.make_graph([node], "g", value[:1], value[1:], [numpy_helper.from_array(weight, "weight")])
+    view = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    x = random.standard_normal((2, width, 6, 5)).astype(np.float32)
+    for _ in range(2):
+        windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), (2, 3))
+        parts = zip(np.split(windows, group, 1), np.split(weight, group), strict=True)
+        expected = np.concatenate([np.einsum("nchwij,ocij->nohw", w, k) for w, k in parts], 1)
+        np.testing.assert_allclose(NodeRunner(view, view.nodes[0]).run({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
+        weight = weight[::-1].copy()
+        view.set_weight("weight", weight)
