@@ -202,7 +202,7 @@ def fold(
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config)
-        measures = config.max_latency is not None and config.latency_table is None
+        measures = config.max_latency is not None and config.latency_table is None and config.device is None
         config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)

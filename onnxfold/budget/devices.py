@@ -7,7 +7,7 @@ given by its path.
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ _LARGEST_FILE = 1 << 20
 _LARGEST_FIGURE = 1 << 60
 _MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
 #: What is no figure, and needs no source.
-_UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "sources"})
+_UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "latency_table", "sources"})
 _EXPECTED: Mapping[Any, str] = {
     "sources": "a table of strings",
     "aliases": "a list of strings",
@@ -30,6 +30,7 @@ _EXPECTED: Mapping[Any, str] = {
     "kind": f"one of {', '.join(_KINDS)}",
     "emulated_core": "a string",
     "edge_impulse_device": "a string",
+    "latency_table": "the path of a report of a fold with max_latency, from the profile's folder",
     "cycles_per_instruction": "a table of [lowest, highest] by operator, with an entry 'other'",
     str: "a string",
     int: "a whole number, at least 1 (0 for memory that the board lacks)",
@@ -71,6 +72,9 @@ class DeviceProfile:
         is none, and estimates rest on another core's instructions.
     edge_impulse_device : str
         Name of the board in Edge Impulse's list of devices; empty if it has none.
+    latency_table : str
+        Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
+        table in it is of one network. Empty if there is none.
     """
 
     name: str
@@ -93,6 +97,7 @@ class DeviceProfile:
     cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     emulated_core: str = ""
     edge_impulse_device: str = ""
+    latency_table: str = ""
 
     @property
     def model_flash_bytes(self) -> int:
@@ -130,7 +135,9 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
     """
     if str(name_or_path).endswith(".toml"):
         path = checks.path("device", name_or_path)
-        return _profile(path.stem, _content(path), f"'{path}'")
+        profile = _profile(path.stem, _content(path), f"'{path}'")
+        table = profile.latency_table and str(path.parent / profile.latency_table)
+        return replace(profile, latency_table=table)
     profiles = [_profile(n, (_folder() / f"{n}.toml").read_bytes(), f"'{n}'") for n in known_devices()]
     wanted = str(name_or_path).lower()
     for profile in profiles:
@@ -207,7 +214,7 @@ def _is_valid(key: str, value: Any, expected: Any) -> bool:
         return value in _CHOICES[key]
     if key == "cycles_per_instruction":
         return isinstance(value, dict) and (not value or "other" in value) and all(map(_is_range, value.values()))
-    if key in ("emulated_core", "edge_impulse_device"):
+    if key in ("emulated_core", "edge_impulse_device", "latency_table"):
         return isinstance(value, str)
     if expected is str:
         return isinstance(value, str) and bool(value)

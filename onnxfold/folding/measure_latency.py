@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from onnxfold.budget.costs.latency import timed_nodes
+from onnxfold.budget.devices import load_device
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, NotMeasurableError, VerificationError
 from onnxfold.files import Cache, key_of
@@ -96,11 +97,19 @@ def with_latency_table(
     if config.latency_table is not None:
         return replace(config, latency_table=_read(config.latency_table).to_dict())
     if config.device is not None:
-        raise ConfigError(
-            f"the latency on '{config.device}' is not known here: fold with max_latency on the device itself, and give "
-            "the report of that fold as --latency-table"
-        )
+        return replace(config, latency_table=_of_device(config.device).to_dict())
     return replace(config, latency_table=measure_table(opened, config, progress, instruments).to_dict())
+
+
+def _of_device(device: str) -> LatencyTable:
+    """Return the table that a device's profile names."""
+    table = load_device(device).latency_table
+    if not table:
+        raise ConfigError(
+            f"the latency on '{device}' is not known here: fold with max_latency on the device itself, and give the "
+            "report of that fold as --latency-table, or name it in a profile of your own as latency_table"
+        )
+    return _read(table)
 
 
 def _read(given: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,19 @@ def test_the_table_of_a_report_gives_the_same_bytes_without_a_clock(
     for table in (report, result.report.latency_table):
         again = _fold("0.6x", latency_table=table)
         assert again.model.SerializeToString() == result.model.SerializeToString()
+
+
+def test_the_profile_of_a_board_names_the_report_of_a_fold_that_was_done_there(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = _fold("0.6x")
+    (tmp_path / "there.json").write_text(result.report.to_json())
+    known = (files("onnxfold.budget") / "devices" / "jetson-nano.toml").read_text()
+    (tmp_path / "board.toml").write_text(f'latency_table = "there.json"\n{known}')
+    monkeypatch.setattr(measure_latency, "REAL", None)
+    monkeypatch.setattr(api, "RealTimer", None)
+    again = _fold("0.6x", device=tmp_path / "board.toml")
+    assert [g.folded_width for g in again.report.groups] == [g.folded_width for g in result.report.groups]
 
 
 def test_a_machine_that_is_not_steady_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
