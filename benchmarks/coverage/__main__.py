@@ -5,7 +5,7 @@ Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json
 For every architecture of testing.zoo and every form: share of the conv/linear weights in fold groups, fold at
 sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
 been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
-a process of its own with a time limit per form; an exception is a row of the table.
+a process of its own with a limit of processor time per form; an exception is a row of the table.
 """
 
 from __future__ import annotations
