@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import defaultdict
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -30,6 +30,8 @@ from testing.zoo.prepare import Entry
 
 #: A fold at SPARSITY that moves the outputs of a random network less than this shows that they hardly depend on it.
 BLIND: Final = 1e-3
+#: What can be folded, and what is exact, does not depend on the inputs; many or inverted ones take minutes per file.
+SAMPLES: Final = 64
 
 
 def measure(name: str, form: Form, built: Entry, folder: Path) -> Row:
@@ -101,8 +103,7 @@ def _inspect(row: Row, path: Path) -> None:
 
 
 def _fold(row: Row, path: Path) -> None:
-    # What can be folded does not depend on the inputs, and many or inverted ones take minutes per file.
-    result = onnxfold.fold(path, SPARSITY, inputs="dead-leaves", samples=64, cache=None)
+    result = onnxfold.fold(path, SPARSITY, inputs="dead-leaves", samples=SAMPLES, cache=None)
     row.reached = result.report.sparsity
     row.notes += [note for note in result.report.notes if not note.startswith("reached sparsity")]
     if result.report.fidelity is not None:
@@ -133,7 +134,7 @@ def _widen(row: Row, path: Path) -> None:
     row.normalised = relative_difference(expected, run_model(model, feeds))
     wide = Widening(model, 0, 2, DeclaredNumbers).apply()
     row.widened = relative_difference(expected, run_model(wide, feeds))
-    folded = onnxfold.fold(wide, channel_ratio=0.5, verify=False).model
+    folded = _exact(wide, channel_ratio=0.5)
     row.lossless = relative_difference(expected, run_model(folded, feeds))
     # One to three copies, so that nothing that weighs channels by their number comes out equal by chance.
     widening = Widening(model, 0, None, DeclaredNumbers)
@@ -142,8 +143,12 @@ def _widen(row: Row, path: Path) -> None:
         return
     uneven = widening.apply()
     row.widened = max(row.widened, relative_difference(expected, run_model(uneven, feeds)))
-    folded = onnxfold.fold(uneven, channel_ratio=0.0, ratios=ratios, verify=False).model
+    folded = _exact(uneven, channel_ratio=0.0, ratios=ratios)
     row.uneven = relative_difference(expected, run_model(folded, feeds))
+
+
+def _exact(model: onnx.ModelProto, **widths: Any) -> onnx.ModelProto:
+    return onnxfold.fold(model, **widths, inputs="dead-leaves", samples=SAMPLES, cache=None, verify=False).model
 
 
 def _session(model: Path | onnx.ModelProto) -> ort.InferenceSession:
