@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from onnxfold._version import __version__
 
 if TYPE_CHECKING:
-    from onnxfold.api import FoldResult, compare, fold, inspect
+    from onnxfold.api import FoldResult, compare, fold, inspect, to_torch
     from onnxfold.config import FoldConfig
 
-__all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect"]
+__all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect", "to_torch"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the API on first use: `onnxfold --version` needs neither onnx nor scikit-learn."""
-    if name in ("FoldResult", "compare", "fold", "inspect"):
+    if name in ("FoldResult", "compare", "fold", "inspect", "to_torch"):
         from onnxfold import api
 
         return getattr(api, name)

@@ -4,13 +4,13 @@ import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxfold.budget.costs.size import measure
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.channels import FoldGroup
-from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
+from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
 from onnxfold.fidelity.verify import VerificationResult
@@ -27,15 +27,23 @@ from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.load import ModelLike, blames_broken_files
+from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
+from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.progress import Progress, silent
 from onnxfold.quantize.refuse import require_quantizable
+from onnxfold.torch_graph.availability import load_torch, require_torch
 
-__all__ = ["FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure"]
+if TYPE_CHECKING:
+    from onnxfold.torch_graph.module import TorchModel
+
+__all__ = [
+    "FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure", "to_torch",
+]  # fmt: skip
 
 
 @known_keywords
@@ -266,3 +274,47 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
     return inspect_model(model, input_shapes=input_shapes).groups
+
+
+@known_keywords
+@blames_broken_files
+def to_torch(model: ModelLike, *, device: str = "cpu") -> "TorchModel":
+    """Return a model as a torch module, to be trained and written back. Needs torch (extra ``torch``).
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model, folded or not; it is not changed.
+    device : str
+        Where torch computes.
+
+    Returns
+    -------
+    TorchModel
+        A ``torch.nn.Module`` that takes the model's inputs in order. Its parameters are the weights, and
+        ``.to_onnx(path)`` writes the model with the weights that they are then. BatchNormalizations keep their
+        statistics.
+
+    Raises
+    ------
+    ConfigError
+        If torch is not installed, or there is nothing to train.
+    ModelLoadError, UnsupportedModelError
+        If the model cannot be read, or an operator has no form in torch.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import onnxfold, torch
+    >>> net = onnxfold.to_torch(files("onnxfold.data") / "lenet5.onnx")
+    >>> net(torch.zeros(2, 1, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    require_torch("a torch module")
+    load_torch()
+    from onnxfold.torch_graph.module import TorchModel
+
+    view = load(model)
+    for step in (InlineFunctions(), LiftConstants()):
+        step(view)
+    return TorchModel(view, checks.text("device", device), files_read(model, FoldConfig()))

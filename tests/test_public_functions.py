@@ -44,7 +44,7 @@ def test_no_module_hides_a_public_function() -> None:
     assert onnxfold.FoldConfig(sparsity=0.5).sparsity == 0.5
 
 
-@pytest.mark.parametrize("name", ["compare", "fold", "inspect"])
+@pytest.mark.parametrize("name", ["compare", "fold", "inspect", "to_torch"])
 def test_the_example_in_the_help_runs(name: str) -> None:
     function = getattr(onnxfold, name)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

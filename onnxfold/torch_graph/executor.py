@@ -1,6 +1,6 @@
 """Run a graph in torch, differentiable with respect to its inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from onnx import NodeProto
@@ -30,6 +30,8 @@ class TorchGraph:
         The float type to compute in.
     device : str
         The device to compute on.
+    fed : collection of str
+        Weights that are no constants: every run is given them beside the inputs.
 
     Attributes
     ----------
@@ -42,8 +44,11 @@ class TorchGraph:
         If a node's operator, or the form of it, is not covered.
     """
 
-    def __init__(self, view: GraphView, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+    def __init__(
+        self, view: GraphView, dtype: torch.dtype = torch.float32, device: str = "cpu", fed: Collection[str] = ()
+    ) -> None:
         self.view = view
+        self._fed = frozenset(fed)
         self.dtype = dtype
         self.device = torch.device(device)
         self._nodes = view.nodes
@@ -117,12 +122,15 @@ class TorchGraph:
             self._constants[name] = self.tensor(self.view.weight(name))
         return self._constants[name]
 
+    def _is_constant(self, name: str) -> bool:
+        return self.view.is_weight(name) and name not in self._fed
+
     def _precompute(self) -> None:
         """Run the nodes that depend on no input once."""
         computed: set[str] = set()
         with torch.no_grad():
             for node in self._nodes:
-                if all(not i or i in computed or self.view.is_weight(i) for i in node.input):
+                if all(not i or i in computed or self._is_constant(i) for i in node.input):
                     self._constants.update(self._outputs(node, {"": None}))
                     computed.update(o for o in node.output if o)
 

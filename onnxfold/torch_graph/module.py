@@ -1,0 +1,138 @@
+"""A model as a torch module whose weights can be trained, and written back.
+
+BatchNormalizations stay in inference mode: they keep the statistics of the file. What trains are the weights that
+layers multiply and add; constants that belong to the graph (sizes, bounds, divisors) stay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from onnx import ModelProto, NodeProto
+from torch import Tensor
+
+from onnxfold.errors import ConfigError
+from onnxfold.files import Read, check_outputs
+from onnxfold.graph.save import outputs_of, save, to_model
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView
+from onnxfold.torch_graph.executor import TorchGraph
+
+#: Inputs of operators that hold what is trained.
+_TRAINED = {
+    "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "BatchNormalization": (1, 2),
+    "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2), "PRelu": (1,),
+    "Add": (0, 1), "Mul": (0, 1), "Gather": (0,),
+}  # fmt: skip
+#: Operators that only lay a weight out for the one that reads it.
+_LAID_OUT = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+class TorchModel(torch.nn.Module):
+    """An ONNX model as a torch module; its parameters are the model's weights.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model; it is not changed.
+    device : str
+        Where to compute. It is fixed: ``.to`` of the module moves no constants of the graph.
+    reads : callable
+        Lists the files that the model was read from, which are never overwritten.
+
+    Attributes
+    ----------
+    names : dict of str to str
+        The weight's name in the model for every parameter; those of parameters have no dots.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If an operator has no form in torch.
+    ConfigError
+        If the model holds no weight that could be trained.
+    """
+
+    def __init__(self, view: GraphView, device: str = "cpu", reads: Callable[[], Iterable[Read]] = tuple) -> None:
+        super().__init__()
+        self._reads = reads
+        self._source = view
+        found = list(dict.fromkeys(_trained(view)))
+        if not found:
+            raise ConfigError("the model has no float weights to train")
+        self._graph = TorchGraph(view, device=device, fed=found)
+        self.names: dict[str, str] = {}
+        for weight in found:
+            plain = weight.replace(".", "_")
+            while plain in self.names:
+                plain += "_"
+            self.names[plain] = weight
+        self.weights = torch.nn.ParameterDict(
+            {plain: torch.nn.Parameter(self._graph.tensor(view.weight(name))) for plain, name in self.names.items()}
+        )
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the model's output, or a tuple of all outputs where there are several.
+
+        Parameters
+        ----------
+        *inputs : Tensor
+            The model's inputs in order.
+
+        Raises
+        ------
+        ConfigError
+            If there are more or fewer.
+        """
+        wanted, taken = self._source.output_names, self._source.input_names
+        if len(inputs) != len(taken):
+            raise ConfigError(f"the model takes {len(taken)} inputs ({', '.join(taken)}), not {len(inputs)}")
+        feeds = {name: value.to(self._graph.device) for name, value in zip(taken, inputs, strict=True)}
+        feeds |= {name: self.weights[plain] for plain, name in self.names.items()}
+        outputs = self._graph.run(feeds, wanted)
+        return outputs[wanted[0]] if len(wanted) == 1 else tuple(outputs[name] for name in wanted)
+
+    def to_onnx(self, path: str | Path | None = None) -> ModelProto:
+        """Return the model with the weights as they are now, in the types that they had.
+
+        Parameters
+        ----------
+        path : path, optional
+            Where to write it, too.
+
+        Raises
+        ------
+        ConfigError
+            If `path` is a file that the model was read from.
+        ModelSaveError
+            If it cannot be written.
+        UnsupportedModelError
+            If it exceeds 2 GB.
+        """
+        view = self._source.copy()
+        for plain, name in self.names.items():
+            view.set_weight(name, self.weights[plain].detach().cpu().numpy().astype(np.float32))
+        if path is not None:
+            check_outputs(outputs_of(Path(path), "the output", external_data=False), self._reads())
+            save(view, Path(path))
+        return to_model(view)
+
+
+def _trained(view: GraphView) -> Iterator[str]:
+    """Yield the weights that are trained, in the order of the nodes that read them."""
+    for node in view.nodes:
+        for index in _TRAINED.get(node.op_type, ()):
+            if index < len(node.input) and (weight := _behind(view, node, index)):
+                yield weight
+
+
+def _behind(view: GraphView, node: NodeProto, index: int) -> str:
+    """Return the float weight of more than one entry that an input is; empty if it is none."""
+    name = node.input[index]
+    while not view.is_weight(name):
+        producer = view.producer(name)
+        if producer is None or producer.op_type not in _LAID_OUT:
+            return ""
+        name = producer.input[0]
+    return name if is_float(view.weight_type(name)) and view.weight_size(name) > 1 else ""
