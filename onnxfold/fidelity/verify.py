@@ -20,6 +20,8 @@ from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
 
 _SAMPLES = 4
+#: A model that gives fewer of the original's answers than this is of no use.
+_USELESS = 0.2
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class _Check:
             f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, so the "
             "confidence interval is wider"
         )
-        return VerificationResult(report, (*report.notes, *([few] if report.samples < SAMPLES else [])))
+        notes = [*report.notes, *([few] if report.samples < SAMPLES else []), *_warnings(report)]
+        return VerificationResult(report, tuple(notes))
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
         for name, a, b in zip(names, expected, got, strict=True):
@@ -155,6 +158,16 @@ class _Check:
 
 def _unmeasured(why: str) -> VerificationResult:
     return VerificationResult(None, (f"fidelity was not measured: {why}",))
+
+
+def _warnings(report: FidelityReport) -> list[str]:
+    """Return a line per output whose classes are other ones nearly everywhere."""
+    return [
+        f"the folded model will hardly be of use: '{found.output}' names the original's class on "
+        f"{found.top1_agreement:.0%} of {report.inputs}; remove less, or give unlabeled samples with --calibration"
+        for found in report.outputs
+        if found.top1_agreement is not None and found.top1_agreement < _USELESS
+    ]
 
 
 def _slower(latency: LatencyRecord) -> str:
