@@ -21,12 +21,15 @@ import numpy.typing as npt
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Select, Use
 from onnxfold.channels.elements import Elements, Occurrences
+from onnxfold.channels.equal_parts import equal_cells
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
+
+_UNEQUAL = "without these channels, the parts that it cuts the axis into would become unequal"
 
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
@@ -167,18 +170,33 @@ def _build_groups(
             equal[d.axis].append((number, d))
     groups = []
     for units in by_signature.values():
-        group = _make_group(view, occurrences, units, uses)
-        blocks, problem = _blocks_of(group, elements, equal)
-        if problem:
-            blocked.add(np.array(units, np.int64), problem)
-        elif group.size > 1:
-            groups.append(replace(group, blocks=blocks))
+        group, ordered = _make_group(view, occurrences, units, uses)
+        parts, node = _parts_of(group, elements, equal)
+        if parts:
+            kept, blocks = equal_cells(parts)
+            blocked.add(np.delete(ordered, kept), _Blocked(node, _UNEQUAL))
+            group = _only(group, kept, blocks)
+        if group.size > 1:
+            groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
     groups.sort(key=lambda g: min(order[u.node] for m in g.with_role(Role.PRODUCER) for u in m.uses))
     return _unique_names(groups), blocked
 
 
-def _make_group(view: GraphView, occurrences: Occurrences, units: list[int], uses: dict[Axis, list[Use]]) -> FoldGroup:
+def _only(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
+    """Return a group of some of its units, cut into blocks."""
+    if len(kept) == group.size:
+        return replace(group, blocks=blocks if blocks.max() else None)
+    members = tuple(replace(m, positions=m.positions[kept]) for m in group.members)
+    tensors = {axis: where[kept] for axis, where in group.tensors.items()}
+    cut = blocks if len(kept) and blocks.max() else None
+    return replace(group, size=len(kept), members=members, tensors=tensors, blocks=cut)
+
+
+def _make_group(
+    view: GraphView, occurrences: Occurrences, units: list[int], uses: dict[Axis, list[Use]]
+) -> tuple[FoldGroup, npt.NDArray[np.int64]]:
+    """Return a group of units, and the units in the order in which it holds them."""
     positions = occurrences.positions(units)
     first = next(axis for axis in positions if axis in uses and uses[axis][0].role is Role.PRODUCER)
     order = np.argsort(positions[first][:, 0], kind="stable")
@@ -190,35 +208,22 @@ def _make_group(view: GraphView, occurrences: Occurrences, units: list[int], use
             names += [node_name(view, use.node) for use in member.uses]
     tensors = {axis: where for axis, where in positions.items() if not view.is_weight(axis.tensor)}
     nodes = tuple(dict.fromkeys(names))
-    return FoldGroup(nodes[0], len(units), members, tensors, None, nodes)
+    return FoldGroup(nodes[0], len(units), members, tensors, None, nodes), np.array(units, np.int64)[order]
 
 
-def _blocks_of(
+def _parts_of(
     group: FoldGroup, elements: Elements, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]
-) -> tuple[npt.NDArray[np.int64] | None, _Blocked | None]:
-    """Return the block of every unit under all constraints, or why they cannot be met."""
-    columns = []
+) -> tuple[list[tuple[npt.NDArray[np.int64], int]], str]:
+    """Return the part of every unit under every constraint, in the order of the graph, and the first one's node."""
     axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if constraints else {}
     found = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
-    for _, constraint in found:  # in the order of the graph
+    parts = []
+    for _, constraint in found:
         where = group.positions(constraint.axis)
         assert where is not None
         width = len(elements.units_on(constraint.axis))
-        block = where // (width // constraint.blocks)
-        if len(set(np.bincount(block.reshape(-1), minlength=constraint.blocks).tolist())) > 1:
-            return None, _Blocked(
-                constraint.node,
-                f"the {constraint.blocks} groups of the grouped convolution must stay equally wide, "
-                "but these channels do not spread evenly over them",
-            )
-        columns.append(block)
-    if not columns:
-        return None, None
-    _, blocks = np.unique(np.concatenate(columns, axis=1), axis=0, return_inverse=True)
-    blocks = blocks.reshape(-1)
-    if len(set(np.bincount(blocks).tolist())) > 1:
-        return None, _Blocked(group.name, "grouped convolutions cut these channels into unequal parts")
-    return (blocks if blocks.max() else None), None
+        parts.append((where // (width // constraint.blocks), constraint.blocks))
+    return parts, found[0][1].node if found else ""
 
 
 def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:

@@ -172,12 +172,12 @@ def test_groups(name: str) -> None:
         (
             lambda g: _two_groupings(g, 2, 3),
             "conv_0_w.0",
-            ["grouped convolutions cut these channels into unequal parts"],
+            ["Conv 'conv_1'", "the parts that it cuts the axis into would become unequal"],
         ),
         (
             lambda g: _concat_into_grouped(g, 4, 8),
             "conv_0_w.0",
-            ["Conv 'conv_2'", "the 2 groups of the grouped convolution must stay equally wide"],
+            ["Conv 'conv_2'", "the parts that it cuts the axis into would become unequal"],
         ),
         (_hidden_norm, "conv_0_w.0", ["BatchNormalization 'norm'", "its mean is computed at run time"]),
         (

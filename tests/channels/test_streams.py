@@ -143,7 +143,9 @@ GROUPS: dict[str, tuple[Body, list[str]]] = {
         _shuffle,
         [
             "conv_0 6/2: +conv_0_w.0 -conv_1_w.1 b:conv_0_b.0",
-            # Channels of conv_1's two blocks alternate, so conv_3's two blocks cut each of them in two: 2 + 1 of 3.
+            # Channels of conv_1's two blocks alternate, so conv_3's two blocks cut each of them in two, 2 + 1 of 3: the
+            # two cells of two channels may shrink together.
+            "conv_1 4/2: +conv_1_w.0 +conv_2_w.0 -conv_3_w.1 b:conv_1_b.0 b:conv_2_b.0",
             "conv_3 6/2: +conv_3_w.0 -gemm_0_w.1 b:conv_3_b.0",
         ],
     ),
