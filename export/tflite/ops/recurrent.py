@@ -1,0 +1,245 @@
+r"""LSTM, GRU and RNN, written out step by step.
+
+TFLite has no GRU, and its LSTM is not on microcontrollers in every form; FULLY_CONNECTED is. The inputs of all steps
+are projected at once, X W^T + b of shape (T, N, gates); then every step takes its own part and adds H R^T. Before the
+first step H is zero where no initial state is given, and nothing is multiplied.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxfold.export.tflite.calculator import Calculator
+from onnxfold.export.tflite.context import Op
+from onnxfold.export.tflite.graph import Value
+from onnxfold.export.tflite.layout import Dynamic, Shape
+from onnxfold.export.tflite.layout_rules import LayoutRule
+from onnxfold.export.tflite.registry import converter
+from onnxfold.graph.tensors import Array
+
+#: Steps that are written out at most: each takes a dozen operators.
+_MOST_STEPS = 256
+_DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+@converter("LSTM", "GRU", "RNN", layouts=LayoutRule())
+def recurrent(op: Op) -> None:
+    """FULLY_CONNECTED and elementwise operators, step by step; 256 steps at most, with the default activations."""
+    _check(op)
+    swapped = bool(op.integer("layout", 0))
+    x = op.read(0)
+    x = op.graph.transpose(x, (1, 0, 2)) if swapped else x
+    if isinstance(x.shape[0], Dynamic) or not 1 <= int(x.shape[0]) <= _MOST_STEPS:
+        op.refuse(f"every step is written out: fix the length of the sequence, to {_MOST_STEPS} at most")
+    direction = op.text("direction", "forward")
+    lanes = [
+        _Lane(op, x, number, backward)
+        for number, backward in enumerate({"forward": [False], "reverse": [True]}.get(direction, [False, True]))
+    ]
+    done = [lane.run() for lane in lanes]
+    graph, batch, width = op.graph, x.shape[1], lanes[0].width
+    if op.has_output(0):
+        rows = [[graph.reshape(h, (1, 1, batch, width)) for h in hidden] for hidden, _ in done]
+        per_lane = [_joined(op, lane_rows, 0) for lane_rows in rows]
+        y = _joined(op, per_lane, 1)
+        op.write(graph.transpose(y, (2, 0, 1, 3)) if swapped else y)
+    last = [hidden[0 if lane.backward else -1] for lane, (hidden, _) in zip(lanes, done, strict=True)]
+    for index, states in ((1, last), (2, [cell for _, cell in done])):
+        if op.has_output(index):
+            found = _joined(op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0)
+            op.write(graph.transpose(found, (1, 0, 2)) if swapped else found, None, index)
+
+
+def _check(op: Op) -> None:
+    """Refuse the forms that are not written."""
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in op.value("activations", []) or []]  # type: ignore[attr-defined]
+    defaults = _DEFAULTS[op.op_type]
+    if [n.lower() for n in names] not in ([], [n.lower() for n in defaults], [n.lower() for n in defaults * 2]):
+        op.refuse(f"its activations are {', '.join(names)}, and only {', '.join(defaults)} are written")
+    if op.has_attribute("clip"):
+        op.refuse("it clips what goes into its gates")
+    if op.integer("input_forget", 0):
+        op.refuse("its input and forget gates are coupled")
+    if op.has_input(4):
+        lengths = op.required(4, "lengths of sequences")
+        if (lengths != int(op.shape(0)[1 if op.integer("layout", 0) else 0])).any():
+            op.refuse("its sequences have different lengths")
+
+
+def _joined(op: Op, parts: list[Value], axis: int) -> Value:
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(int(part.shape[axis]) for part in parts)
+    return op.graph.op("CONCATENATION", parts, tuple(shape), axis=axis)
+
+
+@dataclass
+class _Lane:
+    """One direction.
+
+    Parameters
+    ----------
+    op : Op
+        The node.
+    x : Value
+        Inputs of shape (T, N, I).
+    number : int
+        Its place among the directions.
+    backward : bool
+        Whether it reads the sequence from its end.
+    """
+
+    op: Op
+    x: Value
+    number: int
+    backward: bool
+    _constants: dict[tuple[int, int, int], Value] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Size of the hidden state."""
+        return int(self.op.shape(2)[-1])
+
+    def run(self) -> tuple[list[Value], Value | None]:
+        """Return the hidden states in the order of the sequence, and the last cell state of an LSTM."""
+        hidden, cell = self._state(5), self._state(6) if self.op.op_type == "LSTM" else None
+        step = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op.op_type]
+        parts = self._projected()
+        found: list[Value] = []
+        for part in reversed(parts) if self.backward else parts:
+            hidden, cell = step(part, hidden, cell)
+            found.append(hidden)
+        return found[::-1] if self.backward else found, cell
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    @property
+    def _calc(self) -> Calculator:
+        return Calculator(self.op.graph)
+
+    def _size(self, count: int) -> Shape:
+        return (self.x.shape[1], count)
+
+    def _own(self, index: int, change: Callable[[Array], Array]) -> Value:
+        """Return this direction's part of a weight, changed."""
+        self.op.required(index, "weight")
+        return self.op.weight(index, lambda values: change(values[self.number]))
+
+    def _rows(self, index: int, start: int, stop: int) -> Value:
+        """Return some rows of this direction's part of a weight; one constant for all steps."""
+        key = (index, start, stop)
+        if key not in self._constants:
+            self._constants[key] = self._own(index, lambda values: values[start:stop])
+        return self._constants[key]
+
+    def _zeros(self, count: int) -> Value:
+        key = (-1, 0, count)
+        if key not in self._constants:
+            self._constants[key] = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
+        return self._constants[key]
+
+    def _projected(self) -> list[Value]:
+        """Return X W^T + b, step by step, each of shape (N, gates)."""
+        gates = _GATES[self.op.op_type] * self.width
+        kernel = self._own(1, lambda w: w)
+        bias = self._own(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
+        steps, batch = int(self.x.shape[0]), self.x.shape[1]
+        graph = self.op.graph
+        y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)
+        if steps == 1:
+            return [graph.reshape(y, (batch, gates))]
+        axis = graph.constant(np.array(0, np.int32))
+        parts = graph.op_several("SPLIT", [axis, y], [(1, batch, gates)] * steps, [y.element_type] * steps,
+                                 numSplits=steps)  # fmt: skip
+        return [graph.reshape(part, (batch, gates)) for part in parts]
+
+    def _bias(self, both: Array) -> Array:
+        """Return what is added before a step: the biases of H R^T, too, unless the reset gate multiplies them."""
+        mine, recurrent_part = both[: len(both) // 2], both[len(both) // 2 :]
+        if not self._resets_product:
+            return np.add(mine, recurrent_part)
+        kept = 2 * self.width
+        return np.concatenate([np.add(mine, recurrent_part)[:kept], mine[kept:]])
+
+    @property
+    def _resets_product(self) -> bool:
+        return self.op.op_type == "GRU" and bool(self.op.integer("linear_before_reset", 0))
+
+    def _state(self, index: int) -> Value | None:
+        """Return an initial state of shape (N, H); None where it is zero."""
+        op = self.op
+        if not op.has_input(index):
+            return None
+        if op.is_constant(index):
+            values = op.required(index, "initial state")
+            mine = values[:, self.number] if op.integer("layout", 0) else values[self.number]
+            return None if not mine.any() else op.graph.constant(mine, "initial_state")
+        state = op.read(index)
+        state = op.graph.transpose(state, (1, 0, 2)) if op.integer("layout", 0) else state
+        if int(state.shape[0]) == 2:
+            axis = op.graph.constant(np.array(0, np.int32))
+            shapes = [(1, *state.shape[1:])] * 2
+            state = op.graph.op_several("SPLIT", [axis, state], shapes, [state.element_type] * 2, numSplits=2)[
+                self.number
+            ]
+        return op.graph.reshape(state, self._size(self.width))
+
+    def _product(self, state: Value, first: int, last: int, bias: Value | None = None) -> Value:
+        """Return H R^T for the gates from the first up to the last."""
+        count = (last - first) * self.width
+        kernel = self._rows(2, first * self.width, last * self.width)
+        return self.op.graph.op("FULLY_CONNECTED", [state, kernel, bias or self._zeros(count)], self._size(count))
+
+    def _split(self, values: Value, count: int) -> list[Value]:
+        graph, axis = self.op.graph, self.op.graph.constant(np.array(1, np.int32))
+        shapes = [self._size(self.width)] * count
+        return graph.op_several("SPLIT", [axis, values], shapes, [values.element_type] * count, numSplits=count)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def _rnn(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
+        c = self._calc
+        total = x if hidden is None else c.add(x, self._product(hidden, 0, 1))
+        return c.unary("TANH", total), None
+
+    def _lstm(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
+        """Gates in ONNX's order i, o, f, c; peepholes P in the order i, o, f."""
+        c = self._calc
+        total = x if hidden is None else c.add(x, self._product(hidden, 0, 4))
+        i, o, f, new = self._split(total, 4)
+        i = c.unary("LOGISTIC", self._peep(i, cell, 0))
+        grown = c.mul(i, c.unary("TANH", new))
+        if cell is not None:
+            grown = c.add(c.mul(c.unary("LOGISTIC", self._peep(f, cell, 2)), cell), grown)
+        o = c.unary("LOGISTIC", self._peep(o, grown, 1))
+        return c.mul(o, c.unary("TANH", grown)), grown
+
+    def _peep(self, gate: Value, cell: Value | None, place: int) -> Value:
+        if cell is None or not self.op.has_input(7):
+            return gate
+        weights = self._rows(7, place * self.width, (place + 1) * self.width)
+        return self._calc.add(gate, self._calc.mul(cell, weights))
+
+    def _gru(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
+        """Gates in ONNX's order z, r, h; H' = (1 - z) h + z H = h + z (H - h)."""
+        c = self._calc
+        z, r, new = self._split(x, 3)
+        bias = None
+        if self._resets_product and self.op.has_input(3):
+            bias = self._rows(3, 5 * self.width, 6 * self.width)
+        if hidden is None:
+            if bias is not None:
+                new = c.add(new, c.mul(c.unary("LOGISTIC", r), bias))
+            h = c.unary("TANH", new)
+            return c.sub(h, c.mul(c.unary("LOGISTIC", z), h)), None
+        zr, rr = self._split(self._product(hidden, 0, 2), 2)
+        z, r = c.unary("LOGISTIC", c.add(z, zr)), c.unary("LOGISTIC", c.add(r, rr))
+        if self._resets_product:
+            part = c.mul(r, self._product(hidden, 2, 3, bias))
+        else:
+            part = self._product(c.mul(r, hidden), 2, 3)
+        h = c.unary("TANH", c.add(new, part))
+        return c.add(h, c.mul(z, c.sub(hidden, h))), None
