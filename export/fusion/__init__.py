@@ -6,6 +6,7 @@ from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
 from onnxfold.export.fusion.fuse_gelu import FuseGelu
 from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
 from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
@@ -31,6 +32,10 @@ PREPARE = Pipeline(
         SequencesToSplit(),
         FreezeReshapes(),
         FreezeBatchShapes(),
+        FoldConstants(limit_bytes=16 << 20),
+        InlineConstantIf(),
+        LiftConstants(),
+        EliminateIdentity(),
         FoldConstants(limit_bytes=16 << 20),
         ShufflesToGather(),
         WriteSplitSizes(),
