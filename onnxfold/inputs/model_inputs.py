@@ -19,7 +19,7 @@ from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
-from onnxfold.inputs.synthetic import synthetic_inputs
+from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -134,7 +134,8 @@ def model_inputs(
     scale : PixelScale, optional
         What makes inputs of the pixels of images.
     samples : int, optional
-        Samples to generate, or images to read; by default, their number follows from what a run costs.
+        Samples to generate; by default, their number follows from what a run costs. Or images to read, at most 512 by
+        default.
     seconds : float, optional
         Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
         an inversion that really does is ended. Infinite: no clock is looked at.
@@ -263,8 +264,9 @@ def _count(batches: Batches) -> int:
 def _given(view: GraphView, given: Given, scale: PixelScale | None, samples: int | None) -> ModelInputs:
     """Return the samples of a user."""
     most, limits = 0, tuple[str, ...]()
-    if is_folder(given):
-        most, limits = planned_samples(view, forward_cost(view), InputRequest(samples))
+    if is_folder(given):  # there for being used, whatever a run costs
+        most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
+        limits = limits if samples else ()
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples)
     batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
     return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))

@@ -13,9 +13,11 @@ from PIL import Image
 import onnxfold
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, MemoryLimitError, OptionTypeError
+from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo
-from onnxfold.inputs import image_folder
+from onnxfold.inputs import image_folder, input_plan
 from onnxfold.inputs.image_folder import FolderImages, read_images
+from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
 from testing.models import chain_conv
 from tests.command_line import onnxfold as command
@@ -254,3 +256,16 @@ def test_images_that_are_read_are_never_overwritten(model: Path, photos: Path) -
     assert done.returncode == 2
     assert "is a file of --calibration" in done.stderr
     assert target.read_bytes() == before
+
+
+def test_what_a_run_costs_limits_no_images(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that are given are used, as arrays are; memory and `samples` limit them."""
+    monkeypatch.setattr(input_plan, "_RUN_COST", 1.0)
+    monkeypatch.setattr(input_plan, "_FEWEST_SAMPLES", 2)
+    view, scale = load(chain_conv(0)), pixel_scale(0.5, 0.5)
+    assert model_inputs(view, "auto", photos, scale=scale).samples == 12
+    assert model_inputs(view, "auto", photos, scale=scale, samples=5).samples == 5
+    with memory.limited_to(1 << 16):
+        few = model_inputs(view, "auto", photos, scale=scale, samples=12)
+    assert 0 < few.samples < 12
+    assert any("the memory limit" in note for note in few.notes)
