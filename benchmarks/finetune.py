@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.01)
     args = parser.parse_args()
     train, test = _images(args.data, "train"), _images(args.data, "test")
-    print(f"| weights removed | folded | retrained, {args.epochs} epochs |\n|---:|---:|---:|")
+    print(f"| weights removed | folded | retrained (epochs: {args.epochs}) |\n|---:|---:|---:|")
     print(f"| 0 % | {_accuracy(args.model, *test):.2%} | |")
     for sparsity in args.sparsity:
         with tempfile.TemporaryDirectory() as folder:

@@ -63,16 +63,17 @@ def _count(value: float | None) -> Element:
 
 def _fidelity(report: FoldReport) -> list[Element]:
     found = report.fidelity
+    judged = [] if report.accuracy is None else [element("p", f"Labelled samples: {report.accuracy}.")]
     if found is None:
         why = next((note for note in report.notes if "fidelity was not measured" in note), "")
-        return [element("p", f"{why or 'Not measured: the folded model was not verified'}.")]
+        return [*judged, element("p", f"{why or 'Not measured: the folded model was not verified'}.")]
     rows = [
         (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval))
         for f in found.outputs
     ]
     caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval")
-    parts = [table(caption, head, rows, "figures")]
+    parts = [table(caption, head, rows, "figures"), *judged]
     if found.accuracy_a is not None or found.accuracy_b is not None:
         parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
     return parts

@@ -15,6 +15,7 @@ from onnxfold.errors import BudgetError, ConfigError
 from onnxfold.fidelity.measures import drop_interval
 from onnxfold.folding.labelled import labelled_samples
 from onnxfold.graph.load import load
+from onnxfold.html_report import render_html
 from testing.models import mlp, run
 from tests.command_line import onnxfold as command
 
@@ -67,6 +68,11 @@ def test_the_note_tells_accuracy_interval_and_sparsity(folded: Any) -> None:
     assert "95 % confidence interval" in note
     assert "at sparsity 0." in note
     assert folded.report.requested == "at most 5 points of accuracy lost"
+
+
+def test_the_page_shows_both_accuracies(folded: Any) -> None:
+    found = folded.report.accuracy
+    assert f"Labelled samples: accuracy {found.before:.2%} -&gt; {found.after:.2%} on 100" in render_html(folded.report)
 
 
 def test_more_loss_is_smaller(folded: Any) -> None:
