@@ -2,9 +2,12 @@
 
 An image is covered, front to back, by overlapping discs and boxes of random colour whose radii follow a power law, as
 in "Learning to See by Looking at Noise", arXiv 2106.05963. Fewer and larger shapes work better for
-folding than many small ones.
+folding than many small ones. Occlusion and a power law of sizes give the spectrum of natural images, whose power falls
+like 1/f^2 ("Occlusion models for natural images", Lee, Mumford and Huang, 2001), if a pixel is the mean over its area,
+as it is in a camera: edges are ramps about a pixel wide.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +24,11 @@ _EXPONENT = 3.0
 #: Smallest and largest radius as a fraction of the shorter side.
 _RADII = (0.04, 0.6)
 _NOISE = 0.02
+#: Narrowest and widest edge in pixels, by image: cameras and scaling spread an edge over about a pixel, and depth of
+#: field over more; hard steps have more energy at high frequencies than images have.
+_BLUR = (0.0, 1.5)
+#: So many pixels are painted at a time: they stay in the cache.
+_TOGETHER = 1 << 15
 
 
 def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: int) -> Images:
@@ -43,22 +51,11 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
     images = np.empty((samples, channels, height, width), np.float32)
     if not images.size:  # what has no pixels has no mean, and numpy would warn of it
         return images
-    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
-    side = min(height, width)
-    low, high = (max(r * side, 0.5) for r in _RADII)
-    for image in images:
-        image[:] = _colour(random, channels)[:, None, None]
-        for _ in range(_SHAPES):
-            # Inverse transform sampling of a density proportional to r^-exponent.
-            u, power = random.random(), 1.0 - _EXPONENT
-            radius = (low**power + u * (high**power - low**power)) ** (1.0 / power) * 1.5
-            cy, cx = random.uniform(0, height), random.uniform(0, width)
-            if random.random() < 0.5:
-                mask = (y - cy) ** 2 + (x - cx) ** 2 <= radius**2
-            else:
-                stretch = random.uniform(0.5, 2.0)
-                mask = (np.abs(y - cy) <= radius * stretch) & (np.abs(x - cx) <= radius / stretch)
-            image[:, mask] = _colour(random, channels)[:, None]
+    leaves = _Leaves.drawn(random, samples, channels, height, width)
+    together = max(_TOGETHER // (height * width), 1)
+    for start in range(0, samples, together):
+        part = slice(start, start + together)
+        leaves.paint(images[part], part)
     images += _NOISE * random.standard_normal(images.shape, np.float32)
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     deviation = images.std(axis=(0, 2, 3), keepdims=True)
@@ -70,8 +67,67 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
 _remembered = lru_cache(_REMEMBERED)(_paint)
 
 
-def _colour(random: np.random.Generator, channels: int) -> npt.NDArray[np.float32]:
-    """Return a colour; its channels share most of their brightness, as those of photographs do."""
-    grey = random.random()
-    colour: npt.NDArray[np.float32] = (0.7 * grey + 0.3 * random.random(channels)).astype(np.float32)
-    return colour
+@dataclass(frozen=True)
+class _Leaves:
+    """What is painted; lengths are in pixels.
+
+    Parameters
+    ----------
+    colours : ndarray of shape (samples, 1 + shapes, channels)
+        Of the background and of the shapes.
+    radii, rows, columns, stretches : ndarray of shape (samples, shapes)
+        Sizes, centres, and by how much boxes are higher, and narrower, than they are large.
+    round_ : ndarray of bool, shape (samples, shapes)
+        Whether a shape is a disc.
+    blur : ndarray of shape (samples,)
+        Width of the edges.
+    """
+
+    colours: Images
+    radii: Images
+    rows: Images
+    columns: Images
+    stretches: Images
+    round_: npt.NDArray[np.bool_]
+    blur: Images
+
+    @classmethod
+    def drawn(cls, random: np.random.Generator, samples: int, channels: int, height: int, width: int) -> "_Leaves":
+        """Return random leaves."""
+        low, high = (max(r * min(height, width), 0.5) for r in _RADII)
+        power = 1.0 - _EXPONENT
+        shape = (samples, _SHAPES)
+        # Inverse transform sampling of a density proportional to r^-exponent.
+        radii = (low**power + random.random(shape) * (high**power - low**power)) ** (1.0 / power) * 1.5
+        # The channels of a colour share most of their brightness, as those of photographs do.
+        grey = random.random((samples, 1 + _SHAPES, 1))
+        colours = 0.7 * grey + 0.3 * random.random((samples, 1 + _SHAPES, channels))
+        return cls(
+            colours.astype(np.float32),
+            radii.astype(np.float32),
+            random.uniform(0.0, height, shape).astype(np.float32),
+            random.uniform(0.0, width, shape).astype(np.float32),
+            random.uniform(0.5, 2.0, shape).astype(np.float32),
+            random.random(shape) < 0.5,
+            random.uniform(*_BLUR, samples).astype(np.float32),
+        )
+
+    def paint(self, images: Images, part: slice) -> None:
+        """Paint some of the samples, from back to front."""
+        y, x = np.ogrid[0 : images.shape[2], 0 : images.shape[3]]
+        y, x = y.astype(np.float32), x.astype(np.float32)
+        images[:] = self.colours[part, 0, :, None, None]
+        blur = np.maximum(self.blur[part, None, None], 1e-3)
+        for i in range(_SHAPES):
+            radius, row, column, stretch = (
+                v[part, i, None, None] for v in (self.radii, self.rows, self.columns, self.stretches)
+            )
+            dy, dx = y - row, x - column
+            # Positive inside: the distance to the edge, of a disc and of a box.
+            of_disc = radius - np.sqrt(dy * dy + dx * dx)
+            of_box = np.minimum(radius * stretch - np.abs(dy), radius / stretch - np.abs(dx))
+            inside = np.where(self.round_[part, i, None, None], of_disc, of_box)
+            inside /= blur
+            inside += 0.5
+            share = np.clip(inside, 0.0, 1.0, out=inside)[:, None]
+            images += share * (self.colours[part, 1 + i, :, None, None] - images)

@@ -147,6 +147,7 @@ def planned_inversion(
         settings = replace(
             settings,
             steps=min(settings.steps, steps),
+            steps_fused=min(settings.steps_fused, steps),
             steps_without_statistics=min(settings.steps_without_statistics, steps),
         )
     return count, settings, notes

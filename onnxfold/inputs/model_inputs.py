@@ -236,7 +236,9 @@ def _inverted(
     rest = samples - count
     enough = rest >= (count if requested.samples is None else 1)
     leaves = synthetic_inputs(view, samples=rest, seed=seed + len(start) + 1, exactly=True) if enough else []
-    why = f"{count} inverted for class scores ({done.steps} steps), {_count(leaves)} dead leaves"
+    aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
+    aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
+    why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
     return replace(found, batches=done.inputs + leaves, reason=why)
 
 

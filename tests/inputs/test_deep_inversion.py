@@ -19,6 +19,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
 from onnxfold.inputs.inversion.schedule import Schedule
+from onnxfold.inputs.inversion.targets import fused_layers
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, Array, random_input, run
@@ -67,11 +68,44 @@ def test_statistics_come_closer(name: str) -> None:
     assert (result.initial.variation == 0.0) == tabular
 
 
+def _unevenness(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
+    """The first term without normalisations, as the module's docstring states it."""
+    tapped = onnx.ModelProto()
+    tapped.CopyFrom(model)
+    layers = [n for n in tapped.graph.node if n.op_type == "Conv"]
+    del tapped.graph.output[:]
+    tapped.graph.output.extend(helper.make_empty_tensor_value_info(n.output[0]) for n in layers)
+    total = 0.0
+    for x in run(tapped, feeds):
+        samples = np.moveaxis(x, 1, -1).reshape(-1, x.shape[1]).astype(np.float64)
+        mean, deviation = samples.mean(0), samples.std(0)
+        middle, typical = (np.sort(v)[(len(v) - 1) // 2] for v in (mean, deviation))
+        total += float(np.log1p(((mean - middle) / typical) ** 2).mean())
+        total += float(np.log1p(np.log(deviation / typical) ** 2).mean())
+    return total
+
+
+def test_channels_of_layers_with_a_fused_normalisation_become_even() -> None:
+    model = ALL_MODELS["chain_conv_plain"](0)
+    start = {"x": 2 * _start(model)["x"] + 1}
+    result = _invert(model, start, learning_rate=0.1, steps=20)
+    assert result.initial.statistics is None
+    assert result.initial.evenness == pytest.approx(_unevenness(model, start), rel=0.02)
+    assert result.final.evenness == pytest.approx(_unevenness(model, result.inputs[0]), rel=0.02)
+    assert result.final.evenness < 0.8 * result.initial.evenness  # type: ignore[operator]
+
+
+def test_layers_without_a_bias_hold_no_fused_normalisation() -> None:
+    assert [n.op_type for n in fused_layers(load(ALL_MODELS["chain_conv_plain"](0)))] == ["Conv"] * 2
+    assert fused_layers(load(ALL_MODELS["mlp"](0))) == []
+    assert [_invert(ALL_MODELS[name](0), steps=1).final.evenness for name in ("chain_conv", "mlp")] == [None, None]
+
+
 def test_class_scores_alone() -> None:
-    """Without normalisations the network ends up naming every class equally often."""
+    """Where nothing else counts the network ends up naming every class equally often."""
     model = ALL_MODELS["chain_conv_plain"](0)
     start = _start(model, 25)
-    settings = replace(SETTINGS, learning_rate=0.3, variation_weight_without_statistics=0.0)
+    settings = replace(SETTINGS, learning_rate=0.3, class_weight=1.0, variation_weight=0.0, evenness_weight=0.0)
     result = _invert(model, start, settings, steps=60)
     assert result.initial.statistics is None
     assert result.final.class_scores < 0.3 * result.initial.class_scores  # type: ignore[operator]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
-from onnxfold.inputs.dead_leaves import dead_leaves
 from onnxfold.inputs.inversion import deep_inversion
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.synthetic import synthetic_inputs
@@ -152,7 +150,7 @@ def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.M
     monkeypatch.setattr("onnxfold.inputs.input_plan.INVERTED", 4)
     inputs = model_inputs(_view(bn=False), "auto", samples=12)
     assert inputs.kind == "deep-inversion"
-    assert inputs.reason.startswith("4 inverted for class scores (")
+    assert inputs.reason.startswith("4 inverted for class scores and even channels (")
     assert inputs.reason.endswith(" 8 dead leaves")
     assert inputs.samples == 12
 
@@ -353,19 +351,6 @@ def test_images_are_what_can_be_shown() -> None:
     assert inputs.images.shape == (inputs.samples, 3, 8, 8)
 
 
-# -- dead leaves -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 9), (8, 8), (5, 17), (32, 32)])
-def test_dead_leaves_of_any_size(channels: int, height: int, width: int) -> None:
-    images = dead_leaves(6, channels, height, width, seed=1)
-    assert (images.shape, images.dtype) == ((6, channels, height, width), np.float32)
-    np.testing.assert_allclose(images.mean(axis=(0, 2, 3)), 0.0, atol=1e-4)
-    np.testing.assert_allclose(images.std(axis=(0, 2, 3)), 1.0, atol=1e-3)
-    np.testing.assert_array_equal(images, dead_leaves(6, channels, height, width, seed=1))
-
-
 def test_channels_last_are_found() -> None:
     """Images of a model that reads them with the channels last vary smoothly along its spatial axes."""
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 16, 16, 3])
@@ -377,13 +362,6 @@ def test_channels_last_are_found() -> None:
     assert x.shape == (16, 16, 16, 3)
     for a, b in ((x[:, 1:], x[:, :-1]), (x[:, :, 1:], x[:, :, :-1])):
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.5
-
-
-def test_no_images_are_no_reason_to_warn() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert dead_leaves(0, 3, 8, 8, seed=0).shape == (0, 3, 8, 8)
-        assert dead_leaves(2, 0, 8, 8, seed=0).shape == (2, 0, 8, 8)
 
 
 def test_samples_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,20 @@ ones, which training left there, and until their class scores are spread evenly 
 
 with m, s the mean and deviation of a batch at channel c of normalisation l and mu, sigma the running ones. The
 published generator takes thousands of steps from noise; images with natural edges are so much closer to data that a
-short descent from them is enough to fold by. Without a BatchNormalization, only the class scores are left to go by.
+short descent from them is enough to fold by.
 
-References: DeepInversion, arXiv 1912.08795; used for folding in arXiv 2502.10216.
+Most exporters fuse BatchNormalizations into the convolutions before them, and their statistics are lost. But on the
+data that a network was trained on, the channels of such a convolution have means beta and deviations gamma, and these
+differ little: they start as zeros and ones, and weight decay pulls all of them alike. On other inputs channels differ
+more. So where there are no statistics, the first term becomes the unevenness of the channels of every convolution l,
+
+    sum over l of mean over c of [ log(1 + ((m - m~) / s~)^2) + log(1 + log(s / s~)^2) ] ,
+
+with m~ and s~ the medians over the channels of m and s. The logarithm lets few channels be exceptions. Without a
+convolution either, only the class scores are left to go by.
+
+References: DeepInversion, arXiv 1912.08795; used for folding in arXiv 2502.10216. That fused layers still tell beta and
+gamma is used, for the bias of quantised layers, in Data-Free Quantization, arXiv 1906.04721.
 
 torch is optional: this module can be imported, and can say what stands in the way, without it.
 """
@@ -98,7 +109,7 @@ def deep_inversion(
 
     settings = settings or InversionSettings()
     if steps is not None:
-        settings = replace(settings, steps=steps, steps_without_statistics=steps)
+        settings = replace(settings, steps=steps, steps_fused=steps, steps_without_statistics=steps)
     if learning_rate is not None:
         settings = replace(settings, learning_rate=learning_rate)
     batches = [dict(start)] if isinstance(start, Mapping) else [dict(batch) for batch in start]

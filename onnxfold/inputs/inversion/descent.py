@@ -32,8 +32,9 @@ class Descent:
     def __init__(self, objective: Objective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
         self._objective, self._settings = objective, settings
         self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
-        alone = not objective.has_statistics
-        self.planned = settings.steps_without_statistics if alone else settings.steps
+        alone = not (objective.has_statistics or objective.has_fused)
+        steps = settings.steps_without_statistics if alone else settings.steps_fused
+        self.planned = settings.steps if objective.has_statistics else steps
         self._class_weight = settings.class_weight_without_statistics if alone else settings.class_weight
         self._variation_weight = settings.variation_weight_without_statistics if alone else settings.variation_weight
 
@@ -73,7 +74,7 @@ class Descent:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
         seen = {name: self._augmented(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
-        if not any(t is not None and t.requires_grad for t in (terms.statistics, terms.scores)):
+        if not any(t.requires_grad for t in terms.known):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
         loss = self._loss(terms, leaves)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -85,6 +86,7 @@ class Descent:
         terms = self._objective.terms({**feeds, **{n: _fast_layout(feeds[n]) for n in names}}, labels)
         return LossTerms(
             statistics=None if terms.statistics is None else float(terms.statistics),
+            evenness=None if terms.evenness is None else float(terms.evenness),
             class_scores=None if terms.scores is None else float(terms.scores),
             variation=float(sum(_variation(feeds[n]) for n in names)),
             square=float(sum(feeds[n].square().mean() for n in names)),
@@ -95,6 +97,8 @@ class Descent:
         parts += [self._variation_weight * _variation(x) for x in leaves.values()]
         if terms.statistics is not None:
             parts.append(terms.statistics)
+        if terms.evenness is not None:
+            parts.append(self._settings.evenness_weight * terms.evenness)
         if terms.scores is not None:
             parts.append(self._class_weight * terms.scores)
         return torch.stack(parts).sum()

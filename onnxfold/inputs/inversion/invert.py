@@ -15,7 +15,7 @@ from onnxfold.inputs.inversion.batches import Clock, at_a_time
 from onnxfold.inputs.inversion.descent import Descent
 from onnxfold.inputs.inversion.objective import Objective
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
-from onnxfold.inputs.inversion.targets import class_scores, normalizations, optimised_inputs
+from onnxfold.inputs.inversion.targets import class_scores, fused_layers, normalizations, optimised_inputs
 from onnxfold.machine.instructions import multiplies_bfloat16
 from onnxfold.machine.threads import crowd, usable_cores
 from onnxfold.progress import Progress
@@ -49,7 +49,8 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     """
     names = optimised_inputs(view)
     norms, scores = normalizations(view), class_scores(view)
-    objective = Objective(view, norms, scores)
+    fused = [] if norms else fused_layers(view)
+    objective = Objective(view, norms, scores, fused=fused)
     lengths = [len(batch[names[0]]) for batch in start]
     whole = _joined(start, lengths, names)
     samples = sum(lengths)
@@ -58,7 +59,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
-        objective = _in_half(Objective(view, norms, scores, half=True), few, names, labels) or objective
+        objective = _in_half(Objective(view, norms, scores, fused=fused, half=True), few, names, labels) or objective
 
     result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
@@ -100,7 +101,7 @@ def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], l
     leaves = {n: feeds[n].clone().requires_grad_() for n in names}
     try:
         terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
-        torch.stack([t for t in (terms.statistics, terms.scores) if t is not None]).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(terms.known).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective
@@ -197,6 +198,7 @@ def _mean(terms: list[LossTerms]) -> LossTerms:
 
     return LossTerms(
         statistics=mean([t.statistics for t in terms]),
+        evenness=mean([t.evenness for t in terms]),
         class_scores=mean([t.class_scores for t in terms]),
         variation=float(np.mean([t.variation for t in terms])),
         square=float(np.mean([t.square for t in terms])),

@@ -26,18 +26,24 @@ class Terms:
     """Parts of the objective, unweighted; None where the model has no such part."""
 
     statistics: Tensor | None
+    evenness: Tensor | None
     scores: Tensor | None
+
+    @property
+    def known(self) -> list[Tensor]:
+        """Those that the model has."""
+        return [t for t in (self.statistics, self.evenness, self.scores) if t is not None]
 
 
 class _Found(local):
-    """What the normalisations of a run found, for every thread that runs one."""
+    """What the layers of a run found, for every thread that runs one."""
 
     def __init__(self) -> None:
         self.errors: list[Tensor] = []
 
 
 class Objective:
-    """The distance of a batch's statistics from the running ones, and the cross-entropy of its class scores.
+    """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
     Threads may use it at a time.
 
@@ -47,17 +53,27 @@ class Objective:
         The network.
     norms : sequence of NodeProto
         The BatchNormalizations that count.
+    fused : sequence of NodeProto
+        The layers that are likely to hold a fused BatchNormalization; none where `norms` has some.
     scores : str
         Tensor with class scores; '' if the model has none.
     half : bool
         Multiply matrices in bfloat16; statistics and sums stay in float32.
     """
 
-    def __init__(self, view: GraphView, norms: Sequence[NodeProto], scores: str, *, half: bool = False) -> None:
+    def __init__(
+        self,
+        view: GraphView,
+        norms: Sequence[NodeProto],
+        scores: str,
+        *,
+        fused: Sequence[NodeProto] = (),
+        half: bool = False,
+    ) -> None:
         self._half = half
         self.graph = TorchGraph(view)
-        self.has_statistics = bool(norms)
-        self.wanted = [*map(node_key, norms), *([scores] if scores else [])]
+        self.has_statistics, self.has_fused = bool(norms), bool(fused)
+        self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *([scores] if scores else [])]))
         self.scores = scores
         self._found = _Found()
         for node in norms:
@@ -66,6 +82,9 @@ class Objective:
             names = (norm.scale, norm.shift, norm.mean, norm.variance)
             parameters = [self.graph.tensor(view.weight(name)) for name in names]
             self.graph.operations[node_key(node)] = self._measuring(parameters, norm.epsilon)
+        for node in fused:
+            bias = self.graph.tensor(view.weight(node.input[2]))
+            self.graph.operations[node_key(node)] = self._evening(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
         """Return the terms for one batch.
@@ -81,10 +100,10 @@ class Objective:
         errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
             found = self.graph.run(feeds, self.wanted)
-        statistics = torch.stack(errors).sum() if errors else None
+        off = torch.stack(errors).sum() if errors else None
         scores = cross_entropy(found[self.scores].float().flatten(1), labels) if self.scores else None
         errors.clear()
-        return Terms(statistics, scores)
+        return Terms(None, off, scores) if self.has_fused else Terms(off, None, scores)
 
     def _measuring(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
         """Return a BatchNormalization that notes how far the statistics of its batch are off."""
@@ -102,6 +121,31 @@ class Objective:
             return y  # type: ignore[no-any-return]
 
         return run
+
+    def _evening(self, operation: Operation, bias: Tensor) -> Operation:
+        """Return a layer that notes how uneven the statistics of its channels are."""
+        one, zero = torch.ones_like(bias), torch.zeros_like(bias)
+
+        def run(*inputs: Tensor) -> Tensor:
+            x = operation(*inputs)
+            y, mean, variance = NormalizeAndMeasure.apply(x, one, zero, bias)  # type: ignore[no-untyped-call]
+            self._found.errors.append(unevenness(mean, variance))
+            return y  # type: ignore[no-any-return]
+
+        return run
+
+
+def unevenness(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return how far the channels' means and deviations are from those of the median channel.
+
+    Few channels are exceptions by their weights, not by the inputs; so the error grows like a logarithm.
+    """
+    floor = _FLOOR * variance.detach().mean() + 1e-12
+    deviation = torch.sqrt(variance + floor)
+    typical, centre = deviation.detach().median(), mean.detach().median()
+    of_mean = torch.log1p(((mean - centre) / typical).square()).mean()
+    of_deviation = torch.log1p(torch.log(deviation / typical).square()).mean()
+    return of_mean + of_deviation
 
 
 def total_variation(x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -14,12 +14,16 @@ class InversionSettings:
     ----------
     steps : int
         Steps per batch where the model has BatchNormalizations.
+    steps_fused : int
+        Steps per batch where BatchNormalizations seem to be fused into layers.
     steps_without_statistics : int
         Steps per batch where it has none: class scores alone lead away from data when followed for long.
     learning_rate : float
         Of Adam, in units of the inputs.
     class_weight, class_weight_without_statistics : float
         Weight of the cross-entropy.
+    evenness_weight : float
+        Weight of the unevenness of layers with a fused BatchNormalization.
     variation_weight, variation_weight_without_statistics : float
         Weight of the total variation along spatial axes.
     square_weight : float
@@ -45,10 +49,12 @@ class InversionSettings:
     """
 
     steps: int = 40
+    steps_fused: int = 25
     steps_without_statistics: int = 15
     learning_rate: float = 0.05
     class_weight: float = 0.1
     class_weight_without_statistics: float = 1.0
+    evenness_weight: float = 1.0
     variation_weight: float = 0.01
     variation_weight_without_statistics: float = 0.1
     square_weight: float = 0.001
@@ -71,6 +77,8 @@ class LossTerms:
     ----------
     statistics : float or None
         Mean squared relative error of means and deviations, summed over the normalisations.
+    evenness : float or None
+        Unevenness of the statistics over the channels of a layer, summed over the layers.
     class_scores : float or None
         Cross-entropy of the intended classes, in nats.
     variation, square : float
@@ -78,6 +86,7 @@ class LossTerms:
     """
 
     statistics: float | None
+    evenness: float | None
     class_scores: float | None
     variation: float
     square: float

@@ -1,4 +1,4 @@
-"""Targets of an inversion: stored statistics, class scores, inputs to optimise."""
+"""Targets of an inversion: stored statistics, layers that had some, class scores, inputs to optimise."""
 
 from onnx import NodeProto
 
@@ -24,6 +24,22 @@ def normalizations(view: GraphView) -> list[NodeProto]:
         reached.update(o for o in node.output if o)
         norm = batch_norm(view, node)
         if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
+            found.append(node)
+    return found
+
+
+def fused_layers(view: GraphView) -> list[NodeProto]:
+    """Return the convolutions with a constant bias that depend on an input that is optimised.
+
+    They are where an exporter leaves a BatchNormalization that it fuses.
+    """
+    reached = set(optimised_inputs(view))
+    found = []
+    for node in view.nodes:
+        if reached.isdisjoint(node.input):
+            continue
+        reached.update(o for o in node.output if o)
+        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3])):
             found.append(node)
     return found
 

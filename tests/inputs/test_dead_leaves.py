@@ -1,0 +1,51 @@
+"""Dead leaves: shapes, statistics of natural images."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from onnxfold.inputs.dead_leaves import dead_leaves
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 9), (8, 8), (5, 17), (32, 32)])
+def test_dead_leaves_of_any_size(channels: int, height: int, width: int) -> None:
+    images = dead_leaves(6, channels, height, width, seed=1)
+    assert (images.shape, images.dtype) == ((6, channels, height, width), np.float32)
+    np.testing.assert_allclose(images.mean(axis=(0, 2, 3)), 0.0, atol=1e-4)
+    np.testing.assert_allclose(images.std(axis=(0, 2, 3)), 1.0, atol=1e-3)
+    np.testing.assert_array_equal(images, dead_leaves(6, channels, height, width, seed=1))
+
+
+def test_no_images_are_no_reason_to_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dead_leaves(0, 3, 8, 8, seed=0).shape == (0, 3, 8, 8)
+        assert dead_leaves(2, 0, 8, 8, seed=0).shape == (2, 0, 8, 8)
+
+
+def test_dead_leaves_have_the_spectrum_of_natural_images() -> None:
+    """Their power falls like 1/f^2 up to a quarter of the sampling rate, and on beyond it."""
+    images = dead_leaves(256, 1, 32, 32, seed=0)
+    power = (np.abs(np.fft.fft2(images[:, 0])) ** 2).mean(0)
+    frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(32), np.fft.fftfreq(32)))
+    inner, outer = (frequency > 0.02) & (frequency < 0.25), (frequency >= 0.25) & (frequency < 0.5)
+    slope, fine = (np.polyfit(np.log(frequency[part]), np.log(power[part]), 1)[0] for part in (inner, outer))
+    assert -3.0 < slope < -2.0
+    assert fine < -2.3  # hard edges: -2.0
+
+
+def test_dead_leaves_have_colours_of_photographs() -> None:
+    """The channels share most of their brightness, and no two images are alike."""
+    images = dead_leaves(64, 3, 16, 16, seed=0)
+    correlation = np.corrcoef(images.transpose(1, 0, 2, 3).reshape(3, -1))
+    assert 0.7 < correlation.min() < 0.95
+    assert len({image.tobytes() for image in images}) == 64
+
+
+def test_the_number_of_pixels_painted_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = dead_leaves(7, 3, 9, 5, seed=4)
+    monkeypatch.setattr("onnxfold.inputs.dead_leaves._TOGETHER", 1)
+    monkeypatch.setattr("onnxfold.inputs.dead_leaves._SMALL", -1)
+    np.testing.assert_array_equal(dead_leaves(7, 3, 9, 5, seed=4), expected)
