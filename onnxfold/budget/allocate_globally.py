@@ -7,16 +7,17 @@ budgets hold. Then groups are widened again, one step at a time, as far as the b
 An objective adds a cost of running, of which a share of the fraction of the removed weights is to go. Where the path
 lags behind, it takes steps that catch up, those with the least error per running cost saved, as long as they are worth
 their price; and it is widened only by steps that do not fall behind. A step that catches up takes no large part of a
-group at once, and hurts no group much more than the groups that are hurt most without the objective.
+group at once. The share is the largest, up to that of the objective, with which the sum of the errors of all groups is
+not much larger than without an objective.
 
 Steps lead from one preferred width to the next. Where these are too coarse, groups relax to smaller steps: as many as
 it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.next_moves import NextMoves
@@ -33,8 +34,8 @@ _TIES = 1e-6
 #: less what a repair may change.
 _SLACK = 0.0075
 _LEAST_ERROR = 1e-12
-#: The most of a group that a step may take to catch up with an objective: narrow groups lose too much at once.
-_LARGEST_CUT = 1 / 4
+#: Shares of an objective are found to within this power of a half.
+_BISECTIONS = 4
 
 
 def allocate_globally(
@@ -58,26 +59,41 @@ def allocate_globally(
     BudgetError
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
-    bound = np.inf
-    if tradeoff is not None:
-        errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    if tradeoff is not None and np.isfinite(tradeoff.harm):
-        plain = _Search(space, errors, budgets)
-        plain.narrow()
-        bound = tradeoff.harm * plain.worst_error
-    search = _Search(space, errors, budgets, tradeoff, bound)
+    if tradeoff is None:
+        return _searched(space, errors, budgets).whole_widths
+    errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
+    found = _searched(space, errors, budgets, tradeoff)
+    if tradeoff.added_error == np.inf:
+        return found.whole_widths
+    plain = _searched(space, errors, budgets)
+    bound = plain.total_error + tradeoff.added_error
+    if found.total_error > bound:
+        found = plain
+        # Bisection between no share, whose error is allowed, and the whole one, whose error is not.
+        low, high = 0.0, tradeoff.share
+        for _ in range(_BISECTIONS):
+            share = (low + high) / 2.0
+            tried = _searched(space, errors, budgets, replace(tradeoff, share=share))
+            if tried.total_error <= bound:
+                found, low = tried, share
+            else:
+                high = share
+    return found.whole_widths
+
+
+def _searched(
+    space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
+) -> "_Search":
+    search = _Search(space, errors, budgets, tradeoff)
     search.narrow()
     search.widen()
     if not budgets.limit_time:  # odd widths take time, and none of it should be used up
         search.relax()
-    return [int(w) for w in search.widths]
+    return search
 
 
 class _Search:
-    """Widths on their way, by the parameters of :func:`allocate_globally`.
-
-    `bound` is the most error of a group that a step may lead to if it is taken for the objective.
-    """
+    """Widths on their way, by the parameters of :func:`allocate_globally`."""
 
     def __init__(
         self,
@@ -85,9 +101,7 @@ class _Search:
         errors: Sequence[Matrix],
         budgets: Budgets,
         tradeoff: Tradeoff | None = None,
-        bound: float = np.inf,
     ) -> None:
-        self._bound = bound
         self._space, self._budgets, self._tradeoff = space, budgets, tradeoff
         self._curves = [convex(curve) for curve in errors]
         self._lowest = {i: _lowest(errors[i], space.ladders[i][-1]) for i in space.free}
@@ -101,9 +115,14 @@ class _Search:
         self.widths: Integers = np.array([space.fixed.get(i, size) for i, size in enumerate(full)], np.int64)
 
     @property
-    def worst_error(self) -> float:
-        """The largest error of a group that may change its width."""
-        return max((float(self._curves[i][self.widths[i]]) for i in self._space.free), default=0.0)
+    def whole_widths(self) -> list[int]:
+        """One width per group."""
+        return [int(w) for w in self.widths]
+
+    @property
+    def total_error(self) -> float:
+        """Sum of the errors of the groups that may change their widths."""
+        return float(sum(self._curves[i][self.widths[i]] for i in self._space.free))
 
     def narrow(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
@@ -129,18 +148,11 @@ class _Search:
         if self._tradeoff is None or self._lead(now)[0] >= 0.0:
             return best
         lighter, faster = ((now[i] - after[i]) / max(self._tradeoff.whole[i], 1) / added for i in (-2, -1))
-        catches_up = (self._lead(after) >= self._lead(now)) & self._is_harmless(moves, possible)
+        cut = (moves.widths[possible] - moves.to[possible]) / self._sizes[possible]
+        catches_up = (self._lead(after) >= self._lead(now)) & (cut <= self._tradeoff.largest_cut)
         faster = np.where(catches_up, faster, -1.0)
         fastest = int(np.argmax(faster))
         return fastest if catches_up[fastest] and faster[fastest] * self._tradeoff.price >= lighter.max() else best
-
-    def _is_harmless(self, moves: NextMoves, chosen: Integers) -> npt.NDArray[np.bool_]:
-        """Whether moves may be taken for the objective."""
-        if self._bound == np.inf:
-            return np.ones(len(chosen), np.bool_)
-        cut = (moves.widths[chosen] - moves.to[chosen]) / self._sizes[chosen]
-        errors = np.array([self._curves[i][moves.to[i]] for i in chosen.tolist()])
-        return (cut <= _LARGEST_CUT) & (errors <= self._bound)
 
     def widen(self) -> None:
         """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""

@@ -35,9 +35,10 @@ class Objective:
         That fraction of the weights counts up to here: of more weights, no more of that cost goes along.
     price : float
         A fraction of that cost may add this many times the error that the same fraction of the weights adds at most.
-    harm : float
-        For the sake of that cost no group gets more error than this many times that of the most harmed group without
-        the objective.
+    added_error : float
+        For the sake of that cost the sum of the relative errors of all groups may become larger by this much.
+    largest_cut : float
+        The most of a group that a step may take for the sake of that cost: narrow groups lose too much at once.
     needs_table : bool
         Whether the cost takes a table of latencies, too.
     """
@@ -47,14 +48,15 @@ class Objective:
     share: float = 0.0
     up_to: float = 1.0
     price: float = inf
-    harm: float = inf
+    added_error: float = inf
+    largest_cut: float = 1.0
     needs_table: bool = False
 
 
 OBJECTIVES: Mapping[str, Objective] = {
     row.name: row
     for row in (
-        Objective("balanced", TiledMacsCost, share=0.75, up_to=0.5, price=8.0, harm=3.0),
+        Objective("balanced", TiledMacsCost, share=0.75, up_to=0.5, price=8.0, added_error=0.04, largest_cut=0.25),
         Objective("weights"),
         Objective("macs", TiledMacsCost, share=1.0),
         Objective("latency", LatencyCost, share=1.0, needs_table=True),
@@ -81,7 +83,7 @@ class Tradeoff:
     ----------
     weights, running : Cost
         Weights, and what running costs.
-    share, up_to, price, harm : float
+    share, up_to, price, added_error, largest_cut : float
         As in :class:`Objective`.
     whole : tuple of int
         Both costs at full widths.
@@ -94,7 +96,8 @@ class Tradeoff:
     share: float
     up_to: float
     price: float
-    harm: float
+    added_error: float
+    largest_cut: float
     whole: tuple[int, int]
     shares_of_error: Sequence[float]
 
@@ -125,7 +128,8 @@ class Tradeoff:
         whole = weights(full), running(full)
         shares = [share for _, found in graphs for share in shares_of_error(found)]
         row = objective
-        return cls(weights, running, row.share, row.up_to, row.price, row.harm, whole, shares)
+        limits = row.share, row.up_to, row.price, row.added_error, row.largest_cut
+        return cls(weights, running, *limits, whole, shares)
 
     def lead(self, weights: Matrix, running: Matrix) -> Matrix:
         """Return by how much more of the running cost is removed than the share asks for; negative where it is less.

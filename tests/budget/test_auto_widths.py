@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -216,6 +217,33 @@ def test_narrow_groups_are_not_cut_for_the_default_objective() -> None:
     budgets = Budgets.of(graphs, {"params": round(0.5 * Budgets.of(graphs, {"params": 1}).budgets[0].cost([16, 64]))})
     tradeoff = Tradeoff.of(find_objective("balanced"), graphs, groups)
     assert allocate_globally(space, curves, budgets, tradeoff) == allocate_globally(space, curves, budgets)
+
+
+def test_an_objective_adds_no_more_error_than_it_may() -> None:
+    graphs = graphs_of(_two_stages())
+    groups = graphs[0][1]
+    space = WidthSpace(groups, {}, preferred=preferred_steps(*graphs[0]))
+    full = [group.size for group in groups]
+    # Where most multiply-accumulates are, error is dear.
+    curves = [
+        np.array([np.inf, *np.linspace(scale, 0.0, n)]) for scale, n in zip((2.0, 2.0, 0.1, 0.1), full, strict=True)
+    ]
+    cost = Budgets.of(graphs, {"params": 1}).budgets[0].cost
+    budgets = Budgets.of(graphs, {"params": round(0.6 * cost(full))})
+    row = find_objective("balanced")
+
+    def found(most: float) -> tuple[float, float]:
+        tradeoff = Tradeoff.of(replace(row, added_error=most, price=np.inf), graphs, groups)
+        assert tradeoff is not None
+        widths = allocate_globally(space, curves, budgets, tradeoff)
+        return sum(float(c[w]) for c, w in zip(curves, widths, strict=True)), tradeoff.running(widths)
+
+    plain, free = found(0.0), found(np.inf)
+    assert free[0] > plain[0] + 0.1
+    assert free[1] < plain[1]
+    between = found(0.1)
+    assert plain[0] <= between[0] <= plain[0] + 0.1
+    assert free[1] <= between[1] <= plain[1]
 
 
 def test_unknown_sizes_leave_the_default_to_weights_and_refuse_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
