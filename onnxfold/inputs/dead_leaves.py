@@ -4,7 +4,8 @@ An image is covered, front to back, by overlapping discs and boxes of random col
 in "Learning to See by Looking at Noise", arXiv 2106.05963. Fewer and larger shapes work better for
 folding than many small ones. Occlusion and a power law of sizes give the spectrum of natural images, whose power falls
 like 1/f^2 ("Occlusion models for natural images", Lee, Mumford and Huang, 2001), if a pixel is the mean over its area,
-as it is in a camera: edges are ramps about a pixel wide.
+as it is in a camera: edges are ramps about a pixel wide. Large images have a texture in place of the shapes
+that are too small to be painted.
 """
 
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _NOISE = 0.02
 #: Narrowest and widest edge in pixels, by image: cameras and scaling spread an edge over about a pixel, and depth of
 #: field over more; hard steps have more energy at high frequencies than images have.
 _BLUR = (0.0, 1.5)
+#: Deviation of the texture per octave between the smallest shapes and pixels, and the radius in pixels below which
+#: shapes need none. Shapes as small as pixels would be as natural, but far too many.
+_TEXTURE, _FINE = 0.1, 2.0
 #: So many pixels are painted at a time: they stay in the cache.
 _TOGETHER = 1 << 15
 
@@ -55,7 +59,7 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
     together = max(_TOGETHER // (height * width), 1)
     for start in range(0, samples, together):
         part = slice(start, start + together)
-        leaves.paint(images[part], part)
+        images[part] = leaves.painted(random, part, height, width)
     images += _NOISE * random.standard_normal(images.shape, np.float32)
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     deviation = images.std(axis=(0, 2, 3), keepdims=True)
@@ -73,14 +77,16 @@ class _Leaves:
 
     Parameters
     ----------
-    colours : ndarray of shape (samples, 1 + shapes, channels)
-        Of the background and of the shapes.
+    colours : ndarray of shape (samples, 1 + shapes, channels + 1)
+        Of the background and of the shapes; the last number is the deviation of their texture.
     radii, rows, columns, stretches : ndarray of shape (samples, shapes)
         Sizes, centres, and by how much boxes are higher, and narrower, than they are large.
     round_ : ndarray of bool, shape (samples, shapes)
         Whether a shape is a disc.
     blur : ndarray of shape (samples,)
         Width of the edges.
+    smallest : float
+        The smallest radius.
     """
 
     colours: Images
@@ -90,6 +96,7 @@ class _Leaves:
     stretches: Images
     round_: npt.NDArray[np.bool_]
     blur: Images
+    smallest: float
 
     @classmethod
     def drawn(cls, random: np.random.Generator, samples: int, channels: int, height: int, width: int) -> "_Leaves":
@@ -102,21 +109,26 @@ class _Leaves:
         # The channels of a colour share most of their brightness, as those of photographs do.
         grey = random.random((samples, 1 + _SHAPES, 1))
         colours = 0.7 * grey + 0.3 * random.random((samples, 1 + _SHAPES, channels))
+        octaves = max(np.log2(low / _FINE), 0.0)
+        rough = np.zeros_like(grey) if not octaves else _TEXTURE * np.sqrt(octaves) * random.random(grey.shape)
         return cls(
-            colours.astype(np.float32),
+            np.concatenate([colours, rough], axis=2, dtype=np.float32),
             radii.astype(np.float32),
             random.uniform(0.0, height, shape).astype(np.float32),
             random.uniform(0.0, width, shape).astype(np.float32),
             random.uniform(0.5, 2.0, shape).astype(np.float32),
             random.random(shape) < 0.5,
             random.uniform(*_BLUR, samples).astype(np.float32),
+            low,
         )
 
-    def paint(self, images: Images, part: slice) -> None:
-        """Paint some of the samples, from back to front."""
-        y, x = np.ogrid[0 : images.shape[2], 0 : images.shape[3]]
+    def painted(self, random: np.random.Generator, part: slice, height: int, width: int) -> Images:
+        """Return some of the samples, painted from back to front."""
+        smooth = not self.colours[:, :, -1].any()
+        colours = self.colours[part, :, :-1] if smooth else self.colours[part]
+        y, x = np.ogrid[0:height, 0:width]
         y, x = y.astype(np.float32), x.astype(np.float32)
-        images[:] = self.colours[part, 0, :, None, None]
+        images = np.broadcast_to(colours[:, 0, :, None, None], (*colours[:, 0].shape, height, width)).copy()
         blur = np.maximum(self.blur[part, None, None], 1e-3)
         for i in range(_SHAPES):
             radius, row, column, stretch = (
@@ -130,4 +142,18 @@ class _Leaves:
             inside /= blur
             inside += 0.5
             share = np.clip(inside, 0.0, 1.0, out=inside)[:, None]
-            images += share * (self.colours[part, 1 + i, :, None, None] - images)
+            images += share * (colours[:, 1 + i, :, None, None] - images)
+        if smooth:
+            return images
+        return images[:, :-1] + images[:, -1:] * _texture(random, (len(images), 1, height, width), self.smallest)
+
+
+def _texture(random: np.random.Generator, shape: tuple[int, ...], radius: float) -> Images:
+    """Return 1/f noise of wavelengths below four radii, of unit deviation."""
+    spectrum = np.fft.rfft2(random.standard_normal(shape, np.float32))
+    frequency = np.hypot(np.fft.fftfreq(shape[2])[:, None], np.fft.rfftfreq(shape[3]))
+    coarse = frequency < 1.0 / (4.0 * radius)
+    spectrum *= np.where(coarse, 0.0, 1.0 / np.where(coarse, 1.0, frequency))
+    noise = np.fft.irfft2(spectrum, shape[2:])
+    result: Images = (noise / np.maximum(noise.std(axis=(2, 3), keepdims=True), 1e-6)).astype(np.float32)
+    return result

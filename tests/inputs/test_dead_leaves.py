@@ -45,7 +45,21 @@ def test_dead_leaves_have_colours_of_photographs() -> None:
 
 
 def test_the_number_of_pixels_painted_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = dead_leaves(7, 3, 9, 5, seed=4)
+    shape = (7, 3, 80, 65)
+    expected = dead_leaves(*shape, seed=4)
     monkeypatch.setattr("onnxfold.inputs.dead_leaves._TOGETHER", 1)
     monkeypatch.setattr("onnxfold.inputs.dead_leaves._SMALL", -1)
-    np.testing.assert_array_equal(dead_leaves(7, 3, 9, 5, seed=4), expected)
+    np.testing.assert_array_equal(dead_leaves(*shape, seed=4), expected)
+
+
+@pytest.mark.parametrize(("side", "textured"), [(32, False), (128, True)])
+def test_texture_stands_for_shapes_that_are_too_small_to_paint(
+    side: int, textured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours inside a shape differ by more than the noise, in images whose smallest shapes are large."""
+    images = dead_leaves(8, 3, side, side, seed=0)
+    monkeypatch.setattr("onnxfold.inputs.dead_leaves._TEXTURE", 0.0)
+    monkeypatch.setattr("onnxfold.inputs.dead_leaves._SMALL", -1)
+    flat = dead_leaves(8, 3, side, side, seed=0)
+    typical, least = (np.median(np.abs(np.diff(x, axis=-1))) for x in (images, flat))
+    assert (typical > 1.3 * least) == textured
