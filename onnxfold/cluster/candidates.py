@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +32,36 @@ class Candidates(ABC):
     @abstractmethod
     def errors(self) -> Matrix:
         """The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Candidates):
+    """Candidates whose errors count more or less than those of other groups.
+
+    Parameters
+    ----------
+    plain : Candidates
+        The candidates.
+    factor : float
+        What their errors are multiplied by.
+    """
+
+    plain: Candidates
+    factor: float
+
+    @property
+    def cluster(self) -> str:
+        """That of the candidates."""
+        return self.plain.cluster
+
+    @property
+    def errors(self) -> Matrix:
+        """The errors, multiplied."""
+        return self.plain.errors * self.factor
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Return that of the candidates."""
+        return self.plain.partition(k)
 
 
 class Computed(Candidates):
@@ -104,9 +135,9 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
         energy = seen.energy
         if not np.isfinite(energy) or energy <= 0.0:
             continue
-        cross = partition.encode @ seen.covariance
+        cross = partition.encode @ seen.trusted
         inner = cross @ partition.encode.T
         inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
         explained = cross.T @ np.linalg.solve(inner, cross)
-        total += max(float((seen.gram * (seen.covariance - explained)).sum()) / energy, 0.0)
+        total += max(float((seen.gram * (seen.trusted - explained)).sum()) / energy, 0.0)
     return total

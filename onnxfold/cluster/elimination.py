@@ -12,7 +12,8 @@ cheapest of all drops and merges is taken, and C and G are carried over to what 
 every k, and with it the error curve of the group, in one go.
 
 A merge averages what goes *into* the nonlinearity, so (1), which averages what comes out, is too optimistic for
-it; merges are charged `MERGE_CHARGE` times as much.
+it; merges are charged `MERGE_CHARGE` times as much. Inputs that may differ from data (`statistics/shrinkage.py`)
+say little of which channels go together: their doubt d raises the charge by 1 / (1 - d)^2.
 
 References
 ----------
@@ -134,13 +135,15 @@ class _State:
     def __init__(self, moments: Sequence[ConsumerMoments], n: int) -> None:
         self.units = np.arange(n)
         self.share = np.ones(n)
+        doubt = max((seen.doubt for seen in moments), default=0.0)
+        self.merge_charge = MERGE_CHARGE / (1.0 - doubt) ** 2
         self.precisions: list[Matrix] = []
         self.grams: list[Matrix] = []
         for seen in moments:
             energy = seen.energy
-            ridge = RIDGE * np.trace(seen.covariance) / n
+            ridge = RIDGE * np.trace(seen.trusted) / n
             if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
-                self.precisions.append(np.linalg.inv(seen.covariance + ridge * np.eye(n)))
+                self.precisions.append(np.linalg.inv(seen.trusted + ridge * np.eye(n)))
                 self.grams.append(seen.gram / energy)
 
     def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
@@ -182,7 +185,7 @@ class _State:
             np.maximum(certain, np.finfo(np.float64).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
                 total += np.divide(lost, certain, out=lost)
-        total *= MERGE_CHARGE
+        total *= self.merge_charge
         np.fill_diagonal(total, drops)
         return total
 
@@ -201,7 +204,7 @@ class _State:
                 directions[a, column], directions[b, column] = 1.0 - w, -w
                 self.share[b] += self.share[a]
                 merged.append((a, b))
-                charge[column] = MERGE_CHARGE
+                charge[column] = self.merge_charge
         gone_places = [place[gone] for gone, _ in steps]
         cost = 0.0
         for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):

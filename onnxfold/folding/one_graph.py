@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.candidates import Candidates, Weighted
 from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
@@ -14,7 +14,9 @@ from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
 from onnxfold.folding.methods import RepairTask
 from onnxfold.folding.prepare import Prepared
+from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
+from onnxfold.graph.session import in_batches
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
@@ -67,12 +69,23 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
-        seen = _moments(prepared, _observed(prepared, compared, progress))
+        observation = _observed(prepared, compared, progress)
+        seen = _moments(prepared, observation)
         found = []
         for i in range(len(prepared.groups)):
             progress("error curves", i, len(prepared.groups))
             found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
-        return found
+        if observation is None or prepared.inputs is None or not _is_short(seen):
+            return found
+        first = observation.inputs[0]
+        few = first if prepared.inputs.fixed_batch else next(in_batches(first, SAMPLES))
+        factors = sensitivities(observation.reference, prepared.groups, few, found, seen, progress)
+        return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
+
+
+def _is_short(moments: Sequence[Sequence[ConsumerMoments]]) -> bool:
+    """Whether samples leave the covariance of some group uncertain, so that error curves alone say too little."""
+    return any(seen.shrinkage > 0.0 for group in moments for seen in group)
 
 
 def fold_graph(
@@ -121,7 +134,9 @@ def _fold(
     if prepared.method.partitioner.needs_moments and candidates is None:
         observation = _observed(prepared, original, progress)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
-        observation = Observation(original.copy(), prepared.inputs.batches, matches=prepared.matches, was_run=False)
+        observation = Observation(
+            original.copy(), prepared.inputs.batches, matches=prepared.matches, was_run=False, doubt=prepared.doubt
+        )
     if candidates is None:
         seen = _moments(prepared, observation)
         chosen = {
@@ -181,7 +196,14 @@ def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observ
     """Run a graph; None where it cannot be run."""
     if prepared.inputs is None:
         return None
-    return observe(view, prepared.groups, prepared.inputs.batches, match=prepared.matches, progress=progress)
+    return observe(
+        view,
+        prepared.groups,
+        prepared.inputs.batches,
+        match=prepared.matches,
+        doubt=prepared.doubt,
+        progress=progress,
+    )
 
 
 def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Sequence[ConsumerMoments]]:

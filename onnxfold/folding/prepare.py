@@ -65,6 +65,11 @@ class Prepared:
         """Whether a run matches the statistics of BatchNormalizations to its inputs."""
         return self.inputs is not None and not self.inputs.has_data_statistics
 
+    @property
+    def doubt(self) -> float:
+        """How far the inputs may differ from data."""
+        return 0.0 if self.inputs is None else self.inputs.doubt
+
 
 @dataclass(frozen=True, eq=False)
 class PreparedModel:

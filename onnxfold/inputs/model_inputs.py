@@ -24,6 +24,9 @@ from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
 _BATCH = 64
+#: The part of the activations' covariances that is doubtful on dead leaves of so many pixels a side: with it, the
+#: errors that are predicted for layers of an ImageNet network are those on photographs. Small images go without.
+_DOUBT, _LARGE = 0.7, 96
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,12 @@ class ModelInputs:
     def has_data_statistics(self) -> bool:
         """Whether BatchNormalizations see about the same statistics as in training."""
         return self.kind in ("deep-inversion", "data")
+
+    @property
+    def doubt(self) -> float:
+        """How far the covariances of activations may differ from those on data, in [0, 1)."""
+        images = self.images if self.kind == "dead-leaves" else None
+        return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else 0.0
 
     @property
     def samples(self) -> int:

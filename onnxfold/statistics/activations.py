@@ -1,6 +1,7 @@
 """A network run node by node over batches of inputs."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from onnx import NodeProto
 
@@ -11,6 +12,9 @@ from onnxfold.graph.view import GraphView
 
 #: One dict of inputs per batch.
 Batches = list[dict[str, Array]]
+#: Values by tensor, by number of a batch.
+Instead = Mapping[int, dict[str, Array]]
+_NOTHING: Instead = {}
 
 
 class Activations:
@@ -31,12 +35,26 @@ class Activations:
         self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in reads(node))
 
-    def run(self, node: NodeProto) -> None:
-        """Run a node on every batch."""
+    def run(self, node: NodeProto, instead: Instead = _NOTHING) -> None:
+        """Run a node on every batch, on other values where some are given for a batch by its number."""
         runner = NodeRunner(self.view, node, self.sessions)
-        results = [runner.run({n: self.values[n][b] for n in runner.inputs}) for b in range(self._batches)]
+        results = [
+            runner.run({n: self.values[n][b] for n in runner.inputs} | instead.get(b, {})) for b in range(self._batches)
+        ]
         for name in results[0]:
             self.values[name] = [result[name] for result in results]
+
+    def trial(self, node: NodeProto, batch: int) -> Array:
+        """Return the first output of a node on one batch; nothing is kept."""
+        runner = NodeRunner(self.view, node, self.sessions)
+        return runner.run({n: self.values[n][batch] for n in runner.inputs})[node.output[0]]
+
+    def fork(self) -> int:
+        """Let one more batch go on from where the first one is; return its number."""
+        for batches in self.values.values():
+            batches.append(batches[0])
+        self._batches += 1
+        return self._batches - 1
 
     def release(self, node: NodeProto) -> None:
         """Forget what nobody reads after this node."""

@@ -10,7 +10,7 @@ References
 Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,18 @@ class SecondMoments:
         self.mean_x += off_x * (count / total)
         self.mean_y += off_y * (count / total)
         self.count = total
+
+    def merged(self, other: "SecondMoments") -> "SecondMoments":
+        """Return the moments of the samples of both."""
+        both = SecondMoments(len(self.mean_x), len(self.mean_y), self._pair)
+        both.count = self.count + other.count
+        share = other.count / max(both.count, 1)
+        off_x, off_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
+        both.mean_x, both.mean_y = self.mean_x + share * off_x, self.mean_y + share * off_y
+        both._products = self._products + other._products
+        if self.count and other.count:
+            both._products += self._pair(off_x, off_y) * (share * self.count)
+        return both
 
     @property
     def covariance(self) -> Matrix:
@@ -96,6 +108,39 @@ class ChannelMoments:
         self.variance: Matrix = np.maximum(moments.covariance, 0.0)
 
 
+class SplitMoments:
+    """Second moments of vectors of length n, over two halves of the samples.
+
+    Neighbours of a batch are in one half as far as possible: positions of one image depend on each other.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._halves = tuple(SecondMoments(n, n, np.multiply.outer) for _ in range(2))
+
+    def parts(self, count: int) -> Iterator[tuple[int, slice]]:
+        """Yield chunks of a batch of so many samples, each with the number of the half that it belongs to."""
+        fewer = 0 if self._halves[0].count <= self._halves[1].count else 1
+        middle = -(-count // 2)
+        for half, start, stop in ((fewer, 0, middle), (1 - fewer, middle, count)):
+            for begin in range(start, stop, _CHUNK):
+                yield half, slice(begin, min(begin + _CHUNK, stop))
+
+    def add(self, half: int, rest: Array, centre: Centre) -> None:
+        """Add a chunk of centred samples of shape (S, n)."""
+        self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
+
+    @property
+    def whole(self) -> SecondMoments:
+        """The moments of all samples."""
+        return self._halves[0].merged(self._halves[1])
+
+    @property
+    def variance(self) -> float:
+        """The variance of the covariance of all samples, summed over its entries; infinite where a half is empty."""
+        a, b = self._halves
+        return float(np.square(a.covariance - b.covariance).sum()) / 4.0 if min(a.count, b.count) else np.inf
+
+
 class CrossMoments:
     """Covariances of samples (x, y).
 
@@ -131,13 +176,3 @@ class CrossMoments:
     def mean_y(self) -> Matrix:
         """Mean of y, shape (k,)."""
         return self._yy.mean_y
-
-
-def covariance(batches: Iterable[Samples], n: int) -> Matrix:
-    """Return the covariance of samples of shape (S, n), shape (n, n)."""
-    moments = SecondMoments(n, n, np.multiply.outer)
-    for samples in batches:
-        for start in range(0, len(samples), _CHUNK):
-            part, centre = centred(samples[start : start + _CHUNK])
-            moments.add(len(part), centre, centre, part.T @ part)
-    return moments.covariance

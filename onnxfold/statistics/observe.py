@@ -13,6 +13,7 @@ normalisation has its true mean and variance, beta and gamma^2, and only the cor
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from onnx import NodeProto
@@ -27,8 +28,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.moments import ChannelMoments, covariance
+from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.samples import stride_for, unit_samples
+from onnxfold.statistics.shrinkage import intensity, shrunk, split_moments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -43,19 +45,30 @@ class ConsumerMoments:
     Parameters
     ----------
     covariance : ndarray of shape (n_units, n_units)
-        C, of the activations.
+        C, of the activations, as the samples have it.
     gram : ndarray of shape (n_units, n_units)
         G, of the weight's columns.
+    shrinkage : float
+        The part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`.
+    doubt : float
+        How far the inputs may differ from data.
     """
 
     covariance: Matrix
     gram: Matrix
+    shrinkage: float = 0.0
+    doubt: float = 0.0
+
+    @cached_property
+    def trusted(self) -> Matrix:
+        """C, shrunk."""
+        return shrunk(self.covariance, self.shrinkage) if self.shrinkage else self.covariance
 
     @property
     def energy(self) -> float:
-        """Variance of the consumer's output, trace(G C); NaN or infinite where activations overflow."""
+        """Variance of the consumer's output, trace(G C), C shrunk; NaN or infinite where activations overflow."""
         with np.errstate(invalid="ignore", over="ignore"):
-            return float((self.gram * self.covariance).sum())
+            return float((self.gram * self.trusted).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +87,8 @@ class Observation:
         Whether the reference runs with statistics that are matched to the inputs.
     was_run : bool
         Whether it was run; if not, its statistics are still to be matched.
+    doubt : float
+        How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
     """
 
     reference: GraphView
@@ -81,10 +96,17 @@ class Observation:
     moments: tuple[list[ConsumerMoments], ...] = ()
     matches: bool = False
     was_run: bool = True
+    doubt: float = 0.0
 
 
 def observe(
-    view: GraphView, groups: Sequence[FoldGroup], inputs: Batches, *, match: bool, progress: Progress = silent
+    view: GraphView,
+    groups: Sequence[FoldGroup],
+    inputs: Batches,
+    *,
+    match: bool,
+    doubt: float = 0.0,
+    progress: Progress = silent,
 ) -> Observation:
     """Run a network once.
 
@@ -98,6 +120,8 @@ def observe(
         Batches of inputs.
     match : bool
         Match the statistics of every BatchNormalization to the inputs.
+    doubt : float
+        How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
     progress : callable, optional
         Called for every node.
 
@@ -114,7 +138,7 @@ def observe(
             for use in member.uses:
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
     found: list[list[ConsumerMoments]] = [[] for _ in groups]
-    covariances: dict[tuple[int, Axis], Matrix] = {}
+    covariances: dict[tuple[int, Axis], tuple[Matrix, float]] = {}
     nodes = reference.nodes
     for done, node in enumerate(nodes):
         progress("observe activations", done, len(nodes))
@@ -122,13 +146,14 @@ def observe(
             if channels.tensor not in activations.values:
                 continue
             if (i, channels) not in covariances:
-                covariances[i, channels] = _covariance(activations, channels, groups[i])
-            found[i].append(ConsumerMoments(covariances[i, channels], _gram(reference, member)))
+                covariances[i, channels] = _covariance(activations, channels, groups[i], doubt)
+            covariance, shrinkage = covariances[i, channels]
+            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt))
         if match:
             match_statistics(activations, node)
         activations.run(node)
         activations.release(node)
-    return Observation(reference, inputs, tuple(found), matches=match)
+    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt)
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:
@@ -149,12 +174,15 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
     view.set_weight(norm.variance, np.maximum(own, 0.0))
 
 
-def _covariance(activations: Activations, channels: Axis, group: FoldGroup) -> Matrix:
+def _covariance(activations: Activations, channels: Axis, group: FoldGroup, doubt: float) -> tuple[Matrix, float]:
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
-    memory.require(4 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
-    return covariance((unit_samples(values, channels.axis, positions, stride) for values in batches), n)
+    memory.require(6 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
+    samples = (unit_samples(values, channels.axis, positions, stride) for values in batches)
+    moments = split_moments(samples, n)
+    covariance = moments.whole.covariance
+    return covariance, intensity(moments, covariance, doubt)
 
 
 def _gram(view: GraphView, member: Member) -> Matrix:

@@ -22,6 +22,8 @@ from onnxfold.statistics.samples import Samples, stride_for, unit_samples
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1
+#: What inputs that may differ from data add to both, per doubt.
+DOUBTED = 0.15
 #: Enough samples for a map between channels; more positions than this are thinned out evenly.
 MAX_SAMPLES = 200_000
 #: Patches: so many per column of the weight, at least `_LEAST_PATCHES`, and not more numbers than fit into memory.
@@ -41,12 +43,15 @@ class Compensation:
         Seed of the positions that are looked at.
     refits : Refits, optional
         Takes what is done to weights.
+    doubt : float
+        How far the inputs may differ from data.
     """
 
-    def __init__(self, walk: SideBySide, seed: int, refits: Refits | None = None) -> None:
+    def __init__(self, walk: SideBySide, seed: int, refits: Refits | None = None, doubt: float = 0.0) -> None:
         self._refits = refits
         self._walk = walk
         self._seed = seed
+        self._doubt = doubt
         self._solutions: dict[tuple[str, int, int], Matrix] = {}
         self._consumers: dict[str, list[Use]] = {}
         for group in walk.plan.lossy.groups:
@@ -107,7 +112,7 @@ class Compensation:
                 seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
                 goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
                 residuals.add(goal - decoded(seen, plain), seen)
-            solution[inside] = plain + correction(residuals, RIDGE)
+            solution[inside] = plain + correction(residuals, RIDGE + DOUBTED * self._doubt)
         return solution
 
     # -- taps of convolutions ------------------------------------------------------------------
@@ -133,7 +138,7 @@ class Compensation:
         for w, p, y in zip(*split, strict=True):
             patch = np.ascontiguousarray(p)
             # Means are taken off, and the bias with them.
-            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE))
+            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE + DOUBTED * self._doubt))
         added = np.concatenate(change).reshape(weight.shape)
         self._view.set_weight(operator.weight, weight + added)
         if self._refits is not None:

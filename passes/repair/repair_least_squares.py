@@ -48,7 +48,7 @@ class RepairLeastSquares(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
-        compensation = Compensation(walk, self.seed, self.refits)
+        compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
         restoration = Restoration(walk, self.original, self.refits)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)

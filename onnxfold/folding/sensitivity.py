@@ -1,0 +1,148 @@
+"""The part of a consumer's error that reaches the outputs, measured by one probe per group.
+
+An error curve says what a group's consumers lose, each relative to its own output. What becomes of that on the way to
+the network's outputs differs by orders of magnitude: the error of a residual branch is diluted by the stream, that of
+the stem is amplified by all that follows. So one narrower width of every group is tried on a few samples: what its
+consumers read, x, is replaced by M x, the best linear estimate from the channels that would be left, and the
+rest of the network is run as it is. The ratio
+
+    sensitivity = relative error of the outputs / sum of the relative errors of the consumers
+
+is what the group's error curve is multiplied by. All probes are batches beside each other in one walk; a group's probe
+begins where its first consumer is met.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.observe import ConsumerMoments
+
+#: Samples of a probe.
+SAMPLES = 8
+#: A probe tries the widest width whose error is at least this.
+_ERROR = 0.05
+#: Sensitivities are kept within these bounds.
+_LEAST, _MOST = 1e-2, 1e2
+#: Added to the diagonal of a covariance, relative to its mean.
+_RIDGE = 1e-3
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def sensitivities(
+    view: GraphView,
+    groups: Sequence[FoldGroup],
+    batch: dict[str, Array],
+    candidates: Sequence[Candidates],
+    moments: Sequence[Sequence[ConsumerMoments]],
+    progress: Progress = silent,
+) -> Matrix:
+    """Return the sensitivity of every group of a graph.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph as it was observed.
+    groups : sequence of FoldGroup
+        Its groups.
+    batch : dict
+        Inputs.
+    candidates, moments : sequence
+        Of every group, what it could become and what its consumers read.
+    progress : callable, optional
+        Called for every node.
+
+    Returns
+    -------
+    ndarray of shape (n_groups,)
+        1 where nothing could be measured.
+    """
+    walk = Activations(view, [batch])
+    probes = {i: _Probe(group, candidates[i], moments[i]) for i, group in enumerate(groups) if moments[i]}
+    readers: dict[str, dict[tuple[int, Axis], None]] = {}
+    for i, probe in probes.items():
+        for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
+            for use in member.uses:
+                readers.setdefault(use.node, {})[i, use.channels] = None
+    outputs: dict[str, list[Array]] = {}
+    nodes = view.nodes
+    for done, node in enumerate(nodes):
+        progress("probe groups", done, len(nodes))
+        instead: dict[int, dict[str, Array]] = {}
+        met: dict[int, Array] = {}
+        for i, axis in readers.get(node_key(node), ()):
+            probe = probes[i]
+            if axis.tensor not in walk.values or axis not in groups[i].tensors:
+                continue
+            if probe.place < 0:
+                probe.place = walk.fork()
+            values = walk.values[axis.tensor][probe.place]
+            met[i] = walk.trial(node, probe.place)
+            instead.setdefault(probe.place, {})[axis.tensor] = probe.narrowed(values, axis)
+        walk.run(node, instead)
+        for i, was in met.items():
+            probes[i].local += relative_error(was, walk.values[node.output[0]][probes[i].place])
+        outputs |= {name: walk.values[name] for name in node.output if name in view.output_names}
+        walk.release(node)
+    return np.array([probes[i].sensitivity(outputs) if i in probes else 1.0 for i in range(len(groups))])
+
+
+class _Probe:
+    """One group at one width: `place` is its batch, `local` the sum of its consumers' relative errors."""
+
+    def __init__(self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments]) -> None:
+        self.place, self.local = -1, 0.0
+        self._group = group
+        errors = candidates.errors
+        widths = np.arange(group.size - group.block_count, 0, -group.block_count)
+        lossy = widths[np.isfinite(errors[widths]) & (errors[widths] > 0.0)]
+        self.is_lossy = len(lossy) > 0
+        if not self.is_lossy:
+            return
+        far = lossy[errors[lossy] >= _ERROR]
+        partition = candidates.partition(int(far[0] if len(far) else lossy[-1]))
+        covariance = np.mean([seen.trusted / max(seen.energy, _TINY) for seen in moments], axis=0)
+        self._map = estimate(partition, covariance)
+
+    def narrowed(self, values: Array, axis: Axis) -> Array:
+        """Return an activation as the channels that are left tell it."""
+        moved = np.moveaxis(values, axis.axis, -1).copy()
+        for where in self._group.tensors[axis].T:
+            x = moved[..., where]
+            mean = x.reshape(-1, len(where)).mean(axis=0)
+            moved[..., where] = (x - mean) @ self._map.T.astype(x.dtype) + mean
+        return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
+
+    def sensitivity(self, outputs: dict[str, list[Array]]) -> float:
+        """Return what became of the consumers' errors at the outputs, given the values of these by batch."""
+        if self.place < 0 or not np.isfinite(self.local) or self.local <= 0.0:
+            return 1.0
+        floats = [values for values in outputs.values() if values[0].dtype.kind == "f" and len(values) > self.place]
+        lost = [relative_error(values[0], values[self.place]) for values in floats]
+        known = [error for error in lost if np.isfinite(error)]
+        return float(np.clip(np.mean(known) / self.local, _LEAST, _MOST)) if known else 1.0
+
+
+def estimate(partition: ChannelPartition, covariance: Matrix) -> Matrix:
+    """Return M = C P^T (P C P^T)^-1 P, shape (n, n): the best linear estimate of x from P x is M x."""
+    cross = partition.encode @ covariance
+    inner = cross @ partition.encode.T
+    inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
+    found: Matrix = np.linalg.solve(inner, cross).T @ partition.encode
+    return found
+
+
+def relative_error(was: Array, is_now: Array) -> float:
+    """Return the squared error relative to the variance over samples, or to the square of a single one; NaN if zero."""
+    was, is_now = was.astype(np.float64), is_now.astype(np.float64)
+    scale = float(np.square(was - was.mean(axis=0) if len(was) > 1 else was).sum())
+    return float(np.square(is_now - was).sum()) / scale if scale > 0.0 else np.nan

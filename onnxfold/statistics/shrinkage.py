@@ -1,0 +1,83 @@
+r"""Covariances that are trusted as far as their samples go.
+
+The covariance S of few samples is short of rank: some direction has no variance on them, so a fold that gives it up
+looks free. S is therefore shrunk,
+
+    C = (1 - a) S + a m I,      m = trace(S) / n,                                           (1)
+
+by the intensity that minimises the expected squared error of C,
+
+    a = E||S - E S||^2 / ||S - m I||^2 .                                                    (2)
+
+The numerator is the variance of S. It is measured between two halves of the samples, A and B, as ||S_A - S_B||^2 / 4:
+positions of one image are no independent samples, images are. What is generated has another covariance than data,
+however many samples there are; the part of S that this makes doubtful is stated with the inputs.
+
+References
+----------
+Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from onnxfold.graph.tensors import Matrix
+from onnxfold.statistics.moments import SplitMoments, centred
+from onnxfold.statistics.samples import Samples
+
+#: Below this intensity samples are ample unless they are fewer than channels: what they say stays as it is.
+_AMPLE = 0.3
+#: The most that is taken from a covariance: even a single sample tells its scale.
+_MOST = 0.95
+
+
+def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> float:
+    """Return the intensity of the shrinkage.
+
+    Parameters
+    ----------
+    moments : SplitMoments
+        The samples' moments.
+    covariance : ndarray of shape (n, n)
+        The covariance of all of them.
+    doubt : float
+        The part of it that more samples of their kind would not make sure, in [0, 1).
+
+    Returns
+    -------
+    float
+        (2), 0 below `_AMPLE` where there are as many samples as channels, and the doubtful part of the rest;
+        at most `_MOST`.
+    """
+    noise = moments.variance
+    signal = float(np.square(covariance).sum()) - float(np.trace(covariance)) ** 2 / len(covariance)
+    found = min(noise / signal, 1.0) if signal > 0.0 else 0.0
+    if found < _AMPLE and moments.whole.count >= len(covariance):
+        found = 0.0
+    return min(1.0 - (1.0 - found) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
+
+
+def shrunk(covariance: Matrix, shrinkage: float) -> Matrix:
+    """Return (1) for a covariance S of shape (n, n) and an intensity a."""
+    found: Matrix = covariance * (1.0 - shrinkage)
+    found[np.diag_indices_from(found)] += shrinkage * float(np.trace(covariance)) / max(len(covariance), 1)
+    return found
+
+
+def split_moments(batches: Iterable[Samples], n: int) -> SplitMoments:
+    """Return the moments of samples.
+
+    Parameters
+    ----------
+    batches : iterable of ndarray of shape (S, n)
+        The samples.
+    n : int
+        Number of channels.
+    """
+    moments = SplitMoments(n)
+    for samples in batches:
+        for half, part in moments.parts(len(samples)):
+            rest, centre = centred(samples[part])
+            moments.add(half, rest, centre)
+    return moments
