@@ -1,11 +1,12 @@
 """Put the nodes of an If whose condition is a constant in its place."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, helper
 
-from onnxfold.graph.nodes import attribute, node_key, subgraphs
+from onnxfold.graph.nodes import attribute, node_key
+from onnxfold.graph.renamed_nodes import renamed
 from onnxfold.graph.tensors import LazyTensor
 from onnxfold.graph.view import GraphView, Weight
 from onnxfold.passes.base import Pass, PassResult
@@ -40,7 +41,7 @@ class InlineConstantIf(Pass):
                 continue
             names = dict(_new_names(node_key(node), body, used))
             weights.update({names[t.name]: LazyTensor(t) for t in body.initializer})
-            nodes += [_renamed(inner, names) for inner in body.node]
+            nodes += [renamed(inner, names) for inner in body.node]
             for inner_output, output in zip(body.output, node.output, strict=False):
                 if output:
                     source = names.get(inner_output.name, inner_output.name)
@@ -67,20 +68,3 @@ def _new_names(key: str, body: GraphProto, used: set[str]) -> Iterator[tuple[str
             fresh, number = f"{key}/{name}_{number}", number + 1
         used.add(fresh)
         yield name, fresh
-
-
-def _renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
-    """Return a node that reads and writes other names, bodies included."""
-    made = NodeProto()
-    made.CopyFrom(node)
-    made.input[:] = [names.get(name, name) for name in node.input]
-    made.output[:] = [names.get(name, name) for name in node.output]
-    for body in subgraphs(made):
-        own = {v.name for v in (*body.input, *body.initializer)} | {o for inner in body.node for o in inner.output}
-        outer = {old: new for old, new in names.items() if old not in own}
-        inner_nodes = [_renamed(inner, outer) for inner in body.node]
-        del body.node[:]
-        body.node.extend(inner_nodes)
-        for output in body.output:
-            output.name = outer.get(output.name, output.name)
-    return made
