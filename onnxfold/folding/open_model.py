@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.folding.scopes import Scope, copy_scopes, open_scopes, require_finite_channels, require_groups
@@ -78,6 +79,8 @@ def open_model(
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
     scopes = open_scopes(view)
+    if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
+        size = replace(size, macs=count_macs(view))
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
