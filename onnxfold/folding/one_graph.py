@@ -29,6 +29,9 @@ from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecor
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
 _NOT_SEEN: Sequence[ConsumerMoments] = ()
+#: Groups are probed where more than this part of a covariance is unknown. ResNet18 on CIFAR-10 has up to 0.05, and is
+#: half a point better without probes; ImageNet networks on generated images have 0.7, and collapse without them.
+_UNCERTAIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
 
 def _is_short(moments: Sequence[Sequence[ConsumerMoments]]) -> bool:
     """Whether samples leave the covariance of some group uncertain, so that error curves alone say too little."""
-    return any(seen.shrinkage > 0.0 for group in moments for seen in group)
+    return any(seen.shrinkage > _UNCERTAIN for group in moments for seen in group)
 
 
 def fold_graph(
