@@ -1,7 +1,7 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -213,7 +213,11 @@ def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Se
     """Return what the consumers of every group see, nothing where the graph was not run."""
     if observation is None or not observation.moments:
         return [_NOT_SEEN] * len(prepared.groups)
-    return observation.moments
+    if prepared.doubt:
+        return observation.moments
+    # A shrunk covariance tells exact duplicates apart, which must stay free; so samples of data and of small images are
+    # taken at their word.
+    return [[replace(moments, shrinkage=0.0) for moments in group] for group in observation.moments]
 
 
 def _candidates(
