@@ -29,9 +29,6 @@ from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecor
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
 _NOT_SEEN: Sequence[ConsumerMoments] = ()
-#: Groups are probed where more than this part of a covariance is unknown. ResNet18 on CIFAR-10 has up to 0.05, and is
-#: half a point better without probes; ImageNet networks on generated images have 0.7, and collapse without them.
-_UNCERTAIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +75,12 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         for i in range(len(prepared.groups)):
             progress("error curves", i, len(prepared.groups))
             found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
-        if observation is None or prepared.inputs is None or not _is_short(seen):
+        if observation is None or prepared.inputs is None or not prepared.doubt:
             return found
         first = observation.inputs[0]
         few = first if prepared.inputs.fixed_batch else next(in_batches(first, SAMPLES))
         factors = sensitivities(observation.reference, prepared.groups, few, found, seen, progress)
         return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
-
-
-def _is_short(moments: Sequence[Sequence[ConsumerMoments]]) -> bool:
-    """Whether samples leave the covariance of some group uncertain, so that error curves alone say too little."""
-    return any(seen.shrinkage > _UNCERTAIN for group in moments for seen in group)
 
 
 def fold_graph(
