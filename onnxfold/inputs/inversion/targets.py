@@ -1,5 +1,7 @@
 """Targets of an inversion: stored statistics, layers that had some, class scores, inputs to optimise."""
 
+from collections.abc import Iterator
+
 from onnx import NodeProto
 
 from onnxfold.channels.layers import batch_norm
@@ -16,12 +18,8 @@ def optimised_inputs(view: GraphView) -> list[str]:
 
 def normalizations(view: GraphView) -> list[NodeProto]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
-    reached = set(optimised_inputs(view))
     found = []
-    for node in view.nodes:
-        if reached.isdisjoint(node.input):
-            continue
-        reached.update(o for o in node.output if o)
+    for node in _reached(view):
         norm = batch_norm(view, node)
         if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
             found.append(node)
@@ -33,15 +31,20 @@ def fused_layers(view: GraphView) -> list[NodeProto]:
 
     They are where an exporter leaves a BatchNormalization that it fuses.
     """
+    return [
+        node
+        for node in _reached(view)
+        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3]))
+    ]
+
+
+def _reached(view: GraphView) -> Iterator[NodeProto]:
+    """Yield the nodes that depend on an input that is optimised."""
     reached = set(optimised_inputs(view))
-    found = []
     for node in view.nodes:
-        if reached.isdisjoint(node.input):
-            continue
-        reached.update(o for o in node.output if o)
-        if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3])):
-            found.append(node)
-    return found
+        if not reached.isdisjoint(node.input):
+            reached.update(o for o in node.output if o)
+            yield node
 
 
 def class_scores(view: GraphView) -> str:
