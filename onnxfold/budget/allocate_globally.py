@@ -11,7 +11,8 @@ group at once. The share is the largest, up to that of the objective, with which
 not much larger than without an objective.
 
 Steps lead from one preferred width to the next. Where these are too coarse, groups relax to smaller steps: as many as
-it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least.
+it takes to hold the budgets, and to come within a point of them, those first that make running dearer by least. Where
+every step leads past a budget, a group is widened all the same and others are narrowed, if that loses no more.
 """
 
 from collections.abc import Callable, Sequence
@@ -122,23 +123,30 @@ class _Search:
     @property
     def total_error(self) -> float:
         """Sum of the errors of the groups that may change their widths."""
-        return float(sum(self._curves[i][self.widths[i]] for i in self._space.free))
+        return self._error_of(self.widths)
+
+    def _error_of(self, widths: Integers) -> float:
+        return float(sum(self._curves[i][widths[i]] for i in self._space.free))
 
     def narrow(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
         for level in range(self._space.levels):
-
-            def narrower(i: int, width: int, level: int = level) -> int:
-                found = max(self._space.narrower(i, width, level, _STEP), self._lowest[i])
-                return min(found, width)
-
-            moves = self._moves(narrower)
-            while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
-                moves.take(possible[self._next_to_narrow(moves, possible)])
-            self.widths = moves.widths
-            if self._load(moves.now())[0] <= 1.0:
+            self.widths = self._narrowed(self.widths, level, _STEP)
+            if self._load(self._costs_of(self.widths))[0] <= 1.0:
                 return
         raise self._budgets.unreachable(self.widths.tolist())
+
+    def _narrowed(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
+        """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
+
+        def narrower(i: int, width: int) -> int:
+            found = max(self._space.narrower(i, width, level, fraction), self._lowest[i])
+            return width if i == but else min(found, width)
+
+        moves = self._moves(narrower, widths)
+        while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
+            moves.take(possible[self._next_to_narrow(moves, possible)])
+        return moves.widths
 
     def _next_to_narrow(self, moves: NextMoves, possible: Integers) -> int:
         """Return which of the possible moves to take."""
@@ -156,7 +164,7 @@ class _Search:
 
     def widen(self) -> None:
         """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""
-        moves = self._moves(lambda i, width: self._space.wider(i, width, 0))
+        moves = self._moves(lambda i, width: self._space.wider(i, width, 0), self.widths)
         while len(possible := moves.possible):
             now, after = moves.now(), moves.after(possible)
             fits = (self._load(after) <= 1.0) & (self._lead(after) >= np.minimum(self._lead(now), 0.0))
@@ -166,21 +174,49 @@ class _Search:
         self.widths = moves.widths
 
     def relax(self) -> None:
-        """Widen until the budgets are used up to a point, by whatever steps, the cheapest first."""
+        """Use the budgets up to a point: by whatever steps, the cheapest first, then by exchanges."""
         for level in range(self._space.levels):
-            moves = self._moves(lambda i, width, level=level: self._space.wider(i, width, level))  # type: ignore[misc]
-            while self._has_slack(moves.now()) and len(possible := moves.possible):
-                now, after = moves.now(), moves.after(possible)
-                gained = self._used(after) - self._used(now)
-                price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
-                fits = (self._load(after) <= 1.0) & (gained > 0.0)
-                if not fits.any():
+            self.widths = self._filled(self.widths, level)
+        for level in range(self._space.levels):
+            while self._has_slack(self._costs_of(self.widths)):
+                exchanged = self._exchanged(level)
+                if exchanged is None:
                     break
-                moves.take(possible[int(np.argmin(np.where(fits, price / np.where(fits, gained, 1.0), np.inf)))])
-            self.widths = moves.widths
+                self.widths = exchanged
 
-    def _moves(self, target: Callable[[int, int], int]) -> NextMoves:
-        return NextMoves(self._costs, self._curves, self.widths, self._space.free, target)
+    def _filled(self, widths: Integers, level: int) -> Integers:
+        """Return widths that are widened while more than a point is free."""
+        moves = self._moves(lambda i, width: self._space.wider(i, width, level), widths)
+        while self._has_slack(moves.now()) and len(possible := moves.possible):
+            now, after = moves.now(), moves.after(possible)
+            gained = self._used(after) - self._used(now)
+            price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
+            fits = (self._load(after) <= 1.0) & (gained > 0.0)
+            if not fits.any():
+                break
+            moves.take(possible[int(np.argmin(np.where(fits, price / np.where(fits, gained, 1.0), np.inf)))])
+        return moves.widths
+
+    def _exchanged(self, level: int) -> Integers | None:
+        """Return widths that use more of the budgets and lose no more: a group a step wider, others narrower."""
+        used, error = self._used(self._costs_of(self.widths))[0], self.total_error
+        found: list[tuple[float, int, Integers]] = []
+        for i in self._space.free:
+            widths = self.widths.copy()
+            widths[i] = self._space.wider(i, int(widths[i]), level)
+            widths = self._filled(self._narrowed(widths, level, 0.0, but=i), level)
+            costs = self._costs_of(widths)
+            added = self._error_of(widths) - error
+            if self._load(costs)[0] <= 1.0 and self._used(costs)[0] > used and added <= 0.0:
+                found.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
+        return min(found, key=lambda option: option[:2])[2] if found else None
+
+    def _moves(self, target: Callable[[int, int], int], widths: Integers) -> NextMoves:
+        return NextMoves(self._costs, self._curves, widths, self._space.free, target)
+
+    def _costs_of(self, widths: Integers) -> list[Integers]:
+        """Return all costs of some widths, one array of one number each."""
+        return [cost.many(widths[None]) for cost in self._costs]
 
     def _lead(self, costs: list[Integers]) -> Matrix:
         """Return how far an objective is ahead, see :meth:`Tradeoff.lead`; 0 without an objective; shape (m,)."""

@@ -97,7 +97,7 @@ class WidthRequest:
         return [
             *notes,
             f"reached sparsity {reached:.3f} instead of {self.sparsity:g}: the {len(widths)} widths are {whole}, and "
-            "the search found none that come closer",
+            "the search found none that come closer and lose no more",
         ]
 
     def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:

@@ -119,6 +119,26 @@ def test_what_multiples_miss_is_made_up_by_relaxing() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "single_steps"), [((12, 12), (9, 12)), ((8, 8, 8), (8, 5, 8)), ((8, 24), (8, 18))], ids=str
+)
+def test_what_single_steps_miss_is_made_up_by_exchanges(sizes: tuple[int, ...], single_steps: tuple[int, ...]) -> None:
+    """Narrow groups: any group a step wider is past the goal, and yet other widths come closer and lose less."""
+    graphs = graphs_of(chain_conv(0, widths=sizes))
+    groups = graphs[0][1]
+    curves = [np.array([np.inf, *(1 - np.arange(1, n + 1) / n) ** 2]) for n in sizes]
+    space = WidthSpace(groups, {}, preferred=preferred_steps(*graphs[0]))
+    cost = Budgets.of(graphs, {"params": 1}).budgets[0].cost
+    budgets = Budgets.of(graphs, {"params": round(0.8 * cost(sizes))})
+    for i in range(len(sizes)):
+        assert budgets.exceeded([w + (i == j) for j, w in enumerate(single_steps)]) or single_steps[i] == sizes[i]
+    widths = allocate_globally(space, curves, budgets, Tradeoff.of(find_objective("balanced"), graphs, groups))
+    assert 0.2 <= 1 - cost(widths) / cost(sizes) <= 0.212 < 1 - cost(single_steps) / cost(sizes)
+    assert sum(c[w] for c, w in zip(curves, widths, strict=True)) <= sum(
+        c[w] for c, w in zip(curves, single_steps, strict=True)
+    )
+
+
 def test_what_is_reachable_without_steps_is_reachable_with_them() -> None:
     result = quick_fold(chain_conv(0, widths=(8, 8)), 0.9, verify=False)
     assert max(_widths(result)) < 4
