@@ -108,6 +108,40 @@ class ChannelMoments:
         self.variance: Matrix = np.maximum(moments.covariance, 0.0)
 
 
+class ChannelCorrelations:
+    """Correlation, channel by channel, of activations that lie beside each other, put together batch by batch.
+
+    Parameters
+    ----------
+    n : int
+        Number of channels.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._xy, self._xx, self._yy = (SecondMoments(n, n, np.multiply) for _ in range(3))
+
+    def add(self, x: Array, y: Array) -> None:
+        """Add a batch, both of shape (..., n)."""
+        if not x.size:
+            return
+        flat = (np.asarray(values, working_type(values)).reshape(-1, values.shape[-1]) for values in (x, y))
+        (a, of_a), (b, of_b) = (centred(values) for values in flat)
+        for moments, (one, of_one), (other, of_other) in (
+            (self._xy, (a, of_a), (b, of_b)),
+            (self._xx, (a, of_a), (a, of_a)),
+            (self._yy, (b, of_b), (b, of_b)),
+        ):
+            moments.add(len(one), of_one, of_other, (one * other).sum(axis=0, dtype=np.float64))
+
+    @property
+    def correlations(self) -> Matrix:
+        """Shape (n,), within [-1, 1]; 1 where one of both is constant."""
+        scale = np.sqrt(np.maximum(self._xx.covariance, 0.0) * np.maximum(self._yy.covariance, 0.0))
+        varies = scale > 0.0
+        found: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
+        return np.clip(found, -1.0, 1.0)
+
+
 class SplitMoments:
     """Second moments of vectors of length n, over two halves of the samples.
 

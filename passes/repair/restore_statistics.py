@@ -1,9 +1,11 @@
 r"""Restore the average mean and deviation of the members of merged channels, on the same inputs.
 
 With a BatchNormalization this is done in its statistics: they are chosen so that what it normalises, u = (y - mean) /
-sigma, has the average mean and deviation of its members' u. While the networks run side by side these are the
-statistics of the inputs at hand; what is stored translates them back by the ratios that the original shows between its
-own statistics and those that it ran with,
+sigma, has the average mean of its members' u, and r times their average deviation. r is the correlation of the folded
+channel with the average of its members: u is then about the best linear estimate of that average. With the full
+deviation, a channel that the fold hardly knows any more would be noise as loud as the original.
+While the networks run side by side these are the statistics of the inputs at hand; what is stored translates them
+back by the ratios that the original shows between its own statistics and those that it ran with,
 
     var'  = var_walk  * geometric mean over members of var_own / var_ran
     mean' = mean_walk + mean over members of (mean_own - mean_ran) ;
@@ -28,10 +30,12 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.moments import ChannelMoments
+from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
 from onnxfold.statistics.observe import DEAD
 
 _MAX_GAIN = 10.0
+#: Correlations below this are not told apart from none.
+_LEAST_KNOWN = 0.05
 
 
 class Restoration:
@@ -87,7 +91,8 @@ class Restoration:
         eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
-        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
+        known = np.clip(self._correlations(x, mapped), _LEAST_KNOWN, 1.0)
+        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma) * known
         deviation = np.sqrt(now.variance)
         alive = (goal_deviation > DEAD) & (deviation > np.finfo(np.float32).tiny)
         _, merged = _statistics(self._view, norm)
@@ -100,6 +105,14 @@ class Restoration:
         self._stored[norm.mean] = mean + shift
         self._stored[norm.variance] = np.maximum((sigma * back) ** 2 - eps, 0.0)
         self._write(norm, mean, sigma)
+
+    def _correlations(self, tensor: str, mapped: AxisMap) -> Matrix:
+        """Return how every channel of the folded network correlates with the average of its members; 1 if constant."""
+        moments = ChannelCorrelations(mapped.folded_positions.size)
+        pairs = zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True)
+        for was, is_now in pairs:
+            moments.add(mapped.encoded(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
+        return moments.correlations
 
     def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None) -> None:
         """Let a BatchNormalization run with what the original runs with, and store what it has now."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onnxfold.cluster.gram import rotate
 from onnxfold.passes.repair.least_squares import correction
-from onnxfold.statistics.moments import ChannelMoments, CrossMoments, centred
+from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, centred
 
 Array = NDArray[Any]
 
@@ -55,6 +55,18 @@ def test_means_far_above_deviations_cost_no_digits(mean: float, batches: str) ->
     channels = ChannelMoments(parts[1], 1)
     np.testing.assert_allclose(channels.mean, moments.mean_y, rtol=1e-10, atol=1e-7)
     np.testing.assert_allclose(channels.variance, np.diag(exact(y, y)), rtol=0, atol=1e-5 * scale)
+    correlations = ChannelCorrelations(5)
+    for a, b in zip(*parts, strict=True):
+        correlations.add(a[:, :5], b)
+    expected = np.diag(np.corrcoef(x[:, :5].astype(np.float64), y.astype(np.float64), rowvar=False)[:5, 5:])
+    np.testing.assert_allclose(correlations.correlations, expected, rtol=0, atol=1e-5)
+
+
+def test_a_constant_correlates_with_everything() -> None:
+    """A channel that never varies is known for sure."""
+    moments = ChannelCorrelations(2)
+    moments.add(np.ones((4, 3, 2), np.float32), np.zeros((4, 3, 2), np.float32))
+    np.testing.assert_array_equal(moments.correlations, 1.0)
 
 
 def test_nothing_seen_is_zero() -> None:
