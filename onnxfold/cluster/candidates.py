@@ -1,4 +1,10 @@
-"""Candidates of a group: its partition and its error for every width."""
+r"""Candidates of a group: its partition and its error for every width.
+
+Errors of groups compound. A consumer that loses the part e of its output's energy passes 1 - e of it on, and what
+passes through several of them is the product, so what adds up is -log(1 - e). That is e where little is lost. But a
+group that is nearly given up, as the inner channels of an inverted residual may be, costs far more than its error says:
+a few such blocks, each of them affordable by itself, make an end of a network.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -12,6 +18,8 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 
+#: The part of its energy that a consumer can lose at most: the estimate is not surer.
+_MOST_LOST = 0.99
 #: An error curve is computed at about so many widths, closer together where few channels are left.
 _GRID = 12
 
@@ -32,6 +40,11 @@ class Candidates(ABC):
     @abstractmethod
     def errors(self) -> Matrix:
         """The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one."""
+
+    @property
+    def losses(self) -> Matrix:
+        """What the errors cost the network, shape (n + 1,): they compound, see the head of this module."""
+        return compounded(self.errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +71,11 @@ class Weighted(Candidates):
     def errors(self) -> Matrix:
         """The errors, multiplied."""
         return self.plain.errors * self.factor
+
+    @property
+    def losses(self) -> Matrix:
+        """The losses, multiplied."""
+        return self.plain.losses * self.factor
 
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""
@@ -123,6 +141,23 @@ class Computed(Candidates):
         errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
         errors[:step] = np.inf
         return errors
+
+
+def compounded(errors: Matrix) -> Matrix:
+    """Return -c log(1 - e / c) for errors e, each the sum over c consumers; infinite where they are.
+
+    Parameters
+    ----------
+    errors : ndarray of shape (n + 1,)
+        By width. The largest of them, where all but nothing is left, says how many consumers there are.
+    """
+    finite = np.isfinite(errors)
+    if not finite.any():
+        return errors
+    consumers = max(float(errors[finite].max()), 1.0)
+    part = np.where(finite, errors, 0.0) / consumers
+    found: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
+    return found
 
 
 def reconstruction_error(partition: ChannelPartition, moments: Sequence[ConsumerMoments]) -> float:

@@ -119,7 +119,7 @@ def fold_model(
         If a weight is no longer finite.
     """
     request = request.knowing([w for graph in prepared.graphs for w in graph.lossless])
-    widths = request.choose([c.errors for graph in candidates for c in graph] if candidates is not None else [])
+    widths = request.choose([c.losses for graph in candidates for c in graph] if candidates is not None else [])
     parts = list(_per_graph(prepared, widths))
     graphs: list[Folded] = []
     # Bodies before the graph that holds them.
