@@ -1,13 +1,13 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Weighted
-from onnxfold.cluster.duplicates import is_lossless
+from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
@@ -71,11 +71,11 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
         observation = _observed(prepared, compared, progress)
         seen = _moments(prepared, observation)
-        found = []
+        found: list[Candidates] = []
         for i in range(len(prepared.groups)):
             progress("error curves", i, len(prepared.groups))
             found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
-        if observation is None or prepared.inputs is None or not prepared.doubt:
+        if observation is None or prepared.inputs is None or not any(m.shrinkage for group in seen for m in group):
             return found
         first = observation.inputs[0]
         few = first if prepared.inputs.fixed_batch else next(in_batches(first, SAMPLES))
@@ -169,7 +169,7 @@ def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     return [
         group
         for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
-        if not (is_lossless(group, width, classes) if averages else width == group.size)
+        if width < (lossless_width(classes, group.blocks) if averages else group.size)
     ]
 
 
@@ -196,7 +196,9 @@ def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observ
         prepared.groups,
         prepared.inputs.batches,
         match=prepared.matches,
+        shrink=prepared.inputs.are_few,
         doubt=prepared.doubt,
+        duplicates=prepared.duplicates,
         progress=progress,
     )
 
@@ -205,11 +207,7 @@ def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Se
     """Return what the consumers of every group see, nothing where the graph was not run."""
     if observation is None or not observation.moments:
         return [_NOT_SEEN] * len(prepared.groups)
-    if prepared.doubt:
-        return observation.moments
-    # A shrunk covariance tells exact duplicates apart, which must stay free; so samples of data and of small images are
-    # taken at their word.
-    return [[replace(moments, shrinkage=0.0) for moments in group] for group in observation.moments]
+    return observation.moments
 
 
 def _candidates(

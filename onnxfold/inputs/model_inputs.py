@@ -71,6 +71,14 @@ class ModelInputs:
         return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else 0.0
 
     @property
+    def are_few(self) -> bool:
+        """Whether there may be too few of them, or of too doubtful a kind, for the covariances of wide layers.
+
+        Small images are generated in the number that is needed.
+        """
+        return self.kind == "data" or self.doubt > 0.0
+
+    @property
     def samples(self) -> int:
         """Number of samples."""
         return _count(self.batches)

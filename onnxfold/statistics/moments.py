@@ -170,9 +170,10 @@ class SplitMoments:
 
     @property
     def variance(self) -> float:
-        """The variance of the covariance of all samples, summed over its entries; infinite where a half is empty."""
+        """The variance of the covariance of all samples, summed over pairs of channels; infinite if a half is empty."""
         a, b = self._halves
-        return float(np.square(a.covariance - b.covariance).sum()) / 4.0 if min(a.count, b.count) else np.inf
+        apart = np.square(a.covariance - b.covariance)
+        return float(apart.sum() - np.trace(apart)) / 4.0 if min(a.count, b.count) else np.inf
 
 
 class CrossMoments:

@@ -30,7 +30,7 @@ from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.samples import stride_for, unit_samples
-from onnxfold.statistics.shrinkage import intensity, shrunk, split_moments
+from onnxfold.statistics.shrinkage import Classes, intensity, shrunk, split_moments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -52,17 +52,22 @@ class ConsumerMoments:
         The part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`.
     doubt : float
         How far the inputs may differ from data.
+    duplicates : ndarray of int, shape (n_units,), optional
+        Classes of exact duplicates.
     """
 
     covariance: Matrix
     gram: Matrix
     shrinkage: float = 0.0
     doubt: float = 0.0
+    duplicates: Classes | None = None
 
     @cached_property
     def trusted(self) -> Matrix:
         """C, shrunk."""
-        return shrunk(self.covariance, self.shrinkage) if self.shrinkage else self.covariance
+        if not self.shrinkage:
+            return self.covariance
+        return shrunk(self.covariance, self.shrinkage, self.duplicates, self.doubt)
 
     @property
     def energy(self) -> float:
@@ -105,7 +110,9 @@ def observe(
     inputs: Batches,
     *,
     match: bool,
+    shrink: bool = False,
     doubt: float = 0.0,
+    duplicates: Sequence[Classes] = (),
     progress: Progress = silent,
 ) -> Observation:
     """Run a network once.
@@ -120,8 +127,12 @@ def observe(
         Batches of inputs.
     match : bool
         Match the statistics of every BatchNormalization to the inputs.
+    shrink : bool
+        Trust covariances only as far as the samples go, see :mod:`onnxfold.statistics.shrinkage`.
     doubt : float
-        How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
+        How far the inputs may differ from data.
+    duplicates : sequence of ndarray of int, shape (n_units,)
+        Classes of exact duplicates of every group.
     progress : callable, optional
         Called for every node.
 
@@ -146,9 +157,10 @@ def observe(
             if channels.tensor not in activations.values:
                 continue
             if (i, channels) not in covariances:
-                covariances[i, channels] = _covariance(activations, channels, groups[i], doubt)
+                covariances[i, channels] = _covariance(activations, channels, groups[i], doubt if shrink else None)
             covariance, shrinkage = covariances[i, channels]
-            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt))
+            alike = duplicates[i] if duplicates else None
+            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike))
         if match:
             match_statistics(activations, node)
         activations.run(node)
@@ -174,7 +186,10 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
     view.set_weight(norm.variance, np.maximum(own, 0.0))
 
 
-def _covariance(activations: Activations, channels: Axis, group: FoldGroup, doubt: float) -> tuple[Matrix, float]:
+def _covariance(
+    activations: Activations, channels: Axis, group: FoldGroup, doubt: float | None
+) -> tuple[Matrix, float]:
+    """Return the covariance of an activation and its shrinkage: none without a doubt."""
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
@@ -182,7 +197,7 @@ def _covariance(activations: Activations, channels: Axis, group: FoldGroup, doub
     samples = (unit_samples(values, channels.axis, positions, stride) for values in batches)
     moments = split_moments(samples, n)
     covariance = moments.whole.covariance
-    return covariance, intensity(moments, covariance, doubt)
+    return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
 
 
 def _gram(view: GraphView, member: Member) -> Matrix:

@@ -1,17 +1,20 @@
 r"""Covariances that are trusted as far as their samples go.
 
 The covariance S of few samples is short of rank: some direction has no variance on them, so a fold that gives it up
-looks free. S is therefore shrunk,
+looks free. Variances are known from few samples, how channels go together is not. S is therefore shrunk,
 
-    C = (1 - a) S + a m I,      m = trace(S) / n,                                           (1)
+    C = (1 - a) S + a T,      T_ij = sqrt(v_i v_j) for exact duplicates i and j, 0 for others,      (1)
 
 by the intensity that minimises the expected squared error of C,
 
-    a = E||S - E S||^2 / ||S - m I||^2 .                                                    (2)
+    a = E||S - E S||^2 / ||S||^2      off the diagonal.                                             (2)
 
 The numerator is the variance of S. It is measured between two halves of the samples, A and B, as ||S_A - S_B||^2 / 4:
-positions of one image are no independent samples, images are. What is generated has another covariance than data,
-however many samples there are; the part of S that this makes doubtful is stated with the inputs.
+positions of one image are no independent samples, images are. Exact duplicates stay duplicates in C, whatever was seen
+of them, so they stay free.
+
+What is generated has another covariance than data, however many samples there are; the part of S that this makes
+doubtful, d, is stated with the inputs. Of the variances it is doubtful, too: v_i = (1 - d) S_ii + d trace(S) / n.
 
 References
 ----------
@@ -21,10 +24,13 @@ Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance 
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.moments import SplitMoments, centred
 from onnxfold.statistics.samples import Samples
+
+Classes = npt.NDArray[np.integer]
 
 #: Below this intensity samples are ample unless they are fewer than channels: what they say stays as it is.
 _AMPLE = 0.3
@@ -51,17 +57,32 @@ def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> 
         at most `_MOST`.
     """
     noise = moments.variance
-    signal = float(np.square(covariance).sum()) - float(np.trace(covariance)) ** 2 / len(covariance)
+    signal = float(np.square(covariance).sum() - np.square(np.diag(covariance)).sum())
     found = min(noise / signal, 1.0) if signal > 0.0 else 0.0
     if found < _AMPLE and moments.whole.count >= len(covariance):
         found = 0.0
     return min(1.0 - (1.0 - found) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
 
 
-def shrunk(covariance: Matrix, shrinkage: float) -> Matrix:
-    """Return (1) for a covariance S of shape (n, n) and an intensity a."""
-    found: Matrix = covariance * (1.0 - shrinkage)
-    found[np.diag_indices_from(found)] += shrinkage * float(np.trace(covariance)) / max(len(covariance), 1)
+def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, doubt: float = 0.0) -> Matrix:
+    """Return (1).
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n, n)
+        S.
+    shrinkage : float
+        a.
+    duplicates : ndarray of int, shape (n,), optional
+        Class of every channel, the same for exact duplicates; by default there are none.
+    doubt : float
+        d.
+    """
+    n = len(covariance)
+    own = np.arange(n) if duplicates is None else duplicates
+    variances = np.maximum((1.0 - doubt) * np.diag(covariance) + doubt * np.trace(covariance) / max(n, 1), 0.0)
+    target = np.where(own[:, None] == own, np.sqrt(np.outer(variances, variances)), 0.0)
+    found: Matrix = (1.0 - shrinkage) * covariance + shrinkage * target
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,26 @@ def test_doubt_makes_merges_dear() -> None:
     assert (doubtful.labels >= 0).sum() == 6
 
 
+def test_exact_duplicates_stay_free() -> None:
+    """They are told apart by no sample, however few there are."""
+    parts = [np.repeat(part, 2, axis=1) for part in _samples(8, 6)]
+    seen = replace(_moments(parts), duplicates=np.repeat(np.arange(6), 2))
+    assert seen.shrinkage > 0.5
+    assert eliminate([seen], np.arange(12)).errors[6] < 2e-3
+    assert eliminate([seen], np.arange(12)).errors[5] > 0.05
+
+
+def test_what_is_dead_on_data_stays_free() -> None:
+    parts = [np.concatenate([part, np.zeros_like(part)], axis=1) for part in _samples(8, 6)]
+    assert eliminate([_moments(parts)], np.arange(12)).errors[6] < 2e-3
+
+
 def test_a_consumer_behind_pooling_sees_few_images_as_few() -> None:
     """One sample per image is left of a convolution's many positions."""
     view = load(chain_conv(0, widths=(6, 40), bn=False))
     groups = find_groups(view).groups
     feeds = random_input(view.model, 1, batch=8)
-    (body,), (head,) = observe(view, groups, [feeds], match=False).moments
+    (body,), (head,) = observe(view, groups, [feeds], match=False, shrink=True).moments
     assert body.shrinkage == 0.0 < head.shrinkage
     raw = ConsumerMoments(head.covariance, head.gram)
     assert eliminate([head], np.arange(40)).errors[8] > 3 * eliminate([raw], np.arange(40)).errors[8]
