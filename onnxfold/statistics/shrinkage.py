@@ -14,7 +14,7 @@ positions of one image are no independent samples, images are. Exact duplicates 
 of them, so they stay free.
 
 What is generated has another covariance than data, however many samples there are; the part of S that this makes
-doubtful, d, is stated with the inputs. Of the variances it is doubtful, too: v_i = (1 - d) S_ii + d trace(S) / n.
+doubtful is stated with the inputs. The variances are then doubtful, too: v_i = trace(S) / n for all of them, else S_ii.
 
 References
 ----------
@@ -76,11 +76,12 @@ def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = No
     duplicates : ndarray of int, shape (n,), optional
         Class of every channel, the same for exact duplicates; by default there are none.
     doubt : float
-        d.
+        The part of S that is doubtful.
     """
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
-    variances = np.maximum((1.0 - doubt) * np.diag(covariance) + doubt * np.trace(covariance) / max(n, 1), 0.0)
+    seen = np.maximum(np.diag(covariance), 0.0)
+    variances = np.full(n, seen.mean()) if doubt and n else seen
     target = np.where(own[:, None] == own, np.sqrt(np.outer(variances, variances)), 0.0)
     found: Matrix = (1.0 - shrinkage) * covariance + shrinkage * target
     return found
