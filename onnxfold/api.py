@@ -232,7 +232,9 @@ def fold(
         written = written_model(folded, run_on, config, tell)
         checked = VerificationResult(None)
         if config.verify:
-            checked = verify_model(model, written.view, config.seed, tell, threads=config.threads)
+            checked = verify_model(
+                model, written.view, config.seed, tell, threads=config.threads, fitted=written.inputs
+            )
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
     external = config.save_as_external_data

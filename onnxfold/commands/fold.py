@@ -186,6 +186,8 @@ def fold(
     measures = options["max_latency"] is not None or options["objective"] == "latency"
     with ProgressBar(fold_stages(measures=measures, quantizes=options["dtype"] == INT8)) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
+    if result.report.warning:
+        say(f"warning: {result.report.warning}", error=True)
     with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
         if save_inputs is not None:
             result.save_inputs(save_inputs)
@@ -221,6 +223,8 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
             say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+    if report.estimate is not None:
+        say(str(report.estimate))
     if report.latency is not None:
         say(latency_line(report.latency))
     if report.quantization is not None:

@@ -1,7 +1,7 @@
-"""Agreement of two networks on inputs that no fold has seen.
+"""Agreement of two networks on inputs that no fold has seen, and on those that one was fitted on.
 
-They are generated like those that a fold is fitted on, with a seed that no fold uses. Data that were given to a fold
-(``--calibration``) are not used here: all of them go into the fit.
+Held-out inputs are generated like those that a fold is fitted on, with a seed that no fold uses. Data that were given
+to a fold (``--calibration``) are not among them: all of them go into the fit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,10 @@ from typing import Protocol
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
-from onnxfold.graph.session import Feeds, InputInfo, fixed_batch
+from onnxfold.graph.session import Feeds, InputInfo, fixed_batch, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.synthetic import (
     ACTIVATION_BYTES,
     BATCH,
@@ -33,8 +34,8 @@ _COST = 1.3e12
 _FEWEST = 32
 #: Added to a user's seed, which is a small number; fits draw theirs from that number upwards.
 _OTHER_SEED = 0x4E1D_0075_0000_0000
-
-
+#: Samples that a fold was fitted on and both networks are run on, about; a fold generates no more.
+_FITTED = 512
 #: Outputs that are kept where two networks do not fit into memory side by side, in bytes.
 _KEPT_BYTES = 256 << 20
 
@@ -79,6 +80,38 @@ class HeldOut:
             for feeds in synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
                 typed = {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in self.infos}
                 yield self.batch, feeds | typed
+
+
+@dataclass(frozen=True)
+class FittedInputs:
+    """Inputs that a fold was fitted on.
+
+    Parameters
+    ----------
+    inputs : ModelInputs
+        The inputs.
+    infos : sequence of InputInfo
+        Types to give them in.
+    """
+
+    inputs: ModelInputs
+    infos: Sequence[InputInfo] = ()
+
+    @property
+    def kind(self) -> str:
+        """What they are."""
+        return self.inputs.kind
+
+    @property
+    def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Batches, each with its number of samples, up to some hundred samples."""
+        left = _FITTED
+        for feeds in self.inputs.batches:
+            if left <= 0:
+                return
+            typed = {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in self.infos}
+            left -= sample_count(feeds)
+            yield sample_count(feeds), feeds | typed
 
 
 def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Sequence[InputInfo] = ()) -> HeldOut:
@@ -160,17 +193,19 @@ class Recording:
         return next(self._outputs)
 
 
-def measure_fidelity(reference: Network, candidate: Network, inputs: HeldOut, *, called: str) -> FidelityReport:
-    """Run two networks on held-out inputs; return how close they are.
+def measure_fidelity(
+    reference: Network, candidate: Network, inputs: HeldOut | FittedInputs, *, called: str
+) -> FidelityReport:
+    """Run two networks on inputs; return how close they are.
 
     Parameters
     ----------
     reference, candidate : Network
         Networks with the same inputs and outputs.
-    inputs : HeldOut
+    inputs : HeldOut or FittedInputs
         The inputs.
     called : str
-        How the report calls inputs of this origin, 'held-out' or 'generated'.
+        How the report calls inputs of this origin, 'held-out', 'generated' or 'fitted'.
 
     Raises
     ------

@@ -1,40 +1,66 @@
 """Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
-from onnxfold.fidelity.held_out import SAMPLES, Network, NotRunError, Recording, held_out_inputs, measure_fidelity
+from onnxfold.fidelity.held_out import (
+    SAMPLES,
+    FittedInputs,
+    Network,
+    NotRunError,
+    Recording,
+    held_out_inputs,
+    measure_fidelity,
+)
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
 
 _SAMPLES = 4
-#: A model that gives fewer of the original's answers than this is of no use.
-_USELESS = 0.2
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """Outcome of a verification; `notes` says what could not be checked, and whether the model became slower."""
+    """Outcome of a verification.
+
+    Parameters
+    ----------
+    fidelity : FidelityReport, optional
+        Closeness on held-out generated inputs; None where it could not be measured.
+    notes : tuple of str
+        What could not be checked, and whether the model became slower.
+    latency : LatencyRecord, optional
+        Latencies of the original and of the folded model.
+    fitted : FidelityReport, optional
+        Closeness on the inputs that the fold was fitted on, where it was measured.
+    """
 
     fidelity: FidelityReport | None
     notes: tuple[str, ...] = ()
     latency: LatencyRecord | None = None
+    fitted: FidelityReport | None = None
 
 
 def verify(
-    original: ModelLike, view: GraphView, seed: int = 0, progress: Progress = silent, *, threads: int = 1
+    original: ModelLike,
+    view: GraphView,
+    seed: int = 0,
+    progress: Progress = silent,
+    *,
+    threads: int = 1,
+    fitted: ModelInputs | None = None,
 ) -> VerificationResult:
     """Check a folded model; measure its latency, and its fidelity on generated inputs that the fold has not seen.
 
@@ -54,6 +80,8 @@ def verify(
         Called once.
     threads : int
         Threads that latency is measured with.
+    fitted : ModelInputs, optional
+        Inputs that the fold was fitted on, to measure how close the models are on these, too.
 
     Raises
     ------
@@ -66,7 +94,7 @@ def verify(
     if was != is_now:
         raise VerificationError(f"the interface changed: {was} became {is_now}")
     before.assume(view.input_shapes)
-    check = _Check(original, before, view, seed, threads)
+    check = _Check(original, before, view, seed, threads, fitted)
     if weight_bytes(view) <= PROTOBUF_LIMIT:
         return check.run(to_model(view))
     with tempfile.TemporaryDirectory() as folder:
@@ -83,13 +111,14 @@ def interface(view: GraphView) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True)
 class _Check:
-    """One verification: the original, both as views, and the seed."""
+    """One verification: the original, both as views, the seed, and what the fold was fitted on."""
 
     original: ModelLike
     before: GraphView
     view: GraphView
     seed: int
     threads: int
+    fitted: ModelInputs | None
 
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
@@ -101,7 +130,7 @@ class _Check:
         if result.fidelity is not None and not isinstance(model, str):
             latency = self._latency(model)
         more = (_slower(latency),) if latency is not None and latency.is_slower else ()
-        return VerificationResult(result.fidelity, (*notes, *result.notes, *more), latency)
+        return replace(result, notes=(*notes, *result.notes, *more), latency=latency)
 
     def _latency(self, model: onnx.ModelProto) -> LatencyRecord | None:
         """Return the latencies of one sample of noise; None where they cannot be had."""
@@ -130,9 +159,10 @@ class _Check:
         inputs = held_out_inputs(self.view, self.before, seed=self.seed, infos=session.inputs)
         try:
             reference: Network = session
+            seen = None if self.fitted is None else FittedInputs(self.fitted, session.inputs)
             if folded is None:
                 reference = recording = Recording(session, inputs)
-                inputs = recording.inputs
+                inputs, seen = recording.inputs, None
             was_twin = session.is_twin
             del session
             folded = folded or Session(model, counted=self.view)
@@ -140,14 +170,15 @@ class _Check:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             report = measure_fidelity(reference, folded, inputs, called="held-out")
+            fitted = None if seen is None else measure_fidelity(reference, folded, seen, called="fitted")
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (
             f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, so the "
             "confidence interval is wider"
         )
-        notes = [*report.notes, *([few] if report.samples < SAMPLES else []), *_warnings(report)]
-        return VerificationResult(report, tuple(notes))
+        notes = [*report.notes, *([few] if report.samples < SAMPLES else [])]
+        return VerificationResult(report, tuple(notes), fitted=fitted)
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
         for name, a, b in zip(names, expected, got, strict=True):
@@ -158,16 +189,6 @@ class _Check:
 
 def _unmeasured(why: str) -> VerificationResult:
     return VerificationResult(None, (f"fidelity was not measured: {why}",))
-
-
-def _warnings(report: FidelityReport) -> list[str]:
-    """Return a line per output whose classes are other ones nearly everywhere."""
-    return [
-        f"the folded model will hardly be of use: '{found.output}' names the original's class on "
-        f"{found.top1_agreement:.0%} of {report.inputs}; remove less, or give unlabeled samples with --calibration"
-        for found in report.outputs
-        if found.top1_agreement is not None and found.top1_agreement < _USELESS
-    ]
 
 
 def _slower(latency: LatencyRecord) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onnxfold._version import __version__
 from onnxfold.config import FoldConfig
+from onnxfold.fidelity.estimate import estimate_agreement
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.merge_map import merge_maps
@@ -52,6 +53,8 @@ def write_report(
         The accuracies that decided how far the fold goes.
     """
     request, inputs = folded.request, written.inputs
+    diagnostics = joined([graph.diagnostics for graph in folded.graphs])
+    kind = "" if inputs is None else inputs.kind
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
@@ -67,6 +70,7 @@ def write_report(
         quantization=written.quantization,
         fidelity=verified.fidelity,
         accuracy=accuracy,
+        estimate=estimate_agreement(verified.fidelity, verified.fitted, kind, diagnostics),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),
@@ -75,7 +79,7 @@ def write_report(
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
         versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
         merge_map=merge_maps(folded.graphs),
-        diagnostics=joined([graph.diagnostics for graph in folded.graphs]),
+        diagnostics=diagnostics,
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,

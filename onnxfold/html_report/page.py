@@ -72,12 +72,13 @@ def _header(report: FoldReport, nav: Element) -> Element:
         + [f"{what} {name}" for what, name in (("cluster", report.cluster), ("repair", report.repair)) if name]
         + [f"{report.allocation} allocation"]
     )
+    notes = [*([report.warning] if report.warning else []), *report.notes]
     return element(
         "header",
         element("h1", f"Fold of {_name(report)}"),
         element("p", f"{report.requested}: {way}", class_="muted"),
         element("dl", *_tiles(report), class_="tiles"),
-        element("ul", *(element("li", note) for note in report.notes), class_="notes") if report.notes else None,
+        element("ul", *(element("li", note) for note in notes), class_="notes") if notes else None,
         nav,
     )
 
@@ -97,6 +98,9 @@ def _tiles(report: FoldReport) -> list[Element]:
             tiles.append(_tile("Same answer", percent(first.top1_agreement), f"on {on}{bounds}"))
         else:
             tiles.append(_tile("Relative error", decimal(first.relative_error), f"of the first output, on {on}"))
+    if report.estimate is not None:
+        bounds = f"estimated agreement; 80 % interval {interval(*report.estimate.interval)}"
+        tiles.append(_tile("Same answer on data", percent(report.estimate.agreement), bounds))
     return tiles
 
 

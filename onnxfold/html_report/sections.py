@@ -73,7 +73,8 @@ def _fidelity(report: FoldReport) -> list[Element]:
     ]
     caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval")
-    parts = [table(caption, head, rows, "figures"), *judged]
+    estimate = [] if report.estimate is None else [element("p", f"{str(report.estimate).capitalize()}.")]
+    parts = [table(caption, head, rows, "figures"), *estimate, *judged]
     if found.accuracy_a is not None or found.accuracy_b is not None:
         parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
     return parts

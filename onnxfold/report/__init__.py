@@ -1,5 +1,6 @@
 """Reports of a fold, as plain values."""
 
+from onnxfold.report.agreement import AgreementEstimate, Signs
 from onnxfold.report.diagnostics import (
     CORRELATION_BINS,
     CorrelationHistogram,
@@ -29,6 +30,7 @@ __all__ = [
     "CORRELATION_BINS",
     "ONLY_DUPLICATES",
     "AccuracyRecord",
+    "AgreementEstimate",
     "ComparisonReport",
     "CorrelationHistogram",
     "Diagnostics",
@@ -44,6 +46,7 @@ __all__ = [
     "PassRecord",
     "QuantizationRecord",
     "Refusal",
+    "Signs",
     "VarianceRatio",
     "joined",
     "milliseconds",

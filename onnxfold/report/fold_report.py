@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge_map import MergeMap
@@ -266,6 +267,7 @@ class FoldReport:
     quantization: QuantizationRecord | None = None
     fidelity: FidelityReport | None = None
     accuracy: AccuracyRecord | None = None
+    estimate: AgreementEstimate | None = None
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -282,9 +284,22 @@ class FoldReport:
         """Fraction of the weights removed."""
         return self.before.sparsity_of(self.after)
 
+    @property
+    def warning(self) -> str:
+        """What to do about a model that will be of no use, in one line; empty for others, and where nothing is known.
+
+        Decisive is the estimated agreement; where there is none, the lowest agreement on held-out inputs.
+        """
+        has_data = self.inputs is not None and self.inputs.kind == "data"
+        if self.estimate is not None:
+            return warning_below(self.estimate.agreement, "estimated agreement", has_data=has_data)
+        outputs = [] if self.fidelity is None else self.fidelity.outputs
+        lowest = min((o.top1_agreement for o in outputs if o.top1_agreement is not None), default=1.0)
+        return warning_below(lowest, "agreement on generated inputs", has_data=has_data)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"sparsity": self.sparsity, **asdict(self)}
+        return {"sparsity": self.sparsity, "warning": self.warning, **asdict(self)}
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -314,8 +329,10 @@ class FoldReport:
             *([] if (macs := self._macs()) is None else [macs]),
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
+            *([] if self.estimate is None else [str(self.estimate)]),
             *([] if self.latency is None else [str(self.latency)]),
             *([] if self.quantization is None else [str(self.quantization)]),
+            *([self.warning] if self.warning else []),
         ]
         return "\n".join(lines + self.notes)
 

@@ -1,0 +1,89 @@
+"""The regression of true agreements on signs, and how well it holds for networks that had no part in it."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.prediction.cells import Row
+from onnxfold.fidelity.estimate import DATA, GENERATED, Regression, features, logit
+from onnxfold.report import Signs
+
+#: What coefficients are drawn towards zero by, so that few networks cannot move them far; not the constant.
+RIDGE = 0.1
+#: Bounds of the interval.
+QUANTILES = (0.1, 0.9)
+_STEPS = 20
+
+Floats = npt.NDArray[np.float64]
+Features = Callable[[Signs], tuple[float, ...]]
+#: A row, its estimate, and the interval of that.
+Judged = tuple[Row, float, tuple[float, float]]
+_Made = TypeVar("_Made")
+
+
+def origin(row: Row) -> str:
+    """Return what a row was folded on, which decides the regression that it belongs to."""
+    return DATA if row["asked"] == "data" else GENERATED
+
+
+def fit(rows: Sequence[Row], of: Features = features) -> Regression:
+    """Return the regression of rows, and its spread by leaving out one training after the other.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Rows of one origin.
+    of : callable
+        Returns the features of signs, the constant first.
+    """
+    missed = [
+        logit(row["agreement"], row["images"]) - float(np.dot(of(_signs(row)), coefficients))
+        for coefficients, left in _without_each(rows, lambda some: _coefficients(some, of))
+        for row in left
+    ]
+    low, high = np.quantile(missed, QUANTILES)
+    return Regression(tuple(map(float, _coefficients(rows, of))), (float(low), float(high)))
+
+
+def rounded(found: Regression) -> Regression:
+    """Return a regression with numbers of two digits behind the point, as the package has it."""
+    low, high = found.spread
+    return Regression(tuple(round(c, 2) for c in found.coefficients), (round(low, 2), round(high, 2)))
+
+
+def left_out(rows: Sequence[Row], of: Features = features) -> list[Judged]:
+    """Return every row with estimate and interval of the regression that no row of its training had a part in."""
+    without = _without_each(rows, lambda some: fit(some, of))
+    found = {id(row): (row, *table.at(of(_signs(row)))) for table, left in without for row in left}
+    return [found[id(row)] for row in rows]
+
+
+def _without_each(rows: Sequence[Row], make: Callable[[Sequence[Row]], _Made]) -> list[tuple[_Made, list[Row]]]:
+    trainings = dict.fromkeys(row["training"] for row in rows)
+    return [
+        (make([r for r in rows if r["training"] != name]), [r for r in rows if r["training"] == name])
+        for name in trainings
+    ]
+
+
+def _coefficients(rows: Sequence[Row], of: Features) -> Floats:
+    """Return the fractional logistic regression, every training counting alike."""
+    x = np.array([of(_signs(row)) for row in rows])
+    y = np.array([row["agreement"] for row in rows])
+    names = [row["training"] for row in rows]
+    weights = np.array([1.0 / names.count(name) for name in names])
+    weights *= len(rows) / weights.sum()
+    penalty = RIDGE * np.eye(x.shape[1])
+    penalty[0, 0] = 0.0
+    found = np.zeros(x.shape[1])
+    for _ in range(_STEPS):  # Newton's
+        p = 1.0 / (1.0 + np.exp(-x @ found))
+        gradient = x.T @ (weights * (y - p)) - penalty @ found
+        found = found + np.linalg.solve((x.T * (weights * p * (1.0 - p))) @ x + penalty, gradient)
+    return found
+
+
+def _signs(row: Row) -> Signs:
+    return Signs(**row["signs"])
