@@ -101,4 +101,21 @@ class BatchNorm:
     epsilon: float
 
 
-Computation = Linear | Shift | BatchNorm
+@dataclass(frozen=True)
+class Recurrence:
+    """Gates computed from an input and from the operator's own last result, and a bias for each of the two.
+
+    Parameters
+    ----------
+    inputs, states : str
+        Weights of shape (directions, gates * hidden, channels read): of the input, and of the last result.
+    biases : int
+        Number of the input that holds both biases behind each other, shape (directions, 2 * gates * hidden).
+    """
+
+    inputs: str
+    states: str
+    biases: int
+
+
+Computation = Linear | Shift | BatchNorm | Recurrence

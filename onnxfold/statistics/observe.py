@@ -11,7 +11,7 @@ network is then run with the statistics of these inputs in every BatchNormalizat
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -151,9 +151,9 @@ def observe(
     found: list[list[ConsumerMoments]] = [[] for _ in groups]
     covariances: dict[tuple[int, Axis], tuple[Matrix, float]] = {}
     nodes = reference.nodes
-    for done, node in enumerate(nodes):
-        progress("observe activations", done, len(nodes))
-        for i, member, channels in consumers.get(node_key(node), ()):
+
+    def see(read: Iterable[tuple[int, Member, Axis]]) -> None:
+        for i, member, channels in read:
             if channels.tensor not in activations.values:
                 continue
             if (i, channels) not in covariances:
@@ -161,9 +161,15 @@ def observe(
             covariance, shrinkage = covariances[i, channels]
             alike = duplicates[i] if duplicates else None
             found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike))
+
+    for done, node in enumerate(nodes):
+        progress("observe activations", done, len(nodes))
+        read = consumers.get(node_key(node), ())
+        see(use for use in read if use[2].tensor not in node.output)
         if match:
             match_statistics(activations, node)
         activations.run(node)
+        see(use for use in read if use[2].tensor in node.output)  # a recurrence reads what it wrote
         activations.release(node)
     return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
+from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
@@ -26,6 +27,7 @@ NORMALIZE = Pipeline(
         SequencesToSplit(),
         FreezeReshapes(),
         DropZeroBias(),
+        DropZeroStates(),
         ShufflesToGather(),
         WriteSplitSizes(),
         RemoveUnused(),

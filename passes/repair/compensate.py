@@ -72,12 +72,29 @@ class Compensation:
     def refit_channels(self, node: NodeProto) -> None:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
         for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
-            self._refit(node, use)
+            if use.channels.tensor in node.input:
+                self._refit(use)
 
-    def _refit(self, node: NodeProto, use: Use) -> None:
+    def refit_own(self, node: NodeProto, channels: Axis) -> None:
+        """The same for what a recurrence reads of its own result, by the values that stand there now."""
+        self.forget(channels)
+        for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
+            if use.channels == channels:
+                self._refit(use)
+
+    def forget(self, channels: Axis) -> None:
+        """Let the next reader of an activation have a B of its own."""
+        for key in [key for key in self._solutions if key[:2] == (channels.tensor, channels.axis)]:
+            del self._solutions[key]
+
+    def columns(self, channels: Axis, mapped: AxisMap) -> Matrix:
+        """Return B for an activation; U where no consumer was refitted."""
+        return self._solutions.get((channels.tensor, channels.axis, 1), mapped.decode)
+
+    def _refit(self, use: Use) -> None:
         channels, weight = use.channels, use.axis
         shared = len(self._original.consumers(weight.tensor)) > 1
-        if channels.tensor not in self._walk.reference.values or channels.tensor not in node.input or shared:
+        if channels.tensor not in self._walk.reference.values or shared:
             return
         mapped = self._walk.map(channels.tensor, channels.axis)
         if mapped is None:

@@ -13,6 +13,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.repair.compensate import Compensation
+from onnxfold.passes.repair.refit_recurrences import RecurrenceRefit
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.restore_statistics import Restoration
 from onnxfold.passes.repair.side_by_side import SideBySide
@@ -49,12 +50,14 @@ class RepairLeastSquares(Pass):
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
         compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
+        recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, self.refits)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
             restoration.batch_norm(before)
             walk.reference.run(before)
             compensation.refit_taps(before, after)
+            recurrences.refit(before, after)
             walk.folded.run(after)
             restoration.layer(before)
         restoration.finish()

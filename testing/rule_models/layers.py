@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+import onnx
+from onnx import helper, numpy_helper
 
 from testing.graph_builder import GraphBuilder
 from testing.rule_models.net import WIDTH, Middle
@@ -85,3 +86,26 @@ def through_gemm(g: GraphBuilder, x: str) -> str:
 
 def through_conv(g: GraphBuilder, x: str) -> str:
     return g.conv(g.conv(x, 2 * WIDTH, groups=WIDTH), 2 * WIDTH, groups=3)
+
+
+def with_initial_states(model: onnx.ModelProto, value: float) -> onnx.ModelProto:
+    """Fill the initial states of the recurrence of a rule's model; their size is computed from the batch."""
+    numbers = {"one": [1], "hidden": [5], "zero": [0], "two": [2]}
+    tensors = [numpy_helper.from_array(np.array(v, np.int64), f"state_{n}") for n, v in numbers.items()]
+    fill = numpy_helper.from_array(np.array([value], np.float32))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["state_sizes"]),
+        helper.make_node("Slice", ["state_sizes", "state_zero", "state_one"], ["state_batch"]),
+        helper.make_node("Concat", ["state_two", "state_batch", "state_hidden"], ["state_shape"], axis=0),
+        helper.make_node("ConstantOfShape", ["state_shape"], ["state_all"], value=fill),
+        helper.make_node("Slice", ["state_all", "state_zero", "state_one", "state_zero"], ["initial"]),
+    ]
+    (recurrent,) = (node for node in model.graph.node if node.name == "recurrent")
+    count = 7 if recurrent.op_type == "LSTM" else 6
+    recurrent.input.extend([""] * (count - len(recurrent.input)))
+    recurrent.input[5:count] = ["initial"] * (count - 5)
+    kept = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *kept])
+    model.graph.initializer.extend(tensors)
+    return model

@@ -17,6 +17,7 @@ from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
+from testing.rule_models.layers import with_initial_states
 from testing.rule_models.table import RULE_MODELS
 from tests.export_forms import FORMS
 
@@ -36,6 +37,7 @@ WORKS_ON = {
     "FoldConstants": ["computed_weights", "identity_routed"],
     "FreezeReshapes": ["computed_reshapes"],
     "DropZeroBias": ["with_dropout"],
+    "DropZeroStates": ["zero_states"],
     "RemoveUnused": ["unused_parts"],
     "UnshareInitializers": ["shared_vectors"],
     "ShufflesToGather": ["Shuffle"],
@@ -141,7 +143,12 @@ def _subgraph() -> onnx.ModelProto:
     return model
 
 
-_FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph)
+def _zero_states() -> onnx.ModelProto:
+    """An LSTM whose initial states are zeros for the batch at hand, as torch writes them."""
+    return with_initial_states(RULE_MODELS["LSTM"](), 0.0)
+
+
+_FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph, _zero_states)
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},

@@ -4,13 +4,19 @@ import numpy as np
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Positions, Role
+from onnxfold.channels.operators import Recurrence
 from onnxfold.channels.registry import channel_rule
 
 #: Gates per operator: W is (directions, gates * hidden, input), R (directions, gates * hidden, hidden).
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-@channel_rule("LSTM", "GRU", "RNN", mixes="the recurrence runs along this axis")
+def recurrence(node: NodeContext) -> Recurrence:
+    """Name the weights."""
+    return Recurrence(node.input(1), node.input(2), 3)
+
+
+@channel_rule("LSTM", "GRU", "RNN", computes=recurrence, mixes="the recurrence runs along this axis")
 def recurrent(node: NodeContext) -> None:
     """Hidden unit h owns row h of every gate in W, R, B and P, and column h of R.
 

@@ -1,0 +1,85 @@
+r"""Least-squares compensation of LSTM, GRU and RNN.
+
+Every gate computes W x_t + R h_(t-1) + b from an input x and the operator's own last result h. The columns of W are
+compensated like those of any consumer. Those of R read what the same operator writes, so what stands in the place of
+h is not known before R is: at first h' = P h, as if the merged network followed the original at every step, and then
+what the folded operator writes with the R that this gives. R becomes R B, with B by the formula of
+:mod:`onnxfold.passes.repair.least_squares`.
+
+What the means of x and h lack, W (E x - B E x') and R (E h - B E h'), is added to the bias of either.
+"""
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Axis
+from onnxfold.channels.layers import computation
+from onnxfold.channels.operators import Recurrence
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.passes.merge.fold_channels import merge_weight
+from onnxfold.passes.repair.compensate import Compensation
+from onnxfold.passes.repair.side_by_side import SideBySide
+from onnxfold.statistics.moments import ChannelMoments
+
+#: How often R is refitted: with P h, and with what the folded operator writes.
+_ROUNDS = 2
+
+
+class RecurrenceRefit:
+    """Refits recurrences while both networks run.
+
+    Parameters
+    ----------
+    walk : SideBySide
+        The activations so far.
+    compensation : Compensation
+        Refits columns.
+    """
+
+    def __init__(self, walk: SideBySide, compensation: Compensation) -> None:
+        self._walk = walk
+        self._compensation = compensation
+
+    def refit(self, before: NodeProto, after: NodeProto) -> None:
+        """After a recurrence has run in the original, and before it runs in the fold, refit R and the biases."""
+        found = computation(self._walk.reference.view, before)
+        if not isinstance(found, Recurrence) or not self._walk.deviates(before):
+            return
+        view = self._walk.folded.view
+        biases = after.input[found.biases] if found.biases < len(after.input) else ""
+        alone = view.is_weight(biases) and len(view.consumers(biases)) == 1
+        merged = view.weight(biases).astype(np.float64) if alone else None
+        read, written = before.input[0], next(filter(None, before.output))
+        lacking = self._lacking(found.inputs, Axis(read, 2)) if alone else None
+        own = Axis(written, self._walk.reference.values[written][0].ndim - 1)
+        mapped = self._walk.map(own.tensor, own.axis)
+        for turn in range(_ROUNDS):
+            if mapped is not None and turn == 0:
+                values = self._walk.reference.values[written]
+                self._walk.folded.values[written] = [mapped.encoded(part) for part in values]
+            else:
+                self._walk.folded.run(after)
+            self._compensation.refit_own(before, own)
+            if merged is not None and lacking is not None:
+                shift = [part for part in (lacking, self._lacking(found.states, own)) if part is not None]
+                if len(shift) == 2:
+                    changed = merged + np.concatenate(shift, axis=-1)
+                    view.set_weight(biases, changed.astype(view.weight(biases).dtype))
+        self._compensation.forget(own)
+
+    def _lacking(self, weight: str, channels: Axis) -> Matrix | None:
+        """Return what the mean of a weight's product lacks, shape (directions, gates * hidden)."""
+        walk, original = self._walk, self._walk.reference.view
+        mapped = walk.map(channels.tensor, channels.axis)
+        if mapped is None:
+            return None
+        goal, seen = (
+            ChannelMoments(side.values[channels.tensor], channels.axis).mean for side in (walk.reference, walk.folded)
+        )
+        columns = self._compensation.columns(channels, mapped)
+        missing: Array = goal.copy()
+        missing[mapped.positions] -= columns @ seen[mapped.folded_positions]
+        units = (mapped.positions, np.arange(len(mapped.positions)), None)
+        rows = merge_weight(original, walk.plan, weight, original.weight(weight), {Axis(weight, 2): units})
+        result: Matrix = rows.astype(np.float64) @ missing
+        return result
