@@ -51,7 +51,7 @@ class RepairLeastSquares(Pass):
         walk = SideBySide.of(self.observation, view, self.plan)
         compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
         recurrences = RecurrenceRefit(walk, compensation)
-        restoration = Restoration(walk, self.original, self.refits)
+        restoration = Restoration(walk, self.original, self.refits, self.observation.doubt)
         for before, after in walk.steps("least squares", self.progress):
             compensation.refit_channels(before)
             restoration.batch_norm(before)

@@ -1,9 +1,10 @@
 r"""Restore the average mean and deviation of the members of merged channels, on the same inputs.
 
 With a BatchNormalization this is done in its statistics: they are chosen so that what it normalises, u = (y - mean) /
-sigma, has the average mean of its members' u, and r times their average deviation. r is the correlation of the folded
-channel with the average of its members: u is then about the best linear estimate of that average. With the full
-deviation, a channel that the fold hardly knows any more would be noise as loud as the original.
+sigma, has the average mean and deviation of its members' u. Where the inputs leave a part d of the covariances in
+doubt, the deviation is multiplied by r^d, r the correlation of the folded channel with the average of its members.
+Times r, a channel is the best linear estimate of that average. With the whole deviation, one that the fold hardly knows
+any more is noise as loud as the original.
 While the networks run side by side these are the statistics of the inputs at hand; what is stored translates them
 back by the ratios that the original shows between its own statistics and those that it ran with,
 
@@ -49,10 +50,13 @@ class Restoration:
         The network before the fold, with the statistics that it is shipped with.
     refits : Refits, optional
         Takes the gains of rows.
+    doubt : float
+        How far the inputs may differ from data.
     """
 
-    def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None) -> None:
+    def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None, doubt: float = 0.0) -> None:
         self._refits = refits
+        self._doubt = doubt
         self._walk = walk
         self._original = original
         self._stored: dict[str, Array] = {}
@@ -91,8 +95,9 @@ class Restoration:
         eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
         goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
-        known = np.clip(self._correlations(x, mapped), _LEAST_KNOWN, 1.0)
-        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma) * known
+        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
+        if self._doubt:
+            goal_deviation *= np.clip(self._correlations(x, mapped), _LEAST_KNOWN, 1.0) ** self._doubt
         deviation = np.sqrt(now.variance)
         alive = (goal_deviation > DEAD) & (deviation > np.finfo(np.float32).tiny)
         _, merged = _statistics(self._view, norm)

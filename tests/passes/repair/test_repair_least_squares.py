@@ -92,10 +92,11 @@ def test_dropped_copies_of_another_size_are_made_up_for(seed: int, monkeypatch: 
     assert repaired < 1e-3 < 0.1 < dropped
 
 
-def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise() -> None:
-    """Where a fold leaves of a channel what correlates with it by r, it gets r times its deviation.
+@pytest.mark.parametrize("doubt", [0.0, 0.7])
+def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float) -> None:
+    """Where a fold leaves of a channel what correlates with it by r, doubtful inputs give it r^doubt of its deviation.
 
-    Its error is then 1 - r^2 of its variance. With the full deviation it is 2 - 2 r, the larger the less is known.
+    With the whole deviation its error is 2 - 2 r of its variance, the larger the less is known.
     """
     g = GraphBuilder("normalised", 0, (8, 6, 6))
     g.output(g.batch_norm(g.conv(g.relu(g.conv("x", 32)), 12)))
@@ -107,13 +108,14 @@ def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise() -> None:
     plan = FoldPlan((group,), (select_partition([3, 17], 32),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
     feeds = random_input(model, 1, batch=64)
-    RepairLeastSquares(original, plan, observe(original, (), [feeds], match=False))(view)
+    RepairLeastSquares(original, plan, observe(original, (), [feeds], match=False, doubt=doubt))(view)
     outputs = (run(m, feeds)[0] for m in (to_model(original), to_model(view)))
     before, after = (np.moveaxis(y, 1, 0).reshape(12, -1) for y in outputs)
     known = np.array([np.corrcoef(pair)[0, 1] for pair in zip(before, after, strict=True)])
-    lost = np.square(after - before).mean(axis=1) / before.var(axis=1)
     assert known.min() < 0.5  # there is something to tell apart
-    np.testing.assert_allclose(lost, 1.0 - known**2, atol=0.01)
+    gain = known**doubt
+    lost = np.square(after - before).mean(axis=1) / before.var(axis=1)
+    np.testing.assert_allclose(lost, 1.0 - 2.0 * gain * known + gain**2, atol=0.01)
 
 
 # -- against repair from the weights alone -----------------------------------------------------------
