@@ -31,7 +31,7 @@ def rows() -> list[Row]:
     random, found = np.random.default_rng(0), []
     for i in range(240):
         fitted, held_out = random.uniform(0.3, 0.99, 2)
-        signs = Signs("dead-leaves", fitted, 512, held_out, 256, float(random.uniform(0.05, 0.8)), 0.1)
+        signs = Signs("deep-inversion", fitted, 512, held_out, 256, float(random.uniform(0.05, 0.8)), 0.1)
         found.append(_row(f"net{i % 8}", signs, REGRESSIONS[GENERATED].at(features(signs))[0]))
     return found
 

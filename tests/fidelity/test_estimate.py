@@ -62,7 +62,11 @@ def test_more_agreement_and_less_error_give_a_higher_estimate(inputs: str) -> No
     middle = estimate("y", signs)
     low, high = middle.interval
     assert 0 < low < middle.agreement < high < 1
-    assert estimate("y", replace(signs, fitted_agreement=0.99)).agreement > middle.agreement
+    refitted = estimate("y", replace(signs, fitted_agreement=0.99)).agreement
+    if inputs == "dead-leaves":  # held-out ones are of the same kind
+        assert refitted == middle.agreement
+    else:
+        assert refitted > middle.agreement
     better = replace(signs, held_out_agreement=0.95, held_out_error=0.1)
     if inputs == "data":  # generated inputs are foreign to such a fold
         assert estimate("y", better).agreement == middle.agreement
