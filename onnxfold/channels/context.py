@@ -149,9 +149,9 @@ class NodeContext(NodeReader):
         self._mention(axis)
         self.declarations.append(Block(axis, reason, self.key))
 
-    def equal_blocks(self, axis: Axis, blocks: int) -> None:
-        """Declare that `blocks` parts of the axis must stay equally long."""
-        self.declarations.append(EqualBlocks(axis, blocks, self.key))
+    def equal_blocks(self, axis: Axis, blocks: int, *, averaged: bool = False) -> None:
+        """Declare that `blocks` parts of the axis must stay equally long, and whether mean and variance are theirs."""
+        self.declarations.append(EqualBlocks(axis, blocks, self.key, averaged))
 
     def count(
         self,

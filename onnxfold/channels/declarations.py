@@ -30,7 +30,8 @@ class Axis:
         Non-negative axis number.
     blocks : int
         Above 1 for a weight whose axis 0 holds `blocks` groups (grouped Conv): position
-        ``j * shape[axis] + t`` is entry `t` of `axis` inside the j-th group of axis 0.
+        ``j * shape[axis] + t`` is entry `t` of `axis` inside the j-th group of axis 0. For an activation, whose axis
+        in front holds `blocks` groups of channels (of a GroupNormalization), likewise.
     """
 
     tensor: str
@@ -82,11 +83,16 @@ class Block:
 
 @dataclass(frozen=True)
 class EqualBlocks:
-    """`blocks` equal parts of the axis must stay equally long (grouped convolution)."""
+    """`blocks` equal parts of the axis must stay equally long (grouped convolution).
+
+    Where they are `averaged`, mean and variance are taken over each part: merging equal positions changes nothing only
+    if every position of the axis stands for equally many.
+    """
 
     axis: Axis
     blocks: int
     node: str
+    averaged: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,9 @@ class FoldGroup:
         Units in different blocks must not be merged, and blocks stay equally wide.
     nodes : tuple of str
         Names of the nodes whose weights belong to the group.
+    averaged : bool
+        Whether a normalisation takes mean and variance over several of its channels: merging exact duplicates is exact
+        only where all channels that are left stand for equally many.
     """
 
     name: str
@@ -62,6 +65,7 @@ class FoldGroup:
     tensors: Mapping[Axis, Positions]
     blocks: npt.NDArray[np.int64] | None = None
     nodes: tuple[str, ...] = ()
+    averaged: bool = False
 
     @property
     def block_count(self) -> int:

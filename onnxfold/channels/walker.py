@@ -30,6 +30,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
 
 _UNEQUAL = "without these channels, the parts that it cuts the axis into would become unequal"
+_AMONG_OTHERS = (
+    "its mean and variance are taken over these channels together with others that are no part of this group"
+)
 
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
@@ -136,6 +139,13 @@ def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], bl
     for d in declarations:
         if isinstance(d, Use):
             uses[d.axis.tensor, d.axis.axis].append(d)
+    cuts: dict[tuple[str, int], list[Axis]] = defaultdict(list)
+    for axis in elements.axes:
+        cuts[axis.tensor, axis.axis].append(axis)
+    for (tensor, _), axes in cuts.items():
+        for axis in axes if len(axes) > 1 else ():
+            reason = f"'{tensor}' is read by nodes that cut this axis into different groups"
+            blocked.add(elements.units_on(axis), _Blocked("", reason))
     for (tensor, _), found in uses.items():
         if len({u.role for u in found}) > 1 or len({u.axis for u in found}) > 1:
             reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
@@ -171,11 +181,15 @@ def _build_groups(
     groups = []
     for units in by_signature.values():
         group, ordered = _make_group(view, occurrences, units, uses)
-        parts, node = _parts_of(group, elements, equal)
-        if parts:
-            kept, blocks = equal_cells(parts)
-            blocked.add(np.delete(ordered, kept), _Blocked(node, _UNEQUAL))
-            group = _only(group, kept, blocks)
+        constraints = _constraints_on(group, equal)
+        if constraints:
+            kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])
+            averaged = next((c for c in constraints if c.averaged), None)
+            if averaged is not None and len(kept) * _repeats(group, averaged) < len(elements.units_on(averaged.axis)):
+                kept, blocks = kept[:0], blocks[:0]
+            reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
+            blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
+            group = replace(_only(group, kept, blocks), averaged=averaged is not None)
         if group.size > 1:
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
@@ -211,19 +225,25 @@ def _make_group(
     return FoldGroup(nodes[0], len(units), members, tensors, None, nodes), np.array(units, np.int64)[order]
 
 
-def _parts_of(
-    group: FoldGroup, elements: Elements, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]
-) -> tuple[list[tuple[npt.NDArray[np.int64], int]], str]:
-    """Return the part of every unit under every constraint, in the order of the graph, and the first one's node."""
+def _constraints_on(group: FoldGroup, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]) -> list[EqualBlocks]:
+    """Return the constraints on the axes of a group, in the order of the graph."""
     axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if constraints else {}
     found = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
-    parts = []
-    for _, constraint in found:
-        where = group.positions(constraint.axis)
-        assert where is not None
-        width = len(elements.units_on(constraint.axis))
-        parts.append((where // (width // constraint.blocks), constraint.blocks))
-    return parts, found[0][1].node if found else ""
+    return [constraint for _, constraint in found]
+
+
+def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> tuple[npt.NDArray[np.int64], int]:
+    """Return in which part of a constraint every unit has its places, and the number of parts."""
+    where = group.positions(constraint.axis)
+    assert where is not None
+    width = len(elements.units_on(constraint.axis))
+    return where // (width // constraint.blocks), constraint.blocks
+
+
+def _repeats(group: FoldGroup, constraint: EqualBlocks) -> int:
+    """Return how often a unit occurs on the axis of a constraint."""
+    where = group.positions(constraint.axis)
+    return 0 if where is None else int(where.shape[1])
 
 
 def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:

@@ -6,6 +6,10 @@ them does not matter. This is the coarsest such equivalence ("exact lumping" of 
 refinement: start with every group as one class and split classes whose members differ until nothing
 splits. Each round compares one random projection per channel, with equal random numbers for columns
 of one class, so a round costs one pass over the weights.
+
+Where a normalisation takes mean and variance over channels, a merge of duplicates keeps these only if every channel
+that is left stands for equally many. So classes of such a group are cut into parts of d channels, d the largest number
+that divides the sizes of all classes.
 """
 
 from collections import defaultdict
@@ -61,7 +65,22 @@ def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) 
             break
     else:
         return [np.arange(g.size) for g in groups]
-    return labels
+    return [_cut_evenly(label) if group.averaged else label for group, label in zip(groups, labels, strict=True)]
+
+
+def _cut_evenly(classes: Labels) -> Labels:
+    """Return classes of equal sizes, as large as possible, each inside one of the given ones."""
+    sizes = np.bincount(classes)
+    order = np.argsort(classes, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return renumber(classes * len(classes) + rank // np.gcd.reduce(sizes))[0]
+
+
+def is_lossless(group: FoldGroup, width: int, classes: Labels) -> bool:
+    """Whether a fold of a group to a width needs to merge nothing but exact duplicates, and changes nothing."""
+    least = lossless_width(classes, group.blocks)
+    return width >= least and (not group.averaged or width in (least, group.size))
 
 
 def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:

@@ -81,7 +81,7 @@ class FoldPlan:
         """The part of the plan that does more than merge exact duplicates: all that a repair has to look at."""
         if not self.classes:
             return self
-        kept = [i for i, p in enumerate(self.partitions) if not p.only_merges(self.classes[i])]
+        kept = [i for i, (group, p) in enumerate(self) if not _is_exact(group, p, self.classes[i])]
         return FoldPlan(
             tuple(self.groups[i] for i in kept),
             tuple(self.partitions[i] for i in kept),
@@ -107,6 +107,11 @@ class FoldPlan:
         old = member.positions[partition.representatives]
         gone = self._dropped.get(member.axis, np.zeros(0, np.int64))
         return replace(member, positions=old - np.searchsorted(gone, old))
+
+
+def _is_exact(group: FoldGroup, partition: ChannelPartition, classes: Labels) -> bool:
+    sizes = partition.cluster_sizes
+    return partition.only_merges(classes) and (not group.averaged or bool((sizes == sizes[0]).all()))
 
 
 def plan_folds(

@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Weighted
-from onnxfold.cluster.duplicates import lossless_width
+from onnxfold.cluster.duplicates import is_lossless
 from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
@@ -169,7 +169,7 @@ def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     return [
         group
         for group, width, classes in zip(prepared.groups, widths, prepared.duplicates, strict=True)
-        if width < (lossless_width(classes, group.blocks) if averages else group.size)
+        if not (is_lossless(group, width, classes) if averages else width == group.size)
     ]
 
 

@@ -50,6 +50,17 @@ def through_group_norm(g: GraphBuilder, x: str) -> str:
     return g.node("GroupNormalization", [x, scale, shift], [WIDTH, 8, 8], num_groups=2)
 
 
+def through_reshaped_group_norm(g: GraphBuilder, x: str) -> str:
+    """As exporters write GroupNormalization before operator set 18."""
+    ones, zeros = g.constant("ones", np.ones(2, np.float32)), g.constant("zeros", np.zeros(2, np.float32))
+    groups = g.node("Reshape", [x, g.constant("groups", np.array([0, 2, -1], np.int64))], [2, WIDTH * 32])
+    normed = g.node("InstanceNormalization", [groups, ones, zeros], [2, WIDTH * 32])
+    back = g.constant("back", np.array([0, WIDTH, 8, 8], np.int64))
+    image = g.node("Reshape", [normed, back], [WIDTH, 8, 8])
+    scaled = g.node("Mul", [image, g.constant("scale", g.uniform(0.5, 1.5, WIDTH, 1, 1))], [WIDTH, 8, 8])
+    return g.node("Add", [scaled, g.constant("shift", g.normal(WIDTH, 1, 1))], [WIDTH, 8, 8])
+
+
 def through_lrn(g: GraphBuilder, x: str) -> str:
     return g.node("LRN", [x], [WIDTH, 8, 8], size=3)
 

@@ -1,7 +1,7 @@
 """Normalisations over the activations of one sample."""
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.declarations import Role
+from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.registry import channel_rule
 
 _OVER_CHANNELS = (
@@ -11,10 +11,24 @@ _OVER_CHANNELS = (
 
 @channel_rule("InstanceNormalization", mixes="its mean and variance are taken over this axis")
 def instance_normalization(node: NodeContext) -> None:
-    """Every channel is normalised by itself; scale and bias lie along axis 1."""
+    """Every channel is normalised by itself; scale and bias lie along axis 1.
+
+    Where every position of axis 1 is a group of channels (GroupNormalization before operator set 18), channels lie
+    along the axes behind.
+    """
     x, y = node.input(0), node.output()
     for axis in (0, 1):
         node.link(node.axis(x, axis), node.axis(y, axis))
+    for axis in range(2, node.rank(x)):
+        for groups in dict.fromkeys((1, node.shape(x)[1] or 1)):
+            if node.is_live(Axis(x, axis, groups)):
+                node.link(Axis(x, axis, groups), Axis(y, axis, groups))
+                node.equal_blocks(Axis(x, axis, groups), groups, averaged=True)
+    _scale_and_bias(node)
+
+
+def _scale_and_bias(node: NodeContext) -> None:
+    y = node.output()
     for index, role in ((1, Role.PARAMETER), (2, Role.BIAS)):
         parameter = node.axis(node.input(index), 0)
         if node.is_weight(parameter.tensor):
@@ -49,10 +63,15 @@ def skip_layer_normalization(node: NodeContext) -> None:
                 node.link(source, node.axis(y, -i))
 
 
-@channel_rule("GroupNormalization", mixes=_OVER_CHANNELS)
+@channel_rule("GroupNormalization", mixes="its mean and variance are taken over this axis")
 def group_normalization(node: NodeContext) -> None:
-    """Channels of one group share their statistics; the batch passes through."""
-    node.link(node.axis(node.input(0), 0), node.axis(node.output(), 0))
+    """Channels of one group share their statistics, in operator set 18 a scale and a bias, too; groups stay equal."""
+    x, y = node.input(0), node.output()
+    for axis in (0, 1):
+        node.link(node.axis(x, axis), node.axis(y, axis))
+    node.equal_blocks(node.axis(x, 1), node.integer("num_groups", 1), averaged=True)
+    if node.shape(node.input(1)) == (node.shape(x)[1],):
+        _scale_and_bias(node)
 
 
 @channel_rule("LRN", mixes="it divides every channel by the sum of squares of its neighbours")

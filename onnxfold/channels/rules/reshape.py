@@ -1,6 +1,6 @@
 """Reshape and Flatten: channels become blocks of positions, or blocks become channels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -23,13 +23,16 @@ def flatten(node: NodeContext) -> None:
 def reshape(node: NodeContext) -> None:
     """As Flatten; the numbers in the target shape that stand for channels follow them."""
     target = node.constant_ints(1, "target shape")
-    for axis in link_reshape(node, node.input(0), node.output()):
+    for axis in link_reshape(node, node.input(0), node.output(), [i for i, size in enumerate(target) if size == -1]):
         if target[axis] > 0:
             node.count(Axis(node.output(), axis), input_index=1, element=axis)
 
 
-def link_reshape(node: NodeContext, x: str, y: str) -> list[int]:
-    """Link the axes that a row-major reshape carries over; return the linked axes of the result."""
+def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()) -> list[int]:
+    """Link the axes that a row-major reshape carries over; return the linked axes of the result.
+
+    Channels may be cut into groups where the reshape finds out by itself how long these are: axes `inferred` of `y`.
+    """
     linked = []
     for ins, outs in _blocks(node, x, y):
         if not ins or not outs:
@@ -47,6 +50,15 @@ def link_reshape(node: NodeContext, x: str, y: str) -> list[int]:
             # The outermost part: channels in front of their H*W block, heads in front of their width.
             _link_part(node, y, outs, outs[0], Axis(x, ins[0]))
             linked.append(outs[0])
+        elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
+            # Groups of channels, each an axis of its own, become channels again.
+            _link_part(node, y, outs, outs[0], packed)
+            linked.append(outs[0])
+        elif len(outs) == 2 and node.is_live(Axis(x, ins[0])) and outs[1] in inferred:
+            groups, channels = node.shape(y)[outs[0]] or 0, node.shape(x)[ins[0]] or 0
+            if channels % groups == 0:
+                _link_part(node, x, ins, ins[0], Axis(y, outs[1], groups))
+                node.equal_blocks(Axis(x, ins[0]), groups)
     return linked
 
 
