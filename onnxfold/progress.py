@@ -21,7 +21,7 @@ ALL_FOLD_STAGES = (
     ("find fold groups",),
     ("measure latency", "measure layers"),
     ("generate inputs", "deep inversion"),
-    ("observe activations", "error curves"),
+    ("observe activations", "error curves", "probe groups"),
     ("measure folds",),
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),

@@ -26,6 +26,7 @@ class FakeBoard:
         self.port = os.ttyname(slave)
         self._slave = slave  # kept open: a terminal without reader forgets what was written
         self._answers = answers
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -34,11 +35,13 @@ class FakeBoard:
         return os.open(self.port, os.O_RDWR | os.O_NOCTTY)
 
     def unplug(self) -> None:
-        """Let the port disappear."""
-        for descriptor in (self._slave, self.master):
+        """Let the port disappear, once: a board that goes by itself does so in its own thread."""
+        with self._lock:
+            descriptors = self._slave, self.master
+            self._slave = self.master = -1
+        for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
-        self._slave = self.master = -1
 
     def _serve(self) -> None:
         pending = b""
