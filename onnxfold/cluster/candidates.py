@@ -2,8 +2,9 @@ r"""Candidates of a group: its partition and its error for every width.
 
 Errors of groups compound. A consumer that loses the part e of its output's energy passes 1 - e of it on, and what
 passes through several of them is the product, so what adds up is -log(1 - e). That is e where little is lost. But a
-group that is nearly given up, as the inner channels of an inverted residual may be, costs far more than its error says:
-a few such blocks, each of them affordable by itself, make an end of a network.
+group that is nearly given up, as the inner channels of an inverted residual may be, then costs far more than its error
+says. This counts where covariances are not sure: a few such blocks, each of them affordable by itself, make an end of a
+network. Where they are sure, sums of errors tell better what to give up.
 """
 
 from abc import ABC, abstractmethod
@@ -43,13 +44,13 @@ class Candidates(ABC):
 
     @property
     def losses(self) -> Matrix:
-        """What the errors cost the network, shape (n + 1,): they compound, see the head of this module."""
-        return compounded(self.errors)
+        """What the errors cost the network, shape (n + 1,)."""
+        return self.errors
 
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Candidates):
-    """Candidates whose errors count more or less than those of other groups.
+    """Candidates that come from unsure covariances; their errors count by what they do to the outputs.
 
     Parameters
     ----------
@@ -74,8 +75,8 @@ class Weighted(Candidates):
 
     @property
     def losses(self) -> Matrix:
-        """The losses, multiplied."""
-        return self.plain.losses * self.factor
+        """The errors, compounded and multiplied."""
+        return compounded(self.plain.errors) * self.factor
 
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""

@@ -109,14 +109,14 @@ def fold_within_latency(
     quick = replace(
         prepared, inputs=None, graphs=[replace(g, method=by_selection, inputs=None) for g in prepared.graphs]
     )
-    errors = [c.errors for graph in candidates for c in graph] if candidates is not None else []
+    losses = [c.losses for graph in candidates for c in graph] if candidates is not None else []
     tries: list[_Try] = []
     trial = config
     for i in range(_CORRECTIONS):
         progress("measure folds", i, _CORRECTIONS)
         try:
             request = request_widths(prepared.opened, trial, method)
-            widths = request.choose(errors)
+            widths = request.choose(losses)
         except (BudgetError, NothingToFoldError):
             if not tries:
                 raise
