@@ -18,6 +18,7 @@ _PHASES = (
     ("inversion", ("deep inversion",)),
     ("observe", ("observe activations",)),
     ("error curves", ("error curves",)),
+    ("probe groups", ("probe groups",)),
     ("merge and repair", ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate")),
     ("diagnose", ("compare activations",)),
     ("measure latency", ("measure latency", "measure layers", "measure folds")),
