@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime as ort
 
 import onnxfold
 from benchmarks.coverage.text import table_row
 from benchmarks.datasets import imagenet_even
 from onnxfold.fidelity.measures import wilson_interval
+from onnxfold.graph.session import Session
 
 #: Networks by file name, with the form of their BatchNormalizations.
 NETWORKS = {"efficientnet_lite1_imagenet_fused": "fused", "efficientnet_lite1_imagenet_bn": "kept"}
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--calibration", type=int, default=0, metavar="N", help="also fold on so many unlabeled images")
     options = parser.parse_args(arguments)
     images, labels = imagenet_even.load(options.data, PIXELS)
-    tuning = labels % 4 == 0
+    tuning = imagenet_even.is_tuning(labels)
     lines = []
     for name, form in NETWORKS.items():
         path = options.models / f"{name}.onnx"
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _rows(
     path: Path, kind: str, given: dict[str, Images] | None, sparsities: Iterable[float], x: Images, y: Labels
 ) -> Iterable[list[str]]:
-    dense = _answers(onnx.load(path), x)
+    dense = answers(onnx.load(path), x)
     yield ["0%", kind, "", _share(dense == y), "", "", ""]
     for sparsity in sparsities:
         start = time.perf_counter()
@@ -71,10 +71,10 @@ def _rows(
             options |= {"calibration": given, "samples": len(next(iter(given.values())))}
         result = onnxfold.fold(path, sparsity, **options)
         seconds = time.perf_counter() - start
-        report, answers = result.report, _answers(result.model, x)
+        report, found = result.report, answers(result.model, x)
         on = "" if report.inputs is None else f"{report.inputs.samples} of {report.inputs.kind}"
-        lost = float((dense == y).mean() - (answers == y).mean()) * 100
-        cells = [f"{report.sparsity:.1%}", kind, on, _share(answers == y), f"{lost:+.1f}", _share(answers == dense)]
+        lost = float((dense == y).mean() - (found == y).mean()) * 100
+        cells = [f"{report.sparsity:.1%}", kind, on, _share(found == y), f"{lost:+.1f}", _share(found == dense)]
         yield [*cells, f"{seconds:.0f}"]
 
 
@@ -83,11 +83,11 @@ def _share(right: npt.NDArray[np.bool_]) -> str:
     return f"{right.mean():.1%} ({low:.1%} to {high:.1%})"
 
 
-def _answers(model: onnx.ModelProto, x: Images) -> Labels:
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    runs = [session.run(None, {name: x[i : i + _BATCH]})[0] for i in range(0, len(x), _BATCH)]
-    found: Labels = np.concatenate(runs).reshape(len(x), -1).argmax(axis=1)
+def answers(model: onnx.ModelProto, images: Images) -> Labels:
+    """Return the class that a model names for every image."""
+    session = Session(model)
+    (name,) = (info.name for info in session.inputs)
+    found: Labels = session.run_in_batches({name: images}, _BATCH)[0].reshape(len(images), -1).argmax(axis=1)
     return found
 
 

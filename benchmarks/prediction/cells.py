@@ -15,13 +15,12 @@ import onnxfold
 from benchmarks.accuracy import networks as trained
 from benchmarks.accuracy.store import fingerprint
 from benchmarks.datasets import imagenet_even
-from onnxfold.graph.session import Session
+from benchmarks.imagenet import PIXELS, answers
 
 #: Test images of small networks: an agreement of 90 % is then known to within 2 points.
 IMAGES = 1000
 #: Unlabeled training images of cells that are folded on data.
 CALIBRATION = 128
-IMAGENET_PIXELS = 240
 #: Sparsities of networks for small images: on default inputs, on dead leaves, on unlabeled images.
 SPARSITIES = {"auto": (0.3, 0.5, 0.7, 0.85, 0.95), "dead-leaves": (0.6,), "data": (0.5, 0.8)}
 #: Those of ImageNet networks, which are folded on 32 dead leaves.
@@ -63,7 +62,8 @@ class Subject:
         """Test images and labels; of ImageNet those of classes that are multiples of 4, which judge nothing else."""
         if self.small is None:
             images, labels = _imagenet(self.data)
-            return images[labels % 4 == 0], labels[labels % 4 == 0]
+            tuning = imagenet_even.is_tuning(labels)
+            return images[tuning], labels[tuning]
         images, known = trained.test_images(self.data, self.small)
         return images[:IMAGES], known[:IMAGES].astype(np.int64)
 
@@ -93,14 +93,6 @@ def subjects(data: Path, folders: list[Path]) -> list[Subject]:
     small = [Subject(n.name, n.path, data, n) for n in trained.find_networks(folders)]
     large = sorted(path for folder in folders for path in folder.glob("*_imagenet_*.onnx"))
     return small + [Subject(path.stem, path, data) for path in large]
-
-
-def answers(model: onnx.ModelProto, images: Images) -> npt.NDArray[np.int64]:
-    """Return the class that a model names for every image."""
-    session = Session(model)
-    (name,) = (info.name for info in session.inputs)
-    found: npt.NDArray[np.int64] = session.run_in_batches({name: images}, 50)[0].argmax(axis=1)
-    return found
 
 
 def measure(subject: Subject, inputs: str, sparsity: float, cache: str | None) -> Row:
@@ -153,7 +145,7 @@ class Rows:
 
 @cache
 def _imagenet(data: Path) -> tuple[Images, npt.NDArray[np.int64]]:
-    return imagenet_even.load(data, IMAGENET_PIXELS)
+    return imagenet_even.load(data, PIXELS)
 
 
 def _short(value: Any) -> Any:

@@ -87,6 +87,20 @@ def logit(share: float, samples: int) -> float:
     return math.log((share * samples + 0.5) / ((1.0 - share) * samples + 0.5))
 
 
+def is_calibrated(held_out: FidelityReport, inputs: str) -> bool:
+    """Whether agreement on data can be estimated at all: for classifiers of images that were folded on known inputs.
+
+    Parameters
+    ----------
+    held_out : FidelityReport
+        Closeness on held-out generated inputs.
+    inputs : str
+        Kind of the inputs that the fold was fitted on.
+    """
+    names_classes = any(output.top1_agreement is not None for output in held_out.outputs)
+    return names_classes and inputs in _ORIGINS and held_out.inputs.endswith("dead leaves")
+
+
 def estimate_agreement(
     held_out: FidelityReport | None, fitted: FidelityReport | None, inputs: str, diagnostics: Diagnostics
 ) -> AgreementEstimate | None:
@@ -109,7 +123,7 @@ def estimate_agreement(
         None where no output names classes, where the network does not read images, or where no inputs were measured:
         the estimate was calibrated on classifiers of images.
     """
-    if held_out is None or fitted is None or inputs not in _ORIGINS or not held_out.inputs.endswith("dead leaves"):
+    if held_out is None or fitted is None or not is_calibrated(held_out, inputs):
         return None
     curves = diagnostics.error_curves
     curve_error = sum(curve.error for curve in curves) if curves else None

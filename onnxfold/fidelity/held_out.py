@@ -78,8 +78,7 @@ class HeldOut:
         """Batches, each with its number of samples."""
         for i in range(-(-self.samples // self.batch)):
             for feeds in synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
-                typed = {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in self.infos}
-                yield self.batch, feeds | typed
+                yield self.batch, _typed(feeds, self.infos)
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,13 @@ class FittedInputs:
         for feeds in self.inputs.batches:
             if left <= 0:
                 return
-            typed = {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in self.infos}
             left -= sample_count(feeds)
-            yield sample_count(feeds), feeds | typed
+            yield sample_count(feeds), _typed(feeds, self.infos)
+
+
+def _typed(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
+    """Return inputs in the types that a network takes them in."""
+    return feeds | {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in infos}
 
 
 def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Sequence[InputInfo] = ()) -> HeldOut:

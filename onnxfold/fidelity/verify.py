@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
+from onnxfold.fidelity.estimate import is_calibrated
 from onnxfold.fidelity.held_out import (
     SAMPLES,
     FittedInputs,
@@ -170,7 +171,9 @@ class _Check:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             report = measure_fidelity(reference, folded, inputs, called="held-out")
-            fitted = None if seen is None else measure_fidelity(reference, folded, seen, called="fitted")
+            fitted = None
+            if seen is not None and is_calibrated(report, seen.kind):
+                fitted = measure_fidelity(reference, folded, seen, called="fitted")
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (

@@ -17,6 +17,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.graph.provenance import add_run
 from onnxfold.graph.save import to_model
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
@@ -119,7 +120,7 @@ def fold_model(
         If a weight is no longer finite.
     """
     request = request.knowing([w for graph in prepared.graphs for w in graph.lossless])
-    widths = request.choose([c.losses for graph in candidates for c in graph] if candidates is not None else [])
+    widths = request.choose(losses_of(candidates))
     parts = list(_per_graph(prepared, widths))
     graphs: list[Folded] = []
     # Bodies before the graph that holds them.
@@ -132,6 +133,11 @@ def fold_model(
     folded = FoldedModel(view, request, widths, graphs, prepared.inputs, before, model_size(view))
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
     return folded
+
+
+def losses_of(candidates: ModelCandidates | None) -> list[Matrix]:
+    """Return what the widths of every group cost, as a request takes it; nothing without candidates."""
+    return [] if candidates is None else [c.losses for graph in candidates for c in graph]
 
 
 def _per_graph(prepared: PreparedModel, widths: Sequence[int]) -> Iterator[list[int]]:

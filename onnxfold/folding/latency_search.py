@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from onnxfold.config import FoldConfig
 from onnxfold.config.quantities import LatencyLimit, parse_latency
 from onnxfold.errors import BudgetError, NothingToFoldError
-from onnxfold.folding.fold_model import FoldedModel, ModelCandidates, fold_model, request_widths
+from onnxfold.folding.fold_model import FoldedModel, ModelCandidates, fold_model, losses_of, request_widths
 from onnxfold.folding.measure_latency import MOST_SPREAD, not_measurable
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import OpenedModel
@@ -109,7 +109,7 @@ def fold_within_latency(
     quick = replace(
         prepared, inputs=None, graphs=[replace(g, method=by_selection, inputs=None) for g in prepared.graphs]
     )
-    losses = [c.losses for graph in candidates for c in graph] if candidates is not None else []
+    losses = losses_of(candidates)
     tries: list[_Try] = []
     trial = config
     for i in range(_CORRECTIONS):

@@ -60,11 +60,12 @@ class RecurrenceRefit:
             else:
                 self._walk.folded.run(after)
             self._compensation.refit_own(before, own)
-            if merged is not None and lacking is not None:
-                shift = [part for part in (lacking, self._lacking(found.states, own)) if part is not None]
-                if len(shift) == 2:
-                    changed = merged + np.concatenate(shift, axis=-1)
-                    view.set_weight(biases, changed.astype(view.weight(biases).dtype))
+            if merged is None or lacking is None:
+                continue
+            of_states = self._lacking(found.states, own)
+            if of_states is not None:
+                changed = merged + np.concatenate((lacking, of_states), axis=-1)
+                view.set_weight(biases, changed.astype(view.weight(biases).dtype))
         self._compensation.forget(own)
 
     def _lacking(self, weight: str, channels: Axis) -> Matrix | None:
