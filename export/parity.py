@@ -13,8 +13,8 @@ from onnxfold.export.output_scale import Scale, largest_entries, scale_of
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.load import ModelLike
+from onnxfold.graph.runtime import session_options
 from onnxfold.graph.save import to_model
-from onnxfold.graph.session import session_options
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.synthetic import synthetic_inputs

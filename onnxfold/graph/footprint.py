@@ -7,7 +7,8 @@ from math import prod
 from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import captured_names, subgraphs
-from onnxfold.graph.shape_inference import TensorType, infer_types
+from onnxfold.graph.shape_inference import infer_types
+from onnxfold.graph.tensor_types import TensorType
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

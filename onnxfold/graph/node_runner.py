@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnxfold.errors import VerificationError
 from onnxfold.graph.loops import ending, open_loop
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, subgraphs
-from onnxfold.graph.session import session_options
+from onnxfold.graph.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView
 

@@ -16,7 +16,8 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.session import Feeds, one_line, session_options
+from onnxfold.graph.runtime import session_options
+from onnxfold.graph.session import Feeds, one_line
 
 _EVENT = "_kernel_time"
 

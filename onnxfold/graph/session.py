@@ -14,16 +14,13 @@ from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.loops import ending, open_loop
 from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.runtime import session_options
 from onnxfold.graph.save import to_model
-from onnxfold.graph.shape_inference import Shape
+from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
-from onnxfold.machine.threads import usable_cores
-
-# Warnings of the default logger reach the terminal past the session's own setting.
-ort.set_default_logger_severity(4)
 
 Feeds = Mapping[str, Array]
 
@@ -54,27 +51,6 @@ class InputInfo:
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int | None, ...]
-
-
-def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) -> ort.SessionOptions:
-    """Return options with which onnxruntime shares the machine, and reports errors only as exceptions.
-
-    Parameters
-    ----------
-    optimization : GraphOptimizationLevel
-        What onnxruntime may change in the graph.
-    threads : int
-        Threads inside an operator; 0 takes all cores that this process may use.
-    """
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = optimization
-    # A number of its own choice would come with threads that are bound to single cores, wherever others compute.
-    options.intra_op_num_threads = threads or usable_cores()
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    return options
 
 
 class Session:

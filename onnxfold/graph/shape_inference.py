@@ -7,15 +7,15 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper
 
+from onnxfold.graph import runtime
+from onnxfold.graph.foreign_types import result_types
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
+from onnxfold.graph.tensor_types import TensorType, typed_info
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
 
-Shape = tuple[int | None, ...]
-
-#: Element type, dimensions, and the symbol of each dimension ('' where it has none).
-TensorType = tuple[int, Shape, tuple[str, ...]]
-
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
-#: follow), and the operator, with its number of inputs, whose result has the same shape.
+#: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
+#: others, which takes longer.
 _SHAPED_AS = {
     "BiasGelu": ("Identity", 1),
     "FastGelu": ("Identity", 1),
@@ -29,6 +29,8 @@ _SHAPED_AS = {
     "SkipLayerNormalization": ("Identity", 1),
     "SkipSimplifiedLayerNormalization": ("Identity", 1),
 }
+#: The output of those that also give their sum out, of the same shape.
+_SUM = 3
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -65,17 +67,92 @@ def infer_types(
     for output in work.graph.output:
         if output.type.HasField("tensor_type") and output.name not in given:
             output.type.tensor_type.ClearField("shape")
-    for node in work.graph.node:
-        if _is_shaped(node) and node.op_type in _SHAPED_AS:
-            _stand_in(node)
+    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
+    del work.graph.node[:]
+    work.graph.node.extend(nodes)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
     for info in work.graph.input:
         if info.name in input_shapes:
             _set_shape(info, input_shapes[info.name])
-    inferred = _inferred(work)
+    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
+    return _with_foreign(work, foreign, weights) if foreign else _types(_inferred(work))
+
+
+def _types(inferred: ModelProto) -> dict[str, TensorType]:
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     return {info.name: _read(info) for info in infos if _has_shape(info)}
+
+
+def _with_foreign(
+    work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, LazyTensor | Array]
+) -> dict[str, TensorType]:
+    """Return types where onnxruntime is asked for results of some nodes.
+
+    What a node gives depends on what it is given, so inference and questions take turns. To need few of them, nodes
+    that differ in nothing but names, as those of a network's layers, are taken to give the same until it is known what
+    they read.
+    """
+    opsets = {o.domain: o.version for o in work.opset_import}
+    given: dict[str, TensorType] = {}
+    while True:
+        types = _types(_inferred(_declaring(work, given)))
+        found: dict[str, TensorType] = {}
+        alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
+        for node in foreign:
+            inputs = [_type_of(name, types, weights) for name in node.input]
+            key = node.domain, node.op_type, b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
+            if all(kind is not None for name, kind in zip(node.input, inputs, strict=True) if name):
+                constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
+                alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
+            results = alike.get(key, [None] * len(node.output))
+            found.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
+        if found == given:
+            return types
+        given = found
+
+
+def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:
+    """Whether onnxruntime tells the result of an operator, and onnx does not."""
+    return _is_foreign(node) and not any(f.domain == node.domain and f.name == node.op_type for f in work.functions)
+
+
+def _is_foreign(node: NodeProto) -> bool:
+    if any(True for _ in subgraphs(node)) or not runtime.runs(node.domain, node.op_type):
+        return False
+    return not onnx.defs.has(node.op_type, "" if node.domain in DEFAULT_DOMAINS else node.domain)
+
+
+def _declaring(work: ModelProto, given: Mapping[str, TensorType]) -> ModelProto:
+    """Return a model with types of some tensors."""
+    if not given:
+        return work
+    declared = ModelProto()
+    declared.CopyFrom(work)
+    outputs = {output.name: output for output in declared.graph.output}
+    for name, kind in given.items():
+        info = outputs.get(name)
+        if info is None:
+            declared.graph.value_info.append(typed_info(name, kind))
+        else:
+            info.CopyFrom(typed_info(name, kind))
+    return declared
+
+
+def _type_of(
+    name: str, types: Mapping[str, TensorType], weights: Mapping[str, LazyTensor | Array]
+) -> TensorType | None:
+    value = weights.get(name)
+    if value is None:
+        return types.get(name)
+    return _elem_type(value), tuple(value.shape), ("",) * len(value.shape)
+
+
+def _value(weight: LazyTensor | Array | None) -> Array | None:
+    """Return the values of a weight of which shapes may depend, None for others."""
+    if weight is None or not values_matter(_elem_type(weight), weight.size):
+        return None
+    return weight.load() if isinstance(weight, LazyTensor) else weight
 
 
 def drop_inferable(model: ModelProto) -> None:
@@ -88,21 +165,26 @@ def drop_inferable(model: ModelProto) -> None:
 
 
 def _is_shaped(node: NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx") or (node.domain == "com.microsoft" and node.op_type in _SHAPED_AS)
+    return node.domain in DEFAULT_DOMAINS or _has_stand_in(node) or _is_foreign(node)
 
 
-def _stand_in(node: NodeProto) -> None:
-    """Turn an operator into the one that has the same result shape."""
-    if any(a.name.startswith("trans") and a.i for a in node.attribute) and node.op_type == "FusedMatMul":
-        return
-    node.op_type, inputs = _SHAPED_AS[node.op_type]
-    node.domain = ""
-    del node.input[inputs:]
-    del node.output[1:]
-    known = onnx.defs.get_schema(node.op_type).attributes
+def _has_stand_in(node: NodeProto) -> bool:
+    return node.domain in (*DEFAULT_DOMAINS, "com.microsoft") and node.op_type in _SHAPED_AS
+
+
+def _stand_ins(node: NodeProto) -> list[NodeProto]:
+    """Return nodes that onnx knows in place of an operator, with results of the same shapes."""
+    turned = any(a.name.startswith("trans") and a.i for a in node.attribute)
+    if not _has_stand_in(node) or (turned and node.op_type == "FusedMatMul"):
+        return [node]
+    op_type, inputs = _SHAPED_AS[node.op_type]
+    known = onnx.defs.get_schema(op_type).attributes
     kept = [a for a in node.attribute if a.name in known]
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    read = node.input[:inputs]
+    made = [NodeProto(op_type=op_type, input=read, output=node.output[:1], attribute=kept)]
+    if len(node.output) > _SUM and node.output[_SUM]:
+        made.append(NodeProto(op_type=op_type, input=read, output=[node.output[_SUM]]))
+    return made
 
 
 def _inferred(work: ModelProto) -> ModelProto:
@@ -152,10 +234,14 @@ def values_matter(elem_type: int, size: int) -> bool:
 
 
 def _light(name: str, value: LazyTensor | Array) -> TensorProto:
-    elem_type = value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
+    elem_type = _elem_type(value)
     if values_matter(elem_type, value.size):
         return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
     return stub(name, tuple(value.shape), elem_type)
+
+
+def _elem_type(value: LazyTensor | Array) -> int:
+    return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
 
 
 def _has_shape(info: onnx.ValueInfoProto) -> bool:

@@ -8,7 +8,8 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
-from onnxfold.graph.shape_inference import Shape, TensorType, drop_inferable, infer_types, values_matter
+from onnxfold.graph.shape_inference import drop_inferable, infer_types, values_matter
+from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
 
 #: Before this IR version every initializer had to be listed as a graph input as well.

@@ -7,7 +7,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_ints
 from onnxfold.graph.patterns import chain
-from onnxfold.graph.shape_inference import Shape
+from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

@@ -1,0 +1,47 @@
+"""Set-up of onnxruntime, and the operators that it knows."""
+
+from functools import cache
+
+import onnxruntime as ort
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS
+from onnxfold.machine.threads import usable_cores
+
+# Warnings of the default logger reach the terminal past the session's own setting.
+ort.set_default_logger_severity(4)
+
+
+def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) -> ort.SessionOptions:
+    """Return options with which onnxruntime shares the machine, and reports errors only as exceptions.
+
+    Parameters
+    ----------
+    optimization : GraphOptimizationLevel
+        What onnxruntime may change in the graph.
+    threads : int
+        Threads inside an operator; 0 takes all cores that this process may use.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = optimization
+    # A number of its own choice would come with threads that are bound to single cores, wherever others compute.
+    options.intra_op_num_threads = threads or usable_cores()
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
+
+
+def runs(domain: str, op_type: str) -> bool:
+    """Whether onnxruntime knows an operator."""
+    return ("" if domain in DEFAULT_DOMAINS else domain, op_type) in _operators()
+
+
+@cache
+def _operators() -> frozenset[tuple[str, str]]:
+    """Return domain and name of every operator that onnxruntime has; none where it does not tell."""
+    try:
+        from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+    except ImportError:  # of a small build
+        return frozenset()
+    return frozenset((schema.domain, schema.name) for schema in get_all_operator_schema())
