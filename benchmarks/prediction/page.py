@@ -7,7 +7,7 @@ from benchmarks.accuracy.store import environment
 from benchmarks.coverage.text import table_row
 from benchmarks.prediction.cells import Row
 from benchmarks.prediction.regression import Features, Judged, fit, left_out, origin
-from onnxfold.fidelity.estimate import DATA, GENERATED, REGRESSIONS, Regression, logit
+from onnxfold.fidelity.estimate import DATA, GENERATED, REGRESSIONS, Regression, features, logit
 from onnxfold.report import Signs
 
 _USAGE = "python -m benchmarks.prediction --data DATA --models MODELS --out OUT --page benchmarks/prediction.md"
@@ -24,7 +24,7 @@ _COLUMNS = (
 _BANDS = ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.0001))
 #: Signs by name, each as a feature.
 _SIGNS: dict[str, Callable[[Signs], float]] = {
-    "agreement on the inputs of the fit": lambda s: logit(s.fitted_agreement, s.fitted_samples),
+    "agreement on the inputs of the fit (on held-out ones if these are dead leaves)": lambda s: features(s)[1],
     "agreement on held-out inputs": lambda s: logit(s.held_out_agreement, s.held_out_samples),
     "error on held-out inputs": lambda s: math.log(max(s.held_out_error, 1e-3)),
     "sum of the error curves": lambda s: math.log((s.curve_error or 0.0) + 1e-3),
@@ -137,7 +137,7 @@ def _cell(judged: Judged) -> str:
             row["network"],
             _HOW[row["asked"]],
             f"{row['removed']:.0%}",
-            f"{signs.fitted_agreement:.1%}",
+            "-" if signs.fitted_agreement is None else f"{signs.fitted_agreement:.1%}",
             f"{signs.held_out_agreement:.1%}",
             "-" if signs.curve_error is None else f"{signs.curve_error:.3f}",
             f"{estimate:.1%}",

@@ -66,12 +66,13 @@ def features(signs: Signs) -> tuple[float, ...]:
         ones, and the logarithm of the relative error on these. To a fold on data, generated inputs are foreign. A fold
         on dead leaves is judged by held-out ones alone: they are of the same kind, and it cannot have overfitted them.
     """
-    fitted = logit(signs.fitted_agreement, signs.fitted_samples)
+    fitted = held_out = logit(signs.held_out_agreement, signs.held_out_samples)
+    if takes_fitted(signs.inputs) and signs.fitted_agreement is not None:
+        fitted = logit(signs.fitted_agreement, signs.fitted_samples)
     if _ORIGINS[signs.inputs] == DATA:
         return 1.0, fitted
-    held_out = logit(signs.held_out_agreement, signs.held_out_samples)
     error = min(max(signs.held_out_error, _ERRORS[0]), _ERRORS[1])
-    return 1.0, held_out if signs.inputs == _HELD_OUT else fitted, held_out, math.log(error)
+    return 1.0, fitted, held_out, math.log(error)
 
 
 def logit(share: float, samples: int) -> float:
@@ -101,6 +102,17 @@ def is_calibrated(held_out: FidelityReport, inputs: str) -> bool:
     return names_classes and inputs in _ORIGINS and held_out.inputs.endswith("dead leaves")
 
 
+def takes_fitted(inputs: str) -> bool:
+    """Whether the estimate takes the agreement on the inputs of the fit: not where held-out ones are of their kind.
+
+    Parameters
+    ----------
+    inputs : str
+        Kind of the inputs that the fold was fitted on.
+    """
+    return inputs != _HELD_OUT
+
+
 def estimate_agreement(
     held_out: FidelityReport | None, fitted: FidelityReport | None, inputs: str, diagnostics: Diagnostics
 ) -> AgreementEstimate | None:
@@ -111,7 +123,7 @@ def estimate_agreement(
     held_out : FidelityReport, optional
         Closeness on held-out generated inputs.
     fitted : FidelityReport, optional
-        Closeness on the inputs that the fold was fitted on.
+        Closeness on the inputs that the fold was fitted on; needed where :func:`takes_fitted` says so.
     inputs : str
         Kind of the latter.
     diagnostics : Diagnostics
@@ -123,18 +135,18 @@ def estimate_agreement(
         None where no output names classes, where the network does not read images, or where no inputs were measured:
         the estimate was calibrated on classifiers of images.
     """
-    if held_out is None or fitted is None or not is_calibrated(held_out, inputs):
+    if held_out is None or not is_calibrated(held_out, inputs):
         return None
     curves = diagnostics.error_curves
     curve_error = sum(curve.error for curve in curves) if curves else None
-    seen, found = {one.output: one for one in fitted.outputs}, []
-    for a in held_out.outputs:
-        b = seen.get(a.output)
-        if a.top1_agreement is None or b is None or b.top1_agreement is None:
+    seen = {one.output: (one.top1_agreement, one.top1_samples or 0) for one in fitted.outputs} if fitted else {}
+    found = []
+    for one in held_out.outputs:
+        agreement, samples = seen.get(one.output, (None, 0))
+        if one.top1_agreement is None or (agreement is None and takes_fitted(inputs)):
             continue
-        samples = b.top1_samples or 0, a.top1_samples or 0
-        signs = Signs(inputs, b.top1_agreement, samples[0], a.top1_agreement, samples[1], a.relative_error, curve_error)
-        found.append(estimate(a.output, signs))
+        known = (one.top1_agreement, one.top1_samples or 0, one.relative_error)
+        found.append(estimate(one.output, Signs(inputs, agreement, samples, *known, curve_error)))
     return min(found, key=lambda one: one.agreement, default=None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
-from onnxfold.fidelity.estimate import is_calibrated
+from onnxfold.fidelity.estimate import is_calibrated, takes_fitted
 from onnxfold.fidelity.held_out import (
     SAMPLES,
     FittedInputs,
@@ -82,7 +82,8 @@ def verify(
     threads : int
         Threads that latency is measured with.
     fitted : ModelInputs, optional
-        Inputs that the fold was fitted on, to measure how close the models are on these, too.
+        Inputs that the fold was fitted on, to measure how close the models are on these, too, where that tells more
+        than generated inputs do.
 
     Raises
     ------
@@ -172,7 +173,7 @@ class _Check:
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             report = measure_fidelity(reference, folded, inputs, called="held-out")
             fitted = None
-            if seen is not None and is_calibrated(report, seen.kind):
+            if seen is not None and takes_fitted(seen.kind) and is_calibrated(report, seen.kind):
                 fitted = measure_fidelity(reference, folded, seen, called="fitted")
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")

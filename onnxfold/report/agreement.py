@@ -14,8 +14,8 @@ class Signs:
     ----------
     inputs : str
         Kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'.
-    fitted_agreement : float
-        Fraction of these inputs on which the output keeps its largest entry.
+    fitted_agreement : float, optional
+        Fraction of these inputs on which the output keeps its largest entry; None where the estimate does not take it.
     fitted_samples : int
         How many of them were compared.
     held_out_agreement : float
@@ -30,7 +30,7 @@ class Signs:
     """
 
     inputs: str
-    fitted_agreement: float
+    fitted_agreement: float | None
     fitted_samples: int
     held_out_agreement: float
     held_out_samples: int
