@@ -25,6 +25,8 @@ class Verdict:
     ----------
     holds : bool
         Whether the fold keeps what must be kept.
+    margin : float
+        By how much it does, below 0 where it does not; in the unit of the criterion.
     reached : str
         What it keeps, for a refusal.
     told : str
@@ -34,6 +36,7 @@ class Verdict:
     """
 
     holds: bool
+    margin: float
     reached: str
     told: str
     accuracy: AccuracyRecord | None = None
@@ -64,6 +67,11 @@ class Criterion(ABC):
         """Run a fold, as it would be written, and judge it."""
         return self._judge(Session(to_model(view)).run_all(self.held_out))
 
+    @property
+    @abstractmethod
+    def allowance(self) -> float:
+        """The margin of the original itself."""
+
     @abstractmethod
     def _judge(self, outputs: list[Array]) -> Verdict:
         """Judge outputs beside the original's."""
@@ -85,6 +93,11 @@ class KeepsFidelity(Criterion):
 
     least: float
 
+    @property
+    def allowance(self) -> float:
+        """What may be lost."""
+        return 1.0 - self.least
+
     def _judge(self, outputs: list[Array]) -> Verdict:
         try:
             report = fidelity(self.names, self.reference, outputs, inputs="held out")
@@ -92,7 +105,7 @@ class KeepsFidelity(Criterion):
             report = FidelityReport([], 0, "held out")
         found = _worst(report)
         told = f"{found:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
-        return Verdict(found >= self.least, f"{found:.3g}", told)
+        return Verdict(found >= self.least, found - self.least, f"{found:.3g}", told)
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
@@ -117,6 +130,11 @@ class KeepsAccuracy(Criterion):
     labels: Array
     most_drop: float
 
+    @property
+    def allowance(self) -> float:
+        """What may be lost, in points."""
+        return self.most_drop
+
     def _judge(self, outputs: list[Array]) -> Verdict:
         before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
         lost, won = int((before & ~after).sum()), int((after & ~before).sum())
@@ -126,7 +144,8 @@ class KeepsAccuracy(Criterion):
             float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.most_drop
         )
         # 5 of 100 samples are 5 points, whatever floats say.
-        return Verdict(drop <= self.most_drop + 1e-9, f"{drop:.3g}", str(record), record)
+        margin = self.most_drop - drop
+        return Verdict(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""

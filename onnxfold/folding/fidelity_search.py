@@ -1,33 +1,42 @@
 """Search for the smallest model that keeps an agreement or an accuracy: folds of one prepared model, by bisection."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
+from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
+from onnxfold.folding.bracket import Bracket
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
 from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates, request_widths
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import prepare
+from onnxfold.folding.prepare import PreparedModel, prepare
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.session import Session
+from onnxfold.graph.session import Session, joined_outputs, sample_count
+from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
 from onnxfold.report import AccuracyRecord
+from onnxfold.statistics.activations import Batches
 
 #: The smallest sparsity that is tried, and the bound that none reaches.
 LEAST, _MOST = 0.02, 0.98
-_BISECTIONS = 6
+#: How close the sparsity is found.
+_RESOLUTION = 0.016
+#: Added to the seed, so that the inputs that decide are not those that the result is verified on.
+_APART = 1 << 32
+#: Inputs and answers that are kept to decide on.
+_KEPT_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
     """A fold that keeps what must be kept."""
 
-    folded: FoldedModel
     sparsity: float
     verdict: Verdict
 
@@ -58,7 +67,8 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     opened : OpenedModel
         The original.
     data : ChosenInputs
-        What the network is run on; without labelled samples, fidelity is kept on the last quarter of the inputs.
+        What the network is run on. Without labelled samples, fidelity is kept on new inputs where these are drawn at
+        will (dead leaves, noise), else on the last quarter of the inputs.
     config : FoldConfig
         The request.
 
@@ -75,14 +85,35 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     names = session.output_names
     labelled = data.labelled
     if labelled is None:
+        least = config.min_fidelity or 0.0
+        if data.inputs.is_drawn:
+            drawn, reference = _drawn(opened, session, config.seed)
+            return KeepsFidelity(names, drawn, sum(map(sample_count, drawn)), reference, least), data.inputs
         seen, held_out = data.inputs.split()
         reference = session.run_all(held_out.batches)
-        least = config.min_fidelity or 0.0
         return KeepsFidelity(names, held_out.batches, held_out.samples, reference, least), seen
     labels, most_drop = labelled.labels, config.max_drop or 0.0
     reference = session.run_all(labelled.held_out)
     correct_answers(reference, labels)  # labels that do not fit are refused before any fold
     return KeepsAccuracy(names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
+
+
+def _drawn(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
+    """Return new inputs, as many as cost and memory allow, and what the original answers."""
+    inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
+    held_out: Batches = []
+    answers: list[list[Array]] = []
+    for _, feeds in inputs.batches:
+        held_out.append(feeds)
+        answers.append(session.run(feeds))
+        if _bytes(held_out) + _bytes(answers) > _KEPT_BYTES:
+            break
+    return held_out, joined_outputs(answers)
+
+
+def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
+    arrays = (batch.values() if isinstance(batch, Mapping) else batch for batch in batches)
+    return sum(array.nbytes for batch in arrays for array in batch)
 
 
 def smallest_fold(
@@ -96,13 +127,13 @@ def smallest_fold(
 ) -> tuple[FoldedModel, AccuracyRecord | None, tuple[str, ...]]:
     """Return the smallest of a series of folds that keeps what must be kept, its accuracy if judged, and notes on it.
 
-    It is judged by what would be written, quantised if that is requested. The sparsity is found by bisection. The model
-    is analysed, and what its groups could become is computed, once.
+    It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
+    interpolation between folds. The model is analysed, and what its groups could become is computed, once.
 
     Parameters
     ----------
     opened : OpenedModel
-        The original; left as it is.
+        The original; it is the folded model afterwards.
     request : WidthRequest
         What :func:`smallest_request` returned.
     seen : ModelInputs
@@ -126,38 +157,39 @@ def smallest_fold(
     prepared = prepare(opened, method, seen, config.seed, keeps_refits=config.merge_map)
     candidates = model_candidates(prepared, progress) if request.widths is None else None
 
-    def fold(sparsity: float) -> FoldedModel:
+    def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
         wanted = _at(config, sparsity)
         asked = request_widths(opened, wanted, method, may_keep_all=True)
-        return fold_model(prepared.copy(), asked, candidates, wanted, progress)
+        return fold_model(model, asked, candidates, wanted, progress)
 
     best: _Kept | None = None
-    low, high = 0.0, _MOST
-    sparsity, tried, reached = LEAST, LEAST, ""
+    bracket = Bracket(0.0, _MOST, criterion.allowance)
+    tried, reached = LEAST, ""
     unfolded: NothingToFoldError | None = None
-    for _ in range(_BISECTIONS + 1):
+    while bracket.width > _RESOLUTION:
+        sparsity = max(bracket.point, LEAST)
         try:
-            folded = fold(sparsity)
+            folded = fold(sparsity, prepared.trial())
         except BudgetError:
-            high = sparsity
+            bracket = bracket.lost_at(sparsity, None)
         except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
-            low, unfolded = sparsity, error
+            bracket, unfolded = bracket.kept_at(sparsity, criterion.allowance), error
         else:
             written = written_model(folded, ChosenInputs(seen), config, progress)
             verdict = criterion.judge(written.view)
             tried, reached = sparsity, verdict.reached
             if verdict.holds:
-                best, low = _Kept(folded, sparsity, verdict), sparsity
+                best, bracket = _Kept(sparsity, verdict), bracket.kept_at(sparsity, verdict.margin)
             else:
-                high = sparsity
-        if low == 0.0:
+                bracket = bracket.lost_at(sparsity, -verdict.margin)
+        if bracket.high <= LEAST:
             break
-        sparsity = (low + high) / 2
     if unfolded is not None and not reached:
         raise unfolded
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
-    return best.folded, best.verdict.accuracy, (f"{best.verdict.told} at sparsity {best.sparsity:.3f}",)
+    told = f"{best.verdict.told} at sparsity {best.sparsity:.3f}"
+    return fold(best.sparsity, prepared), best.verdict.accuracy, (told,)
 
 
 def _at(config: FoldConfig, sparsity: float) -> FoldConfig:

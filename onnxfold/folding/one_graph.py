@@ -153,7 +153,9 @@ def _fold(
     records = Pipeline((merge, *repair), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
     batches = None if prepared.inputs is None else prepared.inputs.batches
-    diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
+    diagnostics = Diagnostics()
+    if prepared.diagnoses:
+        diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
     return Folded(
         plan,
         _records(prepared, widths, plan, {i: c.cluster for i, c in chosen.items()}),

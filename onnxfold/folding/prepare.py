@@ -30,6 +30,8 @@ class Prepared:
         Seed of everything random.
     keeps_refits : bool
         Whether a fold keeps what its repair does to weights.
+    diagnoses : bool
+        Whether a fold measures its effect on the activations.
     """
 
     scope: Scope
@@ -38,6 +40,7 @@ class Prepared:
     duplicates: tuple[Labels, ...]
     seed: int
     keeps_refits: bool = False
+    diagnoses: bool = True
 
     @property
     def groups(self) -> list[FoldGroup]:
@@ -94,6 +97,11 @@ class PreparedModel:
         opened = self.opened.copy()
         graphs = [replace(graph, scope=scope) for graph, scope in zip(self.graphs, opened.scopes, strict=True)]
         return replace(self, opened=opened, graphs=graphs)
+
+    def trial(self) -> "PreparedModel":
+        """Return a copy for a fold that is judged and thrown away: its weights are the same, its report is empty."""
+        made = self.copy()
+        return replace(made, graphs=[replace(g, keeps_refits=False, diagnoses=False) for g in made.graphs])
 
 
 def prepare(

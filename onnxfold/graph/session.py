@@ -1,6 +1,6 @@
 """Sessions that run models in onnxruntime."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,8 +151,18 @@ class Session:
 
     def run_all(self, batches: Iterable[Feeds]) -> list[Array]:
         """Return all outputs for batches of inputs, joined along axis 0."""
-        parts = [self.run(batch) for batch in batches]
-        return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
+        return joined_outputs([self.run(batch) for batch in batches])
+
+
+def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Return the outputs of several batches, joined along axis 0.
+
+    Parameters
+    ----------
+    parts : iterable of sequence of ndarray
+        All outputs for each batch.
+    """
+    return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
 
 
 class _Sizes:

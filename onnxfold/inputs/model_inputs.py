@@ -101,6 +101,11 @@ class ModelInputs:
         steps, notes = tuple(told["steps"]), tuple(told["notes"])
         return cls(kept.batches, told["kind"], told["reason"], fixed_batch, steps, notes=notes)
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there are more of the same kind at no cost: another seed gives others."""
+        return self.kind in ("dead-leaves", "noise")
+
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
         """Return three quarters of the samples, and the last quarter, to be held out.
 

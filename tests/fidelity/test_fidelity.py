@@ -246,3 +246,21 @@ def test_the_search_for_a_fidelity_tells_its_interval() -> None:
     assert "95 % confidence interval" in note
     assert report.fidelity is not None
     assert report.fidelity.samples == 256
+    assert report.diagnostics is not None
+    assert report.diagnostics.variance_ratios
+
+
+def test_a_search_on_dead_leaves_decides_by_new_ones() -> None:
+    """All of the requested ones are for the fit, and the result is verified on others."""
+    report = quick_fold(models.residual(0), min_fidelity=0.5, samples=40).report
+    (note,) = [n for n in report.notes if "held-out inputs at sparsity" in n]
+    assert "on 256 held-out inputs" in note
+    assert report.inputs is not None
+    assert report.inputs.samples == 40
+
+
+def test_a_search_on_data_holds_a_quarter_out() -> None:
+    model, x = models.residual(0), np.random.default_rng(0).normal(size=(40, 3, 8, 8)).astype(np.float32)
+    report = quick_fold(model, min_fidelity=0.5, calibration={model.graph.input[0].name: x}).report
+    (note,) = [n for n in report.notes if "held-out inputs at sparsity" in n]
+    assert "on 10 held-out inputs" in note

@@ -1,0 +1,69 @@
+"""A bracket around the sparsity at which a margin runs out: regula falsi, bisected where that is slow.
+
+Every point costs a fold, so that a bisection, which knows no more of a point than on which side it lies, takes too
+many. The Illinois form (M. Dowell, P. Jarratt, "A modified regula falsi method for computing the root of an equation",
+BIT 11, 1971) halves the margin of an end that stays, so that this end moves, too. Margins of folds are noisy and have
+steps: where two points together do not halve the bracket, the next one is its middle.
+"""
+
+from dataclasses import dataclass, replace
+
+#: Part of the bracket that a point keeps from its ends.
+_INSET = 0.1
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Sparsities between which the largest one that keeps what must be kept is looked for.
+
+    Parameters
+    ----------
+    low, high : float
+        A sparsity at which it is kept, and one at which it is not.
+    spare : float
+        Margin at `low`, at least 0.
+    lack : float, optional
+        What is missing at `high`, above 0; None where no fold could tell.
+    moves : tuple of str
+        Which ends moved so far.
+    widths : tuple of float
+        Widths of the brackets before, the last one last.
+    """
+
+    low: float
+    high: float
+    spare: float
+    lack: float | None = None
+    moves: tuple[str, ...] = ()
+    widths: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> float:
+        """Distance of the ends."""
+        return self.high - self.low
+
+    @property
+    def point(self) -> float:
+        """The sparsity to try next, inside the bracket."""
+        slow = len(self.widths) >= 2 and self.width > self.widths[-2] / 2
+        if self.lack is None or slow:
+            return self.low + self.width / 2
+        share = self.spare / max(self.spare + self.lack, _TINY)
+        return self.low + self.width * min(max(share, _INSET), 1.0 - _INSET)
+
+    def kept_at(self, sparsity: float, spare: float) -> "Bracket":
+        """Return the bracket after a fold that keeps what must be kept, with a margin."""
+        lack = None if self.lack is None else self._stays(self.lack, "low")
+        return self._moved("low", replace(self, low=sparsity, spare=max(spare, 0.0), lack=lack))
+
+    def lost_at(self, sparsity: float, lack: float | None) -> "Bracket":
+        """Return the bracket after a fold that does not, or cannot be made."""
+        return self._moved("high", replace(self, high=sparsity, lack=lack, spare=self._stays(self.spare, "high")))
+
+    def _stays(self, margin: float, moved: str) -> float:
+        """Return what counts for an end that stays: half if it stayed before."""
+        return margin / 2 if self.moves[-1:] == (moved,) else margin
+
+    def _moved(self, end: str, to: "Bracket") -> "Bracket":
+        return replace(to, moves=(*self.moves, end), widths=(*self.widths, self.width))
