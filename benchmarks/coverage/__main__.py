@@ -1,11 +1,15 @@
 """Fraction of published architectures that folds, in every form that torch exports.
 
-Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--markdown coverage.md]
+Usage: python -m benchmarks.coverage [--only NAME ...] [--form FORM ...] [--json out.json] [--keep FILE.json]
+           [--markdown coverage.md]
 
 For every architecture of testing.zoo and every form: share of the conv/linear weights in fold groups, fold at
 sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
 been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
 a process of its own with a limit of processor time per form; an exception is a row of the table.
+
+After a change that concerns few architectures, `--only` measures these, and `--keep` takes all other rows from the JSON
+file of an earlier run; the page says which are which.
 """
 
 from __future__ import annotations
@@ -35,24 +39,30 @@ def main() -> None:
     parser.add_argument("--form", nargs="+", choices=FORMS)
     parser.add_argument("--jobs", type=int, default=1, help="architectures at a time")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, help="rows of an earlier run, for what is not measured now")
     parser.add_argument("--markdown", type=Path, help="default: benchmarks/coverage.md when everything is run")
     args = parser.parse_args()
     names, forms = args.only or list(ZOO), args.form or list(FORMS)
     environment = describe_environment()  # now: the library that runs is the one imported above
+    kept = [] if args.keep is None else [Row(**row) for row in json.loads(args.keep.read_text(encoding="utf-8"))]
     rows: list[Row] = []
     start = time.perf_counter()
     total = len(names) * len(forms)
     for row in run(names, forms, args.jobs):
         rows.append(row)
         print(f"[{len(rows)}/{total}] {progress_line(row)}", flush=True)
-    rows.sort(key=lambda r: (names.index(r.name), forms.index(r.form)))
+    seconds, measured = time.perf_counter() - start, {(r.name, r.form) for r in rows}
+    rows += [r for r in kept if (r.name, r.form) not in measured]
+    order = list(ZOO), list(FORMS)
+    rows.sort(key=lambda r: (order[0].index(r.name), order[1].index(r.form)))
     if args.json:
         args.json.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n")
     target = args.markdown
-    if target is None and len(names) == len(ZOO) and len(forms) == len(FORMS):
+    if target is None and len(rows) == len(ZOO) * len(FORMS):
         target = Path(__file__).parents[1] / "coverage.md"
     if target:
-        target.write_text(markdown(rows, time.perf_counter() - start, environment))
+        again = names if len(rows) > len(measured) else []
+        target.write_text(markdown(rows, seconds, environment, again))
     print("\n" + "\n".join(summary(rows)))
     sys.exit(any(r.errors for r in rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from benchmarks.coverage.row import ENOUGH, SPARSITY, STEPS, TOLERANCE, Row
 from benchmarks.coverage.text import decimals, percent, power_of_ten, table_row, yes_or_no
@@ -41,13 +42,16 @@ def summary(rows: list[Row]) -> list[str]:
     return lines
 
 
-def markdown(rows: list[Row], seconds: float, environment: list[str]) -> str:
-    """Return the whole report."""
+def markdown(rows: list[Row], seconds: float, environment: list[str], again: Sequence[str] = ()) -> str:
+    """Return the whole report; rows `again` were measured now, in so many seconds, where others are older."""
     names = list(dict.fromkeys(r.name for r in rows))
     forms = list(dict.fromkeys(r.form for r in rows))
     by_case = {(r.name, r.form): r for r in rows}
     lines = ["# Coverage of architectures", "", " ".join(_HOW.split()), ""]
-    lines += [f"Written by `python -m benchmarks.coverage` in {seconds / 60:.0f} minutes.", "", *summary(rows), ""]
+    lines += [f"Written by `python -m benchmarks.coverage` in {seconds / 60:.0f} minutes.", ""]
+    if again:
+        lines += [f"Measured now: {', '.join(again)}. The other rows are those of an earlier run (`--keep`).", ""]
+    lines += [*summary(rows), ""]
     lines += ["## Reasons", "", "Weights in no group on either side, as part of all conv/linear weights of all files:"]
     lines += ["", "| share | files | reason |", "| ---: | ---: | --- |", *_top_reasons(rows), ""]
     head = ["architecture", "weights", *(f"either, {f}" for f in forms), "sparsity", "valid", "worst after widening"]
