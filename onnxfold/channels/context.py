@@ -7,6 +7,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import (
     MAX_WIDTH,
+    Apart,
     Axis,
     Block,
     Count,
@@ -14,6 +15,7 @@ from onnxfold.channels.declarations import (
     EqualBlocks,
     Link,
     Positions,
+    Repeat,
     Role,
     Select,
     Use,
@@ -153,6 +155,35 @@ class NodeContext(NodeReader):
         """Declare that `blocks` parts of the axis must stay equally long, and whether mean and variance are theirs."""
         self.declarations.append(EqualBlocks(axis, blocks, self.key, averaged))
 
+    def whole(self, axis: Axis, size: int, start: int = 0, stop: int | None = None) -> None:
+        """Declare that every `size` neighbouring positions of an axis, or of its part ``start:stop``, are one channel.
+
+        Raises
+        ------
+        CannotDeclareError
+            If `size` does not divide their number.
+        """
+        width = self.width(axis)
+        if width is None or size == 1:
+            return
+        index = np.arange(start, width if stop is None else stop)
+        if size < 1 or len(index) % size:
+            raise CannotDeclareError(f"the {len(index)} positions of '{axis.tensor}' are no heads of {size}")
+        self.link(axis, axis, index, start + (index - start) // size * size)
+
+    def repeat(self, source: Axis, result: Axis, source_positions: Positions, result_positions: Positions) -> None:
+        """Declare that channels of `source` stand for equally many neighbouring channels of `result` each."""
+        self._mention(source)
+        self._mention(result)
+        if source in self._live:
+            self._revive(result)
+        blocks = len(np.unique(source_positions))
+        self.declarations.append(Repeat(source, result, source_positions, result_positions, blocks, self.key))
+
+    def apart(self, axis: Axis) -> None:
+        """Declare that the mean of different channels of an axis means nothing."""
+        self.declarations.append(Apart(axis, self.key))
+
     def count(
         self,
         axis: Axis,
@@ -162,12 +193,13 @@ class NodeContext(NodeReader):
         element: int | None = None,
         start: int = 0,
         stop: int | None = None,
+        each: int = 1,
     ) -> None:
-        """Declare that an attribute or constant input holds the number of positions ``start:stop`` of `axis`."""
+        """Declare that an attribute or constant input holds how often `each` positions are in ``start:stop``."""
         width = self.width(axis)
         if width is not None:
             end = width if stop is None else stop
-            self.declarations.append(Count(self.key, axis, start, end, element, attribute, input_index))
+            self.declarations.append(Count(self.key, axis, start, end, element, attribute, input_index, each))
 
     def select(self, axis: Axis, source: Axis, input_index: int) -> None:
         """Declare that a constant input holds, for every position of `axis`, a position of `source`."""

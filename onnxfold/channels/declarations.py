@@ -1,7 +1,7 @@
 """Declarations that a channel rule makes about a node.
 
 A rule never edits. It states how positions along the axes of the node's tensors belong together
-(:class:`Link`), which weight axes produce or consume channels (:class:`Use`), which axes must keep
+(:class:`Link`, :class:`Repeat`), which weight axes produce or consume channels (:class:`Use`), which axes must keep
 their width (:class:`Block`), and which attributes or shape inputs count
 channels (:class:`Count`) or number them (:class:`Select`).
 """
@@ -95,9 +95,49 @@ class EqualBlocks:
     averaged: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Every channel of `source` stands for equally many neighbouring channels of `result` (grouped-query attention).
+
+    Position ``source_positions[i]`` is the channel that position ``result_positions[i]`` belongs to. Where the channels
+    of `source` may go, they and those that belong to them are one, as under a :class:`Link`. Where they must stay,
+    those of `result` may go by themselves, equally many from each of the `blocks` parts of `result`; likewise where
+    `source` has a single channel.
+    """
+
+    source: Axis
+    result: Axis
+    source_positions: Positions
+    result_positions: Positions
+    blocks: int
+    node: str
+
+    @property
+    def link(self) -> Link:
+        """What it means where the channels of `source` may go."""
+        return Link(self.source, self.result, self.source_positions, self.result_positions)
+
+    @property
+    def equal_blocks(self) -> EqualBlocks:
+        """What it means where they must stay."""
+        return EqualBlocks(self.result, self.blocks, self.node)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The mean of different channels of the axis means nothing: they are dropped, or merged with exact duplicates.
+
+    Heads of attention are such channels. What a head computes is a product of its queries and keys, and the mean of two
+    heads' queries times the mean of their keys has nothing to do with either.
+    """
+
+    axis: Axis
+    node: str
+
+
 @dataclass(frozen=True)
 class Count:
-    """A number in the node that counts positions ``start:stop`` of an axis.
+    """A number in the node that counts positions ``start:stop`` of an axis, `each` of which are one.
 
     `attribute` names an attribute, else `input_index` a constant input; `element` is the index in the
     list or tensor (None for a scalar attribute).
@@ -110,6 +150,7 @@ class Count:
     element: int | None = None
     attribute: str = ""
     input_index: int = -1
+    each: int = 1
 
 
 @dataclass(frozen=True)
@@ -123,4 +164,4 @@ class Select:
     width: int
 
 
-Declaration = Select | Link | Use | Block | EqualBlocks | Count
+Declaration = Select | Link | Repeat | Apart | Use | Block | EqualBlocks | Count

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, Positions
+from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, Positions, Repeat
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 
@@ -49,7 +49,9 @@ class Elements:
 
 
 def _axes_of(declaration: Declaration) -> list[Axis]:
-    return [declaration.a, declaration.b] if isinstance(declaration, Link) else [declaration.axis]
+    if isinstance(declaration, Link):
+        return [declaration.a, declaration.b]
+    return [declaration.source, declaration.result] if isinstance(declaration, Repeat) else [declaration.axis]
 
 
 def _joined(arrays: list[Positions]) -> Positions:

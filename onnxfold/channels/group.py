@@ -57,6 +57,9 @@ class FoldGroup:
     averaged : bool
         Whether a normalisation takes mean and variance over several of its channels: merging exact duplicates is exact
         only where all channels that are left stand for equally many.
+    apart : bool
+        Whether the mean of different channels means nothing (heads of attention): they are dropped, or merged with
+        exact duplicates.
     """
 
     name: str
@@ -66,6 +69,7 @@ class FoldGroup:
     blocks: npt.NDArray[np.int64] | None = None
     nodes: tuple[str, ...] = ()
     averaged: bool = False
+    apart: bool = False
 
     @property
     def block_count(self) -> int:

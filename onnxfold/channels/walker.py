@@ -19,7 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.declarations import Axis, Block, Count, Declaration, EqualBlocks, Role, Select, Use
+from onnxfold.channels.declarations import (
+    Apart,
+    Axis,
+    Block,
+    Count,
+    Declaration,
+    EqualBlocks,
+    Positions,
+    Repeat,
+    Role,
+    Select,
+    Use,
+)
 from onnxfold.channels.elements import Elements, Occurrences
 from onnxfold.channels.equal_parts import equal_cells
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
@@ -50,7 +62,7 @@ def find_groups(view: GraphView) -> ChannelAnalysis:
     ChannelAnalysis
         Groups in the order of their first producer, refusals with the largest weights first.
     """
-    declarations = declare(view)
+    declarations = _settled(view, declare(view))
     elements = Elements(view, declarations)
     groups, extra_blocks = _build_groups(view, elements, declarations)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
@@ -87,6 +99,39 @@ def _declare_node(context: NodeContext) -> list[Declaration]:
         return context.declarations
     context.refuse_rest(rule.mixes)
     return context.declarations
+
+
+def _settled(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
+    """Say of every repetition what it means: a link where the repeated channels may go, else parts of equal lengths.
+
+    A single repeated channel does not go. Repetitions whose results are the same channels, as those of keys and of
+    values, mean the same.
+    """
+    repeats = [d for d in declarations if isinstance(d, Repeat)]
+    if not repeats:
+        return declarations
+    elements = Elements(view, declarations)
+    blocked = _block_units(elements, declarations).mask
+    results = {id(d): set(_units(elements, d.result, d.result_positions)) for d in repeats}
+    staying: set[int] = set()
+    linked = repeats
+    while True:
+        fixed = [
+            d
+            for d in linked
+            if d.blocks == 1
+            or any(blocked[unit] for unit in _units(elements, d.source, d.source_positions))
+            or staying & results[id(d)]
+        ]
+        if not fixed:
+            break
+        linked = [d for d in linked if d not in fixed]
+        staying.update(*(results[id(d)] for d in fixed))
+    return [(d.link if d in linked else d.equal_blocks) if isinstance(d, Repeat) else d for d in declarations]
+
+
+def _units(elements: Elements, axis: Axis, positions: Positions) -> list[int]:
+    return elements.units_on(axis)[positions].tolist() if axis in elements.offset else []
 
 
 @dataclass(frozen=True)
@@ -178,9 +223,11 @@ def _build_groups(
     for number, d in enumerate(declarations):
         if isinstance(d, EqualBlocks) and d.axis in elements.offset:
             equal[d.axis].append((number, d))
+    apart = {d.axis for d in declarations if isinstance(d, Apart)}
     groups = []
     for units in by_signature.values():
         group, ordered = _make_group(view, occurrences, units, uses)
+        group = replace(group, apart=not apart.isdisjoint(group.tensors))
         constraints = _constraints_on(group, equal)
         if constraints:
             kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])

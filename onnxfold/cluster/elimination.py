@@ -76,7 +76,12 @@ class Elimination(Candidates):
 
 
 def eliminate(
-    moments: Sequence[ConsumerMoments], classes: Labels, blocks: Labels | None = None, *, narrowest: int = 1
+    moments: Sequence[ConsumerMoments],
+    classes: Labels,
+    blocks: Labels | None = None,
+    *,
+    narrowest: int = 1,
+    merges: bool = True,
 ) -> Elimination:
     """Eliminate a group's channels until `narrowest` are left.
 
@@ -90,6 +95,8 @@ def eliminate(
         Units in different blocks are not merged, and blocks lose one unit each in turn.
     narrowest : int
         Where to stop; a multiple of the number of blocks.
+    merges : bool
+        Whether different units may be merged; those that are equal always are.
 
     Returns
     -------
@@ -98,7 +105,7 @@ def eliminate(
     """
     n = len(classes)
     blocks = np.zeros(n, np.int64) if blocks is None else blocks
-    state = _State(moments, n)
+    state = _State(moments, n, merges=merges)
     steps: list[tuple[int, int]] = []
     costs: list[float] = []
     equal = {int(b): _equal_pairs(classes, np.flatnonzero(blocks == b)) for b in np.unique(blocks)}
@@ -132,8 +139,9 @@ def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
 class _State:
     """C^-1 and G of every consumer, over the units that are left."""
 
-    def __init__(self, moments: Sequence[ConsumerMoments], n: int) -> None:
+    def __init__(self, moments: Sequence[ConsumerMoments], n: int, *, merges: bool = True) -> None:
         self.units = np.arange(n)
+        self.merges = merges
         self.share = np.ones(n)
         doubt = max((seen.doubt for seen in moments), default=0.0)
         self.merge_charge = MERGE_CHARGE / (1.0 - doubt) ** 2
@@ -185,7 +193,7 @@ class _State:
             np.maximum(certain, np.finfo(np.float64).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
                 total += np.divide(lost, certain, out=lost)
-        total *= self.merge_charge
+        total = total * self.merge_charge if self.merges else np.full_like(total, np.inf)
         np.fill_diagonal(total, drops)
         return total
 

@@ -19,9 +19,9 @@ from onnxfold.cluster.gram import Points, rotate
 from onnxfold.cluster.greedy import greedy
 from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
-from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
+from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.spectral import spectral
-from onnxfold.cluster.top_norm import top_norm
+from onnxfold.cluster.top_norm import row_norms, top_norm
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
@@ -128,6 +128,26 @@ def split_duplicates(classes: Labels, k: int) -> Labels:
     return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
+def _distinct(task: Task, k: int) -> ChannelPartition:
+    """Merge exact duplicates, then keep the channels with the largest norm, equally many in every block."""
+    group, classes = task.group, task.classes
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    per_block = k // group.block_count
+    norms = row_norms(task.stored, group, order=2)
+    labels = np.full(group.size, -1, np.int64)
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        distinct, first = np.unique(classes[units], return_index=True)
+        if len(distinct) <= per_block:
+            local = split_duplicates(classes[units], per_block)
+        else:
+            kept = distinct[np.argsort(-norms[units[first]], kind="stable")[:per_block]]
+            rank = {int(one): i for i, one in enumerate(kept)}
+            local = np.array([rank.get(int(one), -1) for one in classes[units]])
+        labels[units] = np.where(local < 0, -1, local + block * per_block)
+    return partial_partition(labels)
+
+
 def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
     return top_norm(task.stored, task.group, k, order=order)
 
@@ -137,7 +157,8 @@ def _ifm(task: Task, k: int) -> ChannelPartition:
 
 
 def _eliminate(task: Task) -> Candidates:
-    return eliminate(task.moments, task.classes, task.group.blocks, narrowest=task.narrowest)
+    group = task.group
+    return eliminate(task.moments, task.classes, group.blocks, narrowest=task.narrowest, merges=not group.apart)
 
 
 @dataclass(frozen=True)
@@ -170,6 +191,8 @@ def one_by_one(
 ) -> Partitioner:
     """Return a row whose partitions are computed one width at a time; its error curves are measured on them.
 
+    Where the mean of different channels means nothing, a row that averages selects channels by their norm instead.
+
     Parameters
     ----------
     name, summary, averages
@@ -179,7 +202,8 @@ def one_by_one(
     """
 
     def candidates(task: Task) -> Candidates:
-        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, name)
+        chosen, used = (_distinct, SELECTION) if averages and task.group.apart else (compute, name)
+        return Computed(task.group, partial(chosen, task), task.distinct, task.moments, task.scatter, used)
 
     return Partitioner(name, candidates, summary, averages)
 
@@ -189,6 +213,8 @@ def clustered(name: str, clustering: Clustering, summary: str) -> Partitioner:
     return one_by_one(name, partial(_clusters, clustering), summary)
 
 
+#: The row that says what stands in for those that average, where the mean of different channels means nothing.
+SELECTION = "top-l2"
 PARTITIONERS = {
     p.name: p
     for p in (

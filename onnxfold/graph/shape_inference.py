@@ -31,6 +31,8 @@ _SHAPED_AS = {
 }
 #: The output of those that also give their sum out, of the same shape.
 _SUM = 3
+#: Operators of which onnx tells some results only.
+_HALF_TOLD = frozenset({"Attention"})
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -120,6 +122,8 @@ def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:
 def _is_foreign(node: NodeProto) -> bool:
     if any(True for _ in subgraphs(node)) or not runtime.runs(node.domain, node.op_type):
         return False
+    if node.domain in DEFAULT_DOMAINS and node.op_type in _HALF_TOLD:
+        return True
     return not onnx.defs.has(node.op_type, "" if node.domain in DEFAULT_DOMAINS else node.domain)
 
 

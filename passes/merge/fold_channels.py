@@ -62,7 +62,7 @@ class FoldChannels(Pass):
         changed: dict[str, NodeProto] = {}
         for count in self.counts:
             if self.plan.touches(count.axis):
-                new = self.plan.kept_between(count.axis, count.start, count.stop)
+                new = self.plan.kept_between(count.axis, count.start, count.stop) // count.each
                 node = changed.get(count.node, by_output[count.node])
                 changed[count.node] = _with_count(view, node, count, new)
         for select in self.selects:

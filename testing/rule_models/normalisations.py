@@ -31,13 +31,22 @@ def through_norm_over_rows(op: str, inputs: int) -> Middle:
     return middle
 
 
-def through_skip_norm(op: str) -> Middle:
+def through_skip_norm(op: str, *, sums: bool = False) -> Middle:
+    """Normalise the sum of two images over their positions; with `sums`, a layer reads the sum as well."""
+
     def middle(g: GraphBuilder, x: str) -> str:
         flat = g.node("Reshape", [x, g.constant("flat", np.array([0, WIDTH, 64], np.int64))], [WIDTH, 64])
         other = g.constant("flat_too", np.array([0, WIDTH, 64], np.int64))
         skip = g.node("Reshape", [g.conv("x", WIDTH), other], [WIDTH, 64])
         scale = g.constant("scale", g.uniform(0.5, 1.5, 64))
         normed = g.node(op, [flat, skip, scale], [WIDTH, 64], domain="com.microsoft")
+        if sums:
+            shift = [g.constant("shift", g.normal(64))] if op == "SkipLayerNormalization" else []
+            inputs = [*shift, g.constant("bias", g.normal(64))]
+            g.nodes[-1].input.extend(inputs)
+            g.nodes[-1].output.extend(["", "", "sum"])
+            g.shapes["sum"] = (WIDTH, 64)
+            normed = g.add(normed, "sum")
         return g.node("Reshape", [normed, g.constant("image", np.array([0, WIDTH, 8, 8], np.int64))], [WIDTH, 8, 8])
 
     return middle

@@ -8,6 +8,15 @@ import onnx
 
 from onnxfold.channels.rules.broadcast import BROADCASTS
 from onnxfold.channels.rules.elementwise import UNARY
+from testing.rule_models.attention import (
+    through_attention,
+    through_embedding,
+    through_few_bits,
+    through_grouped_queries,
+    through_multi_head_attention,
+    through_rotary,
+    through_self_attention,
+)
 from testing.rule_models.functions import (
     through_binary,
     through_cast_like,
@@ -126,7 +135,9 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
         "FastGelu": through_microsoft_gelu("FastGelu"),
         "QuickGelu": through_microsoft_gelu("QuickGelu"),
         "SkipLayerNormalization": through_skip_norm("SkipLayerNormalization"),
+        "SkipLayerNormalization-sum": through_skip_norm("SkipLayerNormalization", sums=True),
         "SkipSimplifiedLayerNormalization": through_skip_norm("SkipSimplifiedLayerNormalization"),
+        "SkipSimplifiedLayerNormalization-sum": through_skip_norm("SkipSimplifiedLayerNormalization", sums=True),
     }.items():
         add(op, op, middle)
     table["SimplifiedLayerNormalization"] = simplified_layer_norm
@@ -153,6 +164,19 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
     for op in ("LSTM", "GRU", "RNN"):
         add(op, op, through_recurrent(op))
         add(f"{op}-bidirectional", op, through_recurrent(op, direction="bidirectional"))
+    for packed in (False, True):
+        for cached in (False, True):
+            name = f"GroupQueryAttention{'-packed' * packed}{'-cached' * cached}"
+            add(name, "Relu", through_grouped_queries(packed, cached))
+            add(f"Attention-23{'-flat' * packed}{'-cached' * cached}", "Relu", through_attention(packed, cached), 23)
+        add(f"MultiHeadAttention{'-crossed' * packed}", "Relu", through_multi_head_attention(packed))
+        for opset in (17, 23):
+            name = f"RotaryEmbedding-{opset}{'-flat' * packed}"
+            add(name, "Relu", through_rotary(opset == 17, packed), opset)
+    for sizes in (None, (12, 12, 24)):
+        add(f"Attention-microsoft{'-sizes' if sizes else ''}", "Relu", through_self_attention(sizes))
+    add("EmbedLayerNormalization", "Relu", through_embedding)
+    add("MatMulNBits", "Relu", through_few_bits)
     add("PRelu", "PRelu", lambda g, x: g.prelu(plus(g, x, -0.5)))
     return table
 
@@ -160,7 +184,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
 RULE_MODELS = _build_table()
 
 #: Channels end at these; the word stands in the reason.
-BLOCKING = {"LRN": "neighbours"}
+BLOCKING = {"LRN": "neighbours", "MatMulNBits": "quantised in blocks of 16"}
 
 #: Written in a form that only the normalised graph can be widened in.
 NEEDS_NORMAL_FORM = {"Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18"}

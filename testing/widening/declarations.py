@@ -65,7 +65,7 @@ class DeclaredNumbers:
 
 def _set_count(node: NodeProto, count: Count, layout: Layout, weights: dict[str, Array]) -> None:
     place = layout(count.axis.tensor, count.axis.axis, count.axis.blocks).place
-    number = int(((place >= count.start) & (place < count.stop)).sum())
+    number = int(((place >= count.start) & (place < count.stop)).sum()) // count.each
     if not count.attribute:
         values = np.array(weights[node.input[count.input_index]])
         values.reshape(-1)[count.element or 0] = number

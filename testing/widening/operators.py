@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 import onnxfold
+from onnxfold.graph.load import load
 from testing.widening.axes import Array, WideAxis
 
 Layout = Callable[[str, int], WideAxis]
@@ -29,6 +30,9 @@ class OperatorNumbers:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
         for info in [*inferred.input, *inferred.value_info, *inferred.output]:
             self.shapes[info.name] = tuple(d.dim_value for d in info.type.tensor_type.shape.dim)
+        view = load(model)  # knows of operators that onnx does not know
+        for name in (o for node in model.graph.node for o in node.output if o and not self.shapes.get(o)):
+            self.shapes[name] = tuple(d or 0 for d in view.shape(name) or ())
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Return the narrow shape of a tensor."""
@@ -113,6 +117,38 @@ class OperatorNumbers:
                 attr.i = self._width(next(filter(None, node.output)), -1)
 
     _gru = _rnn = _lstm
+
+    def _groupqueryattention(self, node: onnx.NodeProto) -> None:
+        """Heads lie on the last axis of queries; keys follow them, on the same axis or on one of their own."""
+        counts = {a.name: a for a in node.attribute}
+        size = self.shapes[node.output[0]][-1] // counts["num_heads"].i
+        counts["num_heads"].i = self._width(node.output[0], -1) // size
+        if node.input[1]:
+            counts["kv_num_heads"].i = self._width(node.input[1], -1) // size
+        else:
+            packed = self._width(node.input[0], -1) // size
+            counts["kv_num_heads"].i = (packed - counts["num_heads"].i) // 2
+
+    def _multiheadattention(self, node: onnx.NodeProto) -> None:
+        (count,) = (a for a in node.attribute if a.name == "num_heads")
+        count.i = count.i * self._width(node.output[0], -1) // self.shapes[node.output[0]][-1]
+
+    def _attention(self, node: onnx.NodeProto) -> None:
+        if node.domain:
+            sizes = next((a for a in node.attribute if a.name == "qkv_hidden_sizes"), None)
+            old, new = self.shapes[node.output[0]][-1], self._width(node.output[0], -1)
+            if sizes is not None:
+                sizes.ints[:] = [size * new // old for size in sizes.ints]
+            self._multiheadattention(node)
+        for attr in node.attribute if not node.domain else ():
+            tensor = {"q_num_heads": node.output[0], "kv_num_heads": node.input[1]}.get(attr.name)
+            if tensor is not None:
+                attr.i = attr.i * self._width(tensor, -1) // self.shapes[tensor][-1]
+
+    def _rotaryembedding(self, node: onnx.NodeProto) -> None:
+        for attr in node.attribute:
+            if attr.name == "num_heads":
+                attr.i = attr.i * self._width(node.output[0], -1) // self.shapes[node.output[0]][-1]
 
     def _pad(self, node: onnx.NodeProto) -> None:
         """Pad the channel axis by as many positions as lie before and behind the input after the widening."""

@@ -91,6 +91,8 @@ def test_any_partition_gives_a_valid_model(name: str) -> None:
             assert before.shape == after.shape
             assert np.isfinite(after).all() or not np.isfinite(before).all()
         # One channel is no group any more; a grouped convolution with one channel per group becomes depthwise.
+        if any(g.apart and p.clusters == 1 for g, p in zip(analysis.groups, partitions, strict=True)):
+            continue  # query heads that share one head of keys and values may go by themselves
         assert not Counter(g.size for g in find_groups(load(folded)).groups) - Counter(p.clusters for p in partitions)
 
 

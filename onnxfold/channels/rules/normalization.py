@@ -9,6 +9,10 @@ _OVER_CHANNELS = (
 )
 
 
+#: The output of a skip normalisation that is its sum.
+_SUM = 3
+
+
 @channel_rule("InstanceNormalization", mixes="its mean and variance are taken over this axis")
 def instance_normalization(node: NodeContext) -> None:
     """Every channel is normalised by itself; scale and bias lie along axis 1.
@@ -50,17 +54,38 @@ def simplified_layer_normalization(node: NodeContext) -> None:
     layer_normalization(node)
 
 
-@channel_rule(
-    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS
-)
+@channel_rule("SkipLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
 def skip_layer_normalization(node: NodeContext) -> None:
-    """Sum of two inputs, the second broadcast to the first, normalised over the last axis."""
-    y = node.output()
+    """Sum of two inputs and a bias, normalised over the last axis."""
+    _normalised_sum(node, bias=4)
+
+
+@channel_rule("SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
+def skip_simplified_layer_normalization(node: NodeContext) -> None:
+    """The same without a mean."""
+    _normalised_sum(node, bias=3)
+
+
+def _normalised_sum(node: NodeContext, bias: int) -> None:
+    """Add up two inputs, the second broadcast to the first, and a vector; output 3 is the sum, the residual stream."""
+    for result in (node.output(0), node.output(_SUM)):
+        for operand in (node.input(0), node.input(1)) if result else ():
+            for i in range(1 if result == node.output(_SUM) else 2, node.rank(operand) + 1):
+                source = node.axis(operand, -i)
+                if operand == node.input(0) or node.width(source) != 1:
+                    node.link(source, node.axis(result, -i))
+    if node.output(_SUM) and node.input(bias):
+        node.link_broadcast(node.input(bias), node.output(_SUM), Role.BIAS)
     for operand in (node.input(0), node.input(1)):
-        for i in range(2, node.rank(operand) + 1):
-            source = node.axis(operand, -i)
-            if operand == node.input(0) or node.width(source) != 1:
-                node.link(source, node.axis(y, -i))
+        node.block(node.axis(operand, -1), _OVER_CHANNELS)
+
+
+@channel_rule("EmbedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
+def embed_layer_normalization(node: NodeContext) -> None:
+    """Sum of rows of tables, normalised; a table's rows are looked up by number."""
+    for i in (2, 3, 4):
+        if node.input(i):
+            node.block(node.axis(node.input(i), 0), "it picks single positions of this axis")
 
 
 @channel_rule("GroupNormalization", mixes="its mean and variance are taken over this axis")

@@ -1,0 +1,118 @@
+"""Heads of attention as channels: each one position of an axis, or several behind each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Positions, Role
+
+#: Why the axes stay that attention does not carry over.
+MIXES = "attention sums over this axis, where a merged channel would count only once"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Heads on an axis.
+
+    Parameters
+    ----------
+    axis : Axis
+        The axis.
+    count : int
+        How many there are.
+    size : int
+        Positions of each, one behind the other.
+    start : int
+        Where the first one begins.
+    """
+
+    axis: Axis
+    count: int
+    size: int = 1
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        """The position behind the last one."""
+        return self.start + self.count * self.size
+
+    @property
+    def firsts(self) -> Positions:
+        """The first position of every head."""
+        return self.start + self.size * np.arange(self.count)
+
+    @property
+    def positions(self) -> Positions:
+        """All positions."""
+        return np.arange(self.start, self.stop)
+
+    @property
+    def first_of_each(self) -> Positions:
+        """For every position the first one of its head."""
+        return np.repeat(self.firsts, self.size)
+
+
+def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
+    """Return the heads that take up a whole axis.
+
+    Raises
+    ------
+    CannotDeclareError
+        If its width is not known, or no multiple of their number.
+    """
+    found = node.axis(tensor, axis)
+    width = node.width(found)
+    if width is None or count < 1 or width % count:
+        raise CannotDeclareError(f"the width of '{tensor}' is not known to be {count} heads; give it by --input-shapes")
+    return Heads(found, count, width // count)
+
+
+def are_whole(node: NodeContext, heads: Heads) -> None:
+    """Declare that heads are channels: dropped as a whole, and never averaged with different ones."""
+    node.whole(heads.axis, heads.size, heads.start, heads.stop)
+    node.apart(heads.axis)
+
+
+def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
+    """Declare that heads on two axes are the same channels."""
+    for one in (heads, others):
+        are_whole(node, one)
+    node.link(heads.axis, others.axis, heads.firsts, others.firsts)
+
+
+def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
+    """Declare that equally many neighbouring heads of queries belong to every head of keys and values.
+
+    Raises
+    ------
+    CannotDeclareError
+        If they cannot.
+    """
+    if queries.count == keys.count:
+        are_one(node, queries, keys)
+        return
+    if keys.count < 1 or queries.count % keys.count:
+        raise CannotDeclareError(f"{queries.count} query heads cannot share {keys.count} heads of keys and values")
+    for heads in (queries, keys):
+        are_whole(node, heads)
+    node.repeat(keys.axis, queries.axis, np.repeat(keys.firsts, queries.count // keys.count), queries.firsts)
+
+
+def hold(node: NodeContext, entries: Heads, role: Role, heads: Heads) -> None:
+    """Declare that a weight holds entries for every head."""
+    node.apart(heads.axis)
+    node.use(entries.axis, role, heads.axis, entries.positions, np.repeat(heads.firsts, entries.size))
+
+
+def link_per_head(node: NodeContext, tensors: Sequence[str], axis: int, heads: Heads) -> None:
+    """Declare that tensors with one position per head on an axis, and not a single one for all, are cut with them.
+
+    `axis` may be negative; tensors that do not have it hold nothing per head.
+    """
+    for tensor in filter(None, tensors):
+        if node.rank(tensor) >= (axis + 1 if axis >= 0 else -axis):
+            found = node.axis(tensor, axis)
+            if node.width(found) == heads.count > 1:
+                node.link(found, heads.axis, None, heads.firsts)
