@@ -34,8 +34,8 @@ _COST = 1.3e12
 _FEWEST = 32
 #: Added to a user's seed, which is a small number; fits draw theirs from that number upwards.
 _OTHER_SEED = 0x4E1D_0075_0000_0000
-#: Samples that a fold was fitted on and both networks are run on, about; a fold generates no more.
-_FITTED = 512
+#: Samples of those that a fold was fitted on, on which both networks are run, at most about.
+_FITTED = 256
 #: Outputs that are kept where two networks do not fit into memory side by side, in bytes.
 _KEPT_BYTES = 256 << 20
 
@@ -103,12 +103,8 @@ class FittedInputs:
 
     @property
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of samples, up to some hundred samples."""
-        left = _FITTED
-        for feeds in self.inputs.batches:
-            if left <= 0:
-                return
-            left -= sample_count(feeds)
+        """Batches, each with its number of samples: up to some hundred samples, spread evenly over all of them."""
+        for feeds in self.inputs.batches[:: -(-self.inputs.samples // _FITTED)]:
             yield sample_count(feeds), _typed(feeds, self.infos)
 
 

@@ -49,7 +49,7 @@ class InversionSettings:
     """
 
     steps: int = 40
-    steps_fused: int = 25
+    steps_fused: int = 18
     steps_without_statistics: int = 15
     learning_rate: float = 0.05
     class_weight: float = 0.1
