@@ -46,7 +46,7 @@ class Footprint:
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
-        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes})
+        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0

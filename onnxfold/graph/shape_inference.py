@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_hel
 from onnxfold.graph import runtime
 from onnxfold.graph.foreign_types import result_types
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
-from onnxfold.graph.tensor_types import TensorType, typed_info
+from onnxfold.graph.tensor_types import TensorType, typed_info, with_sizes
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
@@ -44,6 +45,7 @@ def infer_types(
     model: ModelProto,
     weights: Mapping[str, LazyTensor | Array],
     input_shapes: Mapping[str, Sequence[int]],
+    learned: Mapping[str, TensorType] = MappingProxyType({}),
 ) -> dict[str, TensorType]:
     """Return element type and dimensions of every tensor that ONNX's shape inference finds.
 
@@ -55,6 +57,8 @@ def infer_types(
         The initializers.
     input_shapes : mapping of str to sequence of int
         Dimensions to assume for graph inputs.
+    learned : mapping of str to (int, tuple, tuple), optional
+        Types that are known of some tensors; symbols are those of the inputs.
 
     Returns
     -------
@@ -74,9 +78,12 @@ def infer_types(
     work.graph.node.extend(nodes)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
+    sizes: dict[str, int] = {}
     for info in work.graph.input:
         if info.name in input_shapes:
+            sizes.update(_sizes_of(info, input_shapes[info.name]))
             _set_shape(info, input_shapes[info.name])
+    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
     foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
     return _with_foreign(work, foreign, weights) if foreign else _types(_inferred(work))
 
@@ -256,6 +263,12 @@ def _read(info: onnx.ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
     return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)
+
+
+def _sizes_of(info: onnx.ValueInfoProto, shape: Sequence[int]) -> dict[str, int]:
+    """Return the sizes that the symbols of an input have where it has a shape."""
+    dims = info.type.tensor_type.shape.dim
+    return {dim.dim_param: int(size) for dim, size in zip(dims, shape, strict=False) if dim.dim_param}
 
 
 def _set_shape(info: onnx.ValueInfoProto, shape: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
 """Types of tensors: element type, dimensions, and the symbols of dimensions that are not known as numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 from onnx import TensorShapeProto, helper
@@ -19,3 +19,10 @@ def typed_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
         if symbol and not dim.HasField("dim_value"):
             dim.dim_param = symbol
     return info
+
+
+def with_sizes(kind: TensorType, sizes: Mapping[str, int]) -> TensorType:
+    """Return a type with numbers for some symbols."""
+    elem_type, shape, symbols = kind
+    dims = tuple(sizes.get(s) if d is None else d for d, s in zip(shape, symbols, strict=True))
+    return elem_type, dims, symbols

@@ -49,6 +49,7 @@ class GraphView:
         self._weights = dict(weights)
         self._lent: dict[str, GraphView] = {}
         self._input_shapes: dict[str, tuple[int, ...]] = {}
+        self._learned: dict[str, TensorType] = {}
         self._types: dict[str, TensorType] | None = None
         self._producers: dict[str, NodeProto] | None = None
         self._consumers: dict[str, list[NodeProto]] | None = None
@@ -190,7 +191,21 @@ class GraphView:
     def drop_inferable_infos(self) -> None:
         """Drop declared types that shape inference finds anew; they may be stale."""
         drop_inferable(self.model)
+        self._learned = {}
         self._types = None
+
+    @property
+    def learned(self) -> Mapping[str, TensorType]:
+        """Types that were found by other means than shape inference; they are not written into the model."""
+        return self._learned
+
+    def learn(self, types: Mapping[str, TensorType]) -> bool:
+        """Take over types of tensors that shape inference does not find; return whether they are new."""
+        new = any(self._learned.get(name) != kind for name, kind in types.items())
+        self._learned.update(types)
+        if new:
+            self._types = None
+        return new
 
     @property
     def input_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -340,7 +355,7 @@ class GraphView:
 
     def _inferred(self) -> dict[str, TensorType]:
         if self._types is None:
-            self._types = infer_types(self.model, self._weights, self._input_shapes)
+            self._types = infer_types(self.model, self._weights, self._input_shapes, self._learned)
         return self._types
 
     def _forget(self) -> None:
@@ -353,6 +368,7 @@ class GraphView:
         model.CopyFrom(self.model)
         view = GraphView(model, self._weights, self.namespace)
         view._input_shapes = dict(self._input_shapes)
+        view._learned = dict(self._learned)
         view._lent = dict(self._lent)
         view._types = self._types
         return view

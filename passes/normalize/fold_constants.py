@@ -8,6 +8,7 @@ from onnx import NodeProto, defs, helper
 
 from onnxfold.graph.constant_folding import evaluate, result_bytes
 from onnxfold.graph.nodes import attr_int, node_key, subgraphs
+from onnxfold.graph.picked import picked_dimensions
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -27,7 +28,7 @@ class FoldConstants(Pass):
 
     Case 1: every input is an initializer (transposed weights, Expand/CastLike/Unsqueeze chains of the
     dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
-    out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
+    or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
     of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
     materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
     stay, they are what a quantised model is about. BatchNormalization is never touched.
@@ -92,18 +93,19 @@ def _known(view: GraphView, node: NodeProto) -> Array | None:
     if node.op_type == "CastLike" and view.is_weight(node.input[0]):
         elem_type = view.elem_type(node.input[1])
         return view.weight(node.input[0]).astype(helper.tensor_dtype_to_np_dtype(elem_type)) if elem_type else None
-    if node.op_type == "Gather":
+    if node.op_type in ("Gather", "Slice"):
         return _known_dimensions(view, node)
     return _known_shape(view, node) if node.op_type == "Shape" else None
 
 
 def _known_dimensions(view: GraphView, node: NodeProto) -> Array | None:
-    """Return the dimensions that a Gather picks out of a Shape, where these are known though others are not."""
+    """Return the dimensions that a node picks out of a Shape, where these are known though others are not."""
     source = view.producer(node.input[0])
-    if source is None or source.op_type != "Shape" or source.attribute or not view.is_weight(node.input[1]):
+    if source is None or source.op_type != "Shape" or source.attribute or view.input_shapes:
         return None
-    shape, index = view.shape(source.input[0]), view.weight(node.input[1])
-    if shape is None or view.input_shapes or index.size == 0:
+    shape = view.shape(source.input[0])
+    index = None if shape is None else picked_dimensions(view, node, len(shape))
+    if shape is None or index is None or index.size == 0:
         return None
     picked = [shape[int(i)] for i in index.reshape(-1)]
     return None if any(d is None for d in picked) else np.array(picked, np.int64).reshape(index.shape)

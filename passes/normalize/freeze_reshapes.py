@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import attr_int, node_key, with_input
+from onnxfold.graph.nodes import attr_int, node_key, rewritten, with_input
+from onnxfold.graph.tensor_types import TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -32,13 +33,18 @@ class FreezeReshapes(Pass):
             finally:
                 view.assume(assumed)
         frozen: dict[str, NodeProto] = {}
+        known: dict[str, TensorType] = {}
         for node in view.nodes:
             if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
                 continue
             target = _without_copies(view, node) if view.is_weight(node.input[1]) else _target(view, node)
             if target is not None:
                 shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
-                frozen[node_key(node)] = with_input(node, 1, shape)
+                frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
+                result = node.output[0]
+                if any(view.symbols(result)):  # which would be lost with the computation
+                    known[result] = view.elem_type(result), view.shape(result) or (), view.symbols(result)
+        view.learn(known)
         return PassResult(view.substitute(frozen))
 
 
@@ -48,7 +54,7 @@ def _target(view: GraphView, node: NodeProto) -> list[int] | None:
     if shape is None or 0 in shape:
         return None
     target = [-1 if d is None else d for d in shape]
-    if target.count(-1) > 1 and not attr_int(node, "allowzero", 0):
+    if target.count(-1) > 1:
         places = zip(view.symbols(node.input[0]), view.symbols(node.output[0]), strict=False)
         for axis, (before, after) in enumerate(places):
             if before and before == after:

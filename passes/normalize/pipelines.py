@@ -9,12 +9,16 @@ from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.packed_to_slices import PackedToSlices
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.repeats_to_gather import RepeatsToGather
 from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
+from onnxfold.passes.normalize.views_to_transpose import ViewsToTranspose
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
 
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
@@ -25,6 +29,10 @@ NORMALIZE = Pipeline(
         EliminateIdentity(),
         FoldConstants(),
         SequencesToSplit(),
+        LearnShapes(),
+        PackedToSlices(),
+        ViewsToTranspose(),
+        RepeatsToGather(),
         FreezeReshapes(),
         DropZeroBias(),
         DropZeroStates(),

@@ -30,7 +30,8 @@ class BatchOfOne:
         known = {name: (shape[0] or 1, *shape[1:]) for name, shape in given.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
         if any(given[name] != shape for name, shape in closed.items()):
-            self._types = infer_types(view.model, view.weights, {**view.input_shapes, **closed})  # type: ignore[dict-item]
+            sizes = {**view.input_shapes, **closed}
+            self._types = infer_types(view.model, view.weights, sizes, view.learned)  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor.

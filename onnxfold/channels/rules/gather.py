@@ -1,7 +1,9 @@
 """Gather: selection of positions, or look-up in a table."""
 
+import numpy as np
+
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.registry import channel_rule
 
 
@@ -27,8 +29,17 @@ def gather(node: NodeContext) -> None:
         source_axis, result = Axis(data, axis), Axis(y, axis)
         width = node.width(source_axis)
         if width is not None:
-            node.link(source_axis, result, chosen % width, None)
+            _follow(node, source_axis, result, chosen % width)
             node.select(result, source_axis, input_index=1)
     elif chosen is None:
         for i in range(index_rank):
             node.link(Axis(indices, i), Axis(y, axis + i))
+
+
+def _follow(node: NodeContext, source: Axis, result: Axis, chosen: Positions) -> None:
+    """Link positions to those that they are copied from; heads that are repeated one by one stand for their copies."""
+    times = len(chosen) // max(node.width(source) or 0, 1)
+    if times > 1 and np.array_equal(chosen, np.repeat(np.arange(node.width(source) or 0), times)):
+        node.repeat(source, result, chosen, np.arange(len(chosen)))
+    else:
+        node.link(source, result, chosen, None)

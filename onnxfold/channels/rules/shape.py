@@ -3,6 +3,7 @@
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import channel_rule
+from onnxfold.graph.picked import picked_dimensions
 from onnxfold.graph.view import GraphView
 
 
@@ -26,9 +27,10 @@ def _looked_at(view: GraphView, tensor: str, count: int) -> set[int]:
         return everything
     seen: set[int] = set()
     for consumer in view.consumers(tensor):
-        if consumer.op_type != "Gather" or consumer.input[0] != tensor or not view.is_weight(consumer.input[1]):
+        picked = picked_dimensions(view, consumer, count) if consumer.input[0] == tensor else None
+        if picked is None:
             return everything
-        seen |= {int(i) % count for i in view.weight(consumer.input[1]).reshape(-1)}
+        seen |= set(picked.reshape(-1).tolist())
     return seen
 
 

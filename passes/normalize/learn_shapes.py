@@ -1,0 +1,120 @@
+"""Learn dimensions that depend on the lengths of the inputs in ways that shape inference does not follow."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from onnxfold.graph.tensor_types import Shape, TensorType
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.normalize.fold_constants import FoldConstants
+
+#: Sizes of the i-th symbol in three runs; those of images are large enough for pooling. No sum or product of small
+#: ones is another one in all three.
+_SIZES = ((7, 13, 23, 37, 53, 71, 97, 113), (11, 19, 31, 47, 67, 89, 107, 131), (5, 29, 17, 61, 43, 103, 79, 127))
+_OF_IMAGES = ((64, 128, 192, 256), (160, 96, 288, 224), (128, 224, 96, 320))
+#: What a dimension without a symbol is called here.
+_OPEN = "onnxfold_open_{}"
+#: What shape inference calls a dimension that it knows nothing of.
+_INVENTED = "unk__"
+
+
+@dataclass(frozen=True)
+class LearnShapes(Pass):
+    """Tell the graph dimensions that are the same number, or the length of the same input, at three sizes of inputs.
+
+    Exporters compute target shapes and masks from lengths by Range, Equal, Where and the like. With numbers for all
+    lengths these are constants, and every dimension is a number. Nothing is run but what lengths decide.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Infer shapes with three choices of numbers; nothing is done where no dimension is open."""
+        assumed = view.input_shapes
+        view.assume({})
+        try:
+            return PassResult(_learn(view))
+        finally:
+            if assumed:
+                view.assume(assumed)
+
+
+def _learn(view: GraphView) -> bool:
+    names = _symbols(view)
+    tensors = [o for node in view.nodes for o in node.output if o]
+    open_ones = [t for t in tensors if _is_open(view, t, names)]
+    if not names or not open_ones or not any(n.op_type == "Shape" for n in view.nodes):
+        return False
+    runs = [_sizes(names, run) for run in range(len(_SIZES))]
+    seen = []
+    for sizes in runs:
+        trial = view.copy()
+        closed = {name: [sizes[s] if d is None else d for d, s in _dims(view, name)] for name in view.input_names}
+        trial.fix_input_shapes(closed)
+        FoldConstants()(trial)
+        seen.append({t: trial.shape(t) for t in open_ones if trial.shape(t) is not None})
+    learned: dict[str, TensorType] = {}
+    for tensor in open_ones:
+        shapes = [found.get(tensor) for found in seen]
+        merged = _merged(view, tensor, shapes, runs)
+        if merged is not None:
+            learned[tensor] = merged
+    return view.learn(learned)
+
+
+def _symbols(view: GraphView) -> dict[str, bool]:
+    """Return the symbols of the inputs' dimensions, and whether they are sides of images."""
+    found: dict[str, bool] = {}
+    for name in view.input_names:
+        for axis, (size, symbol) in enumerate(_dims(view, name)):
+            if size is None:
+                of_image = axis > 1 and len(view.shape(name) or ()) > 3 and "past" not in symbol
+                found[symbol] = found.get(symbol, False) or of_image
+    return found
+
+
+def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
+    """Yield the dimensions of an input, and a symbol for each."""
+    shape = view.shape(name) or ()
+    for axis, (size, symbol) in enumerate(zip(shape, [*view.symbols(name), *[""] * len(shape)], strict=False)):
+        yield size, symbol or _OPEN.format(axis)
+
+
+def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
+    shape = view.shape(tensor)
+    if shape is None:
+        return True
+    known = zip(shape, [*view.symbols(tensor), *[""] * len(shape)], strict=False)
+    return any(size is None and symbol not in names for size, symbol in known)
+
+
+def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
+    """Return a size for every symbol; one that is called the sum of others, or the total, has the size of the sum."""
+    sizes: dict[str, int] = {}
+    for name, of_image in names.items():
+        choice = (_OF_IMAGES if of_image else _SIZES)[run]
+        sizes[name] = choice[list(names).index(name) % len(choice)]
+    for name in names:
+        parts = [part for part in re.split(r"\s*\+\s*", name) if part]
+        if len(parts) < 2 and "total" in name.lower():
+            past = next((n for n in names if "past" in n.lower()), "")
+            parts = [past, next((n for n in names if "seq" in n.lower() and n not in (past, name)), "")]
+        if len(parts) > 1 and all(part in sizes for part in parts):
+            sizes[name] = sum(sizes[part] for part in parts)
+    return sizes
+
+
+def _merged(view: GraphView, tensor: str, shapes: list[Shape | None], runs: list[dict[str, int]]) -> TensorType | None:
+    """Return what is the same at all sizes, None if that is nothing."""
+    if any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
+        return None
+    dims: list[int | None] = []
+    symbols: list[str] = []
+    anonymous = any(name.startswith(_OPEN.format("")) for name in runs[0])
+    for sizes in zip(*(shape or () for shape in shapes), strict=True):
+        same = sizes[0] if len(set(sizes)) == 1 else None
+        names = [name for name in runs[0] if all(run[name] == size for run, size in zip(runs, sizes, strict=True))]
+        # Lengths that are equal at all sizes are equal, unless some input has a length that nobody named.
+        symbol = names[0] if names else "" if anonymous else "_".join(["length", *map(str, sizes)])
+        dims.append(same)
+        symbols.append("" if same is not None or symbol.startswith(_OPEN.format("")) else symbol)
+    return view.elem_type(tensor), tuple(dims), tuple(symbols)

@@ -1,0 +1,101 @@
+"""Dimensions that are learned at several sizes of the inputs, and what a view tells of them."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from onnxfold.graph.load import load
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.learn_shapes import LearnShapes
+from onnxfold.passes.normalize.lift_constants import LiftConstants
+
+
+def _view(body: str, inputs: str) -> GraphView:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float y)'
+    model = onnx.parser.parse_model(text + "{" + body + "}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    view = load(model)
+    LiftConstants()(view)
+    FoldConstants()(view)
+    return view
+
+
+def _mask(inputs: str) -> GraphView:
+    """Rows and columns of a mask from the lengths of x and past, expanded as exporters write it."""
+    return _view(
+        """
+        two = Constant <value_ints = [2]> ()
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        none = Constant <value_ints = [-1]> ()
+        first = Constant <value_ints = [0]> ()
+        rows = Shape <start = 0, end = 1> (x)
+        before = Shape <start = 0, end = 1> (past)
+        columns = Add (rows, before)
+        count = Squeeze (columns)
+        numbers = Range (zero, count, one)
+        asked = Concat <axis = 0> (rows, none)
+        all = Equal (asked, none)
+        ones = ConstantOfShape <value = int64[1] {1}> (two)
+        target = Where (all, ones, asked)
+        across = Unsqueeze (numbers, first)
+        mask = Expand (across, target)
+        y = Cast <to = 1> (mask)
+        """,
+        inputs,
+    )
+
+
+def test_symbols_and_sums_of_symbols() -> None:
+    view = _mask("float[sequence, 6] x, float[past_sequence, 6] past, float[total_sequence] other")
+    assert "" in view.symbols("mask") or "total_sequence" not in view.symbols("mask")
+    assert LearnShapes()(view).modified
+    assert view.shape("y") == (None, None)
+    assert view.symbols("mask") == view.symbols("y") == ("sequence", "total_sequence")
+    assert not LearnShapes()(view).modified
+
+
+def test_equal_lengths_have_equal_symbols() -> None:
+    """The sum is no input's length, but it is the same for every tensor that has it."""
+    view = _mask("float[sequence, 6] x, float[past_sequence, 6] past")
+    LearnShapes()(view)
+    assert view.symbols("mask")[1] == view.symbols("numbers")[0] != ""
+
+
+def test_lengths_without_a_name_are_not_told_apart() -> None:
+    view = _mask("float[M, 6] x, float[N, 6] past")
+    for info in view.graph.input:
+        info.type.tensor_type.shape.dim[0].ClearField("dim_param")
+    view.assume({})
+    LearnShapes()(view)
+    assert view.shape("mask") == (None, None)
+    assert not any(s.startswith(("length", "onnxfold")) for s in view.symbols("mask"))
+
+
+def test_numbers_for_symbols_hold_for_what_was_learned() -> None:
+    view = _mask("float[sequence, 6] x, float[past_sequence, 6] past, float[total_sequence] other")
+    LearnShapes()(view)
+    view.assume({"x": (5, 6), "past": (2, 6), "other": (7,)})
+    assert view.shape("mask") == (5, 7)
+    assert view.copy().shape("mask") == (5, 7)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"x": (5, 6)}])
+def test_what_was_learned_is_forgotten_with_declared_shapes(sizes: dict[str, tuple[int, ...]]) -> None:
+    view = _mask("float[sequence, 6] x, float[past_sequence, 6] past, float[total_sequence] other")
+    view.assume(sizes)
+    before = view.symbols("mask")
+    LearnShapes()(view)
+    view.drop_inferable_infos()
+    assert [bool(s) for s in view.symbols("mask")] == [bool(s) for s in before]
+    assert not view.learned
+
+
+def test_learned_types_reach_what_is_inferred_from_them() -> None:
+    view = _mask("float[sequence, 6] x, float[past_sequence, 6] past")
+    assert view.learn({"mask": (TensorProto.INT64, (3, None), ("", "sequence"))})
+    assert (view.shape("y"), view.symbols("y")) == ((3, None), ("", "sequence"))
+    assert not view.learn({"mask": (TensorProto.INT64, (3, None), ("", "sequence"))})
