@@ -13,8 +13,10 @@ from onnxfold.channels import FoldGroup
 from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
+from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
+from onnxfold.files import Cache
 from onnxfold.folding.choose_inputs import choose_inputs, require_given
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
@@ -73,6 +75,7 @@ def fold(
     input_seconds: float | None = None,
     input_steps: Sequence[int] = (),
     calibration: str | Path | Mapping[str, Array] | None = None,
+    tokenizer: str | Path | None = None,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
     round_to: int | str = "auto",
@@ -131,8 +134,10 @@ def fold(
         Number of generated samples, or of images of a folder; time limit of generating them; inversion steps per batch,
         which repeat an earlier inversion.
     calibration : path or mapping of str to ndarray, optional
-        Unlabeled samples by input name, samples along axis 0, instead of generated inputs; or a folder of JPEG and PNG
-        files, brought to the input's size (extra ``images``).
+        Unlabeled samples by input name, samples along axis 0, instead of generated inputs; a folder of JPEG and PNG
+        files, brought to the input's size (extra ``images``); or, for a language model, a .txt file (extra ``text``).
+    tokenizer : path, optional
+        The ``tokenizer.json`` of a language model; by default, the one beside the model, if there is one.
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.
@@ -233,8 +238,9 @@ def fold(
         checked = VerificationResult(None)
         if config.verify:
             checked = verify_model(
-                model, written.view, config.seed, tell, threads=config.threads, fitted=written.inputs
-            )
+                model, written.view, config.seed, tell, threads=config.threads, fitted=written.inputs,
+                texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+            )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
     external = config.save_as_external_data

@@ -17,6 +17,7 @@ from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.report import Refusal
 
@@ -39,6 +40,8 @@ class Inspection:
         What was changed on loading.
     latency : LatencyProfile, optional
         Where the time goes in onnxruntime, if that was asked for.
+    takes : str
+        What every input of a language model is; empty for other models.
     """
 
     groups: list[FoldGroup]
@@ -48,6 +51,7 @@ class Inspection:
     _rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     latency: LatencyProfile | None = None
+    takes: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
@@ -57,6 +61,7 @@ class Inspection:
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
             "notes": self.notes,
+            **({"takes": self.takes} if self.takes else {}),
             **({} if self.latency is None else {"latency": self.latency.to_dict()}),
         }
 
@@ -96,7 +101,9 @@ def inspect_model(
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, view.notes + notes, profile)
+    notes = view.notes + notes
+    takes = str(token_interface(view) or "")
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, notes, profile, takes)
 
 
 def _quantised_note(view: GraphView) -> list[str]:
@@ -108,7 +115,7 @@ def _quantised_note(view: GraphView) -> list[str]:
 
 def _profile(view: GraphView, threads: int) -> LatencyProfile:
     def feeds(infos: list[InputInfo]) -> Feeds:
-        return noise_inputs(infos, samples=1, seed=0, shapes=view.input_shapes)
+        return noise_inputs(infos, samples=1, seed=0, view=view)
 
     return profile_layers(view, feeds, threads=threads)
 

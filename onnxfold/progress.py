@@ -9,18 +9,20 @@ from types import TracebackType
 from typing import Any, Self
 
 from onnxfold.config.quantities import show_seconds
-from onnxfold.printable import shortened
+from onnxfold.printable import printable, shortened
 from onnxfold.terminal import say
 
 #: Called with what is being done, how many of its steps are done, and how many there are (0: not counted).
 Progress = Callable[[str, int, int], None]
 
+#: What begins with this word is a line of its own, which stays.
+ANNOUNCED = "model"
 #: What a fold may tell about, in order; a text belongs to the stage that has its first word, or all of it.
 ALL_FOLD_STAGES = (
     ("load", "check weights"),
     ("find fold groups",),
     ("measure latency", "measure layers"),
-    ("generate inputs", "deep inversion"),
+    (ANNOUNCED, "generate inputs", "write text", "deep inversion"),
     ("observe activations", "error curves", "probe groups"),
     ("measure folds",),
     ("partition", "FoldChannels"),
@@ -93,6 +95,8 @@ class ProgressBar:
         """Show a step."""
         silent(text, done, total)
         with self._lock:
+            if text.startswith(f"{ANNOUNCED} "):
+                self._announce(text)
             if text != self._text:
                 self._since, self._stage = self._clock(), self._stage_of(text)
             self._text, self._done, self._total = text, done, total
@@ -148,6 +152,14 @@ class ProgressBar:
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("")
         self._bar.start()
+
+    def _announce(self, text: str) -> None:
+        if _LOGGER.isEnabledFor(logging.INFO):  # the log has told it
+            return
+        if self._bar is None:
+            say(text, error=True)
+        else:
+            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def _show(self) -> None:
         if self._bar is not None:

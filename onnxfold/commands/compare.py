@@ -16,6 +16,7 @@ from onnxfold.commands.shared import (
     size_cells,
     threads,
 )
+from onnxfold.progress import ProgressBar
 from onnxfold.terminal import Table, say, say_json, say_table
 
 
@@ -27,6 +28,15 @@ from onnxfold.terminal import Table, say, say_json, say_table
     help="Arrays named after the inputs, of which labels 'y' add the accuracy; or a folder of JPEG and PNG files, with "
     "--mean and --std.",
 )  # fmt: skip
+@click.option(
+    "--text", type=PATH, metavar="FILE",
+    help="Compare language models on this text, and measure their perplexities: the front of it, in windows.",
+)  # fmt: skip
+@click.option(
+    "--tokenizer", type=PATH, metavar="FILE.json", help="Their tokenizer.  [default: tokenizer.json beside A.onnx]"
+)
+@click.option("--window", type=int, default=1024, show_default=True, metavar="N", help="Tokens of a window of --text.")
+@click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
 @pixels
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -49,7 +59,8 @@ def compare(
     from onnxfold import api
 
     set_flags(context, options)
-    found = api.compare(a, b, data, seed=seed, threads=threads, **options)
+    with ProgressBar() as tell:
+        found = api.compare(a, b, data, seed=seed, threads=threads, progress=tell, **options)
     if as_json:
         say_json(found.to_dict())
         return
@@ -58,6 +69,8 @@ def compare(
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
         if found.latency is not None:
             say(latency_line(found.latency))
+    if found.perplexity is not None:
+        say(str(found.perplexity))
     say(f"{found.samples} samples of {found.inputs}")
     for output in found.outputs:
         say("  " + fidelity_line(output))

@@ -97,8 +97,13 @@ from onnxfold.terminal import Table, say, say_table
     "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion with these steps per batch."
 )
 @click.option(
-    "--calibration", type=PATH, metavar="FILE.npz|DIR",
-    help="Run the network on these unlabeled samples instead; a folder: its JPEG and PNG files, with --mean and --std.",
+    "--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR",
+    help="Run the network on these unlabeled samples instead; a folder: its JPEG and PNG files, with --mean and --std; "
+    "a text: its tokens.",
+)  # fmt: skip
+@click.option(
+    "--tokenizer", type=PATH, metavar="FILE.json",
+    help="Tokenizer of a language model.  [default: tokenizer.json beside it]",
 )  # fmt: skip
 @pixels
 @click.option(
@@ -172,6 +177,7 @@ def fold(
         ],
         claims_on([model], {
             "--calibration": options["calibration"],
+            "--tokenizer": options["tokenizer"],
             "--data": options["data"],
             "--inputs": file_named(options["inputs"], ".npz"),
             "--device": file_named(options["device"], ".toml"),

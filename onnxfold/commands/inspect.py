@@ -50,6 +50,8 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
     print_refusals(found.refusals, verbose=verbose)
+    if found.takes:
+        say(f"model takes {found.takes}")
     for note in found.notes:
         say(f"note: {note}")
     if found.latency is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -100,7 +101,9 @@ class FoldConfig:
         report give the same inputs again.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs. Or a folder of JPEG
-        and PNG files.
+        and PNG files; or the path of a text, for a language model.
+    tokenizer : path, optional
+        The ``tokenizer.json`` of a language model; by default, the one beside the model.
     mean, std : float or sequence of float, optional
         What makes inputs of the pixels of a folder's images; see :func:`onnxfold.config.pixels.pixel_scale`.
     round_to : int or 'auto'
@@ -165,6 +168,7 @@ class FoldConfig:
     input_seconds: float | None = None
     input_steps: Sequence[int] = ()
     calibration: Any = None
+    tokenizer: str | Path | None = None
     mean: float | Sequence[float] | None = None
     std: float | Sequence[float] | None = None
     round_to: int | str = DEFAULT_ROUND_TO
@@ -226,6 +230,8 @@ class FoldConfig:
         self._set("cache", NO_CACHE if self.cache is None else checks.path_text("cache", self.cache))
         if not self.cache or "\0" in fspath(self.cache or ""):
             raise ConfigError("cache is no folder's path: give one, 'default' or 'none'")
+        if self.tokenizer is not None:
+            self._set("tokenizer", checks.path_text("tokenizer", self.tokenizer))
         if self.device is not None:
             self._set("device", checks.path_text("device", self.device))
         for name in (*(f"max_{limit}" for limit in LIMITS), "max_memory"):
@@ -327,6 +333,7 @@ class FoldConfig:
         given = {
             "inputs": self.inputs != "auto",
             "calibration": self.calibration is not None,
+            "tokenizer": self.tokenizer is not None,
             "mean": self.mean is not None,
             "samples": self.samples is not None,
             "input_seconds": self.input_seconds is not None,
@@ -342,7 +349,8 @@ class FoldConfig:
         scale = self.pixel_scale
         searched = {} if self.max_drop is None else {"data": _source(self.data), "max_drop": self.max_drop}
         scaled = {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
-        return {"calibration": _source(self.calibration), **scaled, **searched}
+        words = {} if self.tokenizer is None else {"tokenizer": fspath(self.tokenizer)}
+        return {"calibration": _source(self.calibration), **words, **scaled, **searched}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""

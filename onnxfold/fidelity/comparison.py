@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -11,22 +12,26 @@ from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
+from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import accuracy, fidelity
+from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.session import Feeds, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.arrays import require_samples
+from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.given_inputs import checked_labels
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.progress import Progress, silent
 from onnxfold.report import ComparisonReport, FidelityReport
 
 #: Most images that are read from a folder.
 _IMAGES = 512
+_LONGEST_WINDOW, _MOST_WINDOWS = 1 << 20, 1 << 20
 
 
 @known_keywords
@@ -36,10 +41,15 @@ def compare(
     inputs: Given | None = None,
     labels: Array | None = None,
     *,
+    text: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    window: int = WINDOW,
+    windows: int = WINDOWS,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
     seed: int = 0,
     threads: int = 1,
+    progress: Progress = silent,
 ) -> ComparisonReport:
     """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
@@ -53,6 +63,12 @@ def compare(
         networks, fewer: the same that check a fold with this seed.
     labels : ndarray of int, shape (samples,), optional
         Class of every sample, instead of a file's. With labels the report has both accuracies.
+    text : path, optional
+        A text that two language models are compared on, with their perplexities, instead of inputs.
+    tokenizer : path, optional
+        The ``tokenizer.json`` of the models; by default, the one beside `a`. A text needs the extra ``text``.
+    window, windows : int
+        Tokens of a window of the text, and how many windows are read from its front at most; they do not overlap.
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.
@@ -60,12 +76,14 @@ def compare(
         Seed of generated inputs.
     threads : int
         Threads inside an operator where latency is measured in onnxruntime.
+    progress : callable, optional
+        Called as ``progress(text, steps_done, steps)``.
 
     Returns
     -------
     ComparisonReport
         Relative error and top-1 agreement of every output, in ``.outputs``; ``.accuracy_a`` and ``.accuracy_b``;
-        ``.size_a``, ``.size_b`` and ``.latency``.
+        ``.size_a``, ``.size_b`` and ``.latency``; with a text, ``.perplexity``.
 
     Raises
     ------
@@ -95,17 +113,65 @@ def compare(
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
+    request = None if text is None else _text_request(text, tokenizer, window, windows)
+    if request is not None and inputs is not None:
+        raise ConfigError("the models are compared on data or on a text: give one of them")
     if inputs is None and labels is not None:
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
-        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed)
+        if request is not None:
+            return _on_text(a, b, views, request, progress, seed=seed, threads=threads)
+        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), progress)
     if len(views) < 2:
         return ComparisonReport(**vars(found))
+    return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)
+
+
+def _with_costs(
+    found: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
+    seed: int, threads: int,
+) -> ComparisonReport:  # fmt: skip
     first, second = views
     latency = latency_of_two(
-        (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed), threads=threads
-    )
+        (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed, view=first),
+        threads=threads,
+    )  # fmt: skip
     return ComparisonReport(**vars(found), size_a=model_size(first), size_b=model_size(second), latency=latency)
+
+
+def _text_request(text: str | Path, tokenizer: str | Path | None, window: int, windows: int) -> TextRequest:
+    window = checks.whole("window", window, least=2, most=_LONGEST_WINDOW)
+    windows = checks.whole("windows", windows, least=1, most=_MOST_WINDOWS)
+    path = require_file(checks.path("text", text))
+    return TextRequest(path, None if tokenizer is None else checks.path("tokenizer", tokenizer), window, windows)
+
+
+def _on_text(
+    a: ModelLike, b: ModelLike, views: list[GraphView], request: TextRequest, progress: Progress, *,
+    seed: int, threads: int,
+) -> ComparisonReport:  # fmt: skip
+    if len(views) < 2:
+        raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
+    sessions = [Session(model, counted=view) for model, view in zip((a, b), views, strict=True)]
+    _require_same_interface(*sessions)
+    report, perplexity = compare_on_text(sessions, [_inlined(view) for view in views], request, a, progress)
+    del sessions
+    return replace(_with_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
+
+
+def _inlined(view: GraphView) -> GraphView:
+    copy = view.copy()
+    InlineFunctions()(copy)
+    return copy
+
+
+def _require_same_interface(first: Session, second: Session) -> None:
+    if len(first.output_names) != len(second.output_names):
+        raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
+    for one, other in ((first, second), (second, first)):
+        missing = [info.name for info in one.inputs if info.name not in {i.name for i in other.inputs}]
+        if missing:
+            raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
 
 
 def _fidelity(
@@ -116,25 +182,22 @@ def _fidelity(
     labels: Array | None,
     scale: PixelScale | None,
     seed: int,
+    texts: Texts,
+    progress: Progress,
 ) -> tuple[FidelityReport, Feeds | None]:
     """Return how close two models are, and the first of the given samples."""
     counted = views if len(views) == 2 else (None, None)
     first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
-    if len(first.output_names) != len(second.output_names):
-        raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
-    for one, other in ((first, second), (second, first)):
-        missing = [info.name for info in one.inputs if info.name not in {i.name for i in other.inputs}]
-        if missing:
-            raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
+    _require_same_interface(first, second)
     if inputs is None:
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
-        inlined = [view.copy() for view in views]
-        for view in inlined:
-            InlineFunctions()(view)
-        generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs)
+        texts = replace(texts, writer=first)
+        inlined = [_inlined(view) for view in views]
+        generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
         return measure_fidelity(first, second, generated, called="generated"), None
-    given = given_samples(first.inputs, inputs, scale, most=_IMAGES)
+    interface = token_interface(views[0]) if views else None
+    given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
     labels = given.labels if labels is None else labels
     if labels is not None:
         labels = checked_labels(labels, sample_count(given.arrays))

@@ -6,14 +6,18 @@ to a fold (``--calibration``) are not among them: all of them go into the fit.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Protocol
 
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
-from onnxfold.graph.session import Feeds, InputInfo, fixed_batch, sample_count
+from onnxfold.files import Cache
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.session import Feeds, InputInfo, Session, fixed_batch, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.synthetic import (
     ACTIVATION_BYTES,
@@ -23,7 +27,10 @@ from onnxfold.inputs.synthetic import (
     describe_inputs,
     synthetic_inputs,
 )
+from onnxfold.inputs.token_inputs import TokenSource
+from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.machine import memory
+from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport
 
 #: Samples: an agreement of 95 % is then known to within about 3 points.
@@ -32,12 +39,36 @@ SAMPLES = 256
 #: 224 x 224 stays below it; larger networks get fewer samples, and a wider interval.
 _COST = 1.3e12
 _FEWEST = 32
+#: Tokens, of which as many are needed.
+_TOKENS = 4_096
 #: Added to a user's seed, which is a small number; fits draw theirs from that number upwards.
 _OTHER_SEED = 0x4E1D_0075_0000_0000
 #: Samples of those that a fold was fitted on, on which both networks are run, at most about.
 _FITTED = 256
 #: Outputs that are kept where two networks do not fit into memory side by side, in bytes.
 _KEPT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """What held-out text of a language model is written with.
+
+    Parameters
+    ----------
+    writer : Session, optional
+        The original; tokens are drawn where it is not given.
+    beside : path or ModelProto, optional
+        Its file, beside which its tokenizer may lie.
+    tokenizer : path, optional
+        The user's tokenizer.
+    cache : Cache, optional
+        Where the text is looked for, and kept.
+    """
+
+    writer: Session | None = None
+    beside: ModelLike | None = None
+    tokenizer: str | PathLike[str] | None = None
+    cache: Cache | None = None
 
 
 class NotRunError(VerificationError):
@@ -67,6 +98,10 @@ class HeldOut:
     batch: int
     seed: int
     infos: Sequence[InputInfo] = ()
+
+    def first(self, batches: int) -> "HeldOut":
+        """Return the first batches."""
+        return replace(self, samples=batches * self.batch)
 
     @property
     def kind(self) -> str:
@@ -108,13 +143,57 @@ class FittedInputs:
             yield sample_count(feeds), _typed(feeds, self.infos)
 
 
+@dataclass(frozen=True)
+class HeldOutText:
+    """Tokens that no fold was fitted on.
+
+    Parameters
+    ----------
+    samples : int
+        Number of sequences.
+    feeds : tuple of dict
+        Batches of all inputs.
+    kind : str
+        What the tokens are.
+    """
+
+    samples: int
+    feeds: tuple[dict[str, Array], ...]
+    kind: str
+
+    @property
+    def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
+        """Batches, each with its number of sequences."""
+        left = self.samples
+        for feeds in self.feeds:
+            if left > 0:
+                yield min(sample_count(feeds), left), feeds
+            left -= sample_count(feeds)
+
+    def first(self, batches: int) -> "HeldOutText":
+        """Return the first batches."""
+        kept = self.feeds[:batches]
+        return replace(self, samples=sum(map(sample_count, kept)), feeds=kept)
+
+
+#: Inputs that two networks are compared on.
+Compared = HeldOut | HeldOutText
+
+
 def _typed(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
     """Return inputs in the types that a network takes them in."""
     return feeds | {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in infos}
 
 
-def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Sequence[InputInfo] = ()) -> HeldOut:
-    """Return inputs that no fold was fitted on.
+def held_out_inputs(
+    view: GraphView,
+    *others: GraphView,
+    seed: int,
+    infos: Sequence[InputInfo] = (),
+    texts: Texts | None = None,
+    progress: Progress = silent,
+) -> Compared:
+    """Return inputs that no fold was fitted on: for a language model, tokens of the kind that a fold takes.
 
     Parameters
     ----------
@@ -126,7 +205,14 @@ def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Seque
         The user's seed.
     infos : sequence of InputInfo
         The inputs as onnxruntime takes them.
+    texts : Texts, optional
+        What a language model writes with; without it, tokens are drawn.
+    progress : callable, optional
+        Told about the writing.
     """
+    interface = token_interface(view)
+    if interface is not None:
+        return _held_out_text(view, interface.typed(infos), texts or Texts(), seed, progress)
     costs = [_cost(graph) for graph in (view, *others)]
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
@@ -134,6 +220,17 @@ def held_out_inputs(view: GraphView, *others: GraphView, seed: int, infos: Seque
     fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
     batch = fixed or min(BATCH, max(fitting, 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)
+
+
+def _held_out_text(
+    view: GraphView, interface: TokenInterface, texts: Texts, seed: int, progress: Progress
+) -> HeldOutText:
+    source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
+    text, _ = source.made(
+        InputRequest(), seed=_OTHER_SEED + seed, cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
+        progress=progress, beside=texts.beside,
+    )  # fmt: skip
+    return HeldOutText(len(text.ids), tuple(source.batches(text.ids)), text.kind)
 
 
 def _cost(view: GraphView) -> float:
@@ -161,12 +258,12 @@ class Recording:
     ----------
     network : Network
         The network; it is run here and not kept.
-    inputs : HeldOut
+    inputs : Compared
         The inputs.
 
     Attributes
     ----------
-    inputs : HeldOut
+    inputs : Compared
         Those that there are outputs of: all, or as many as the memory for outputs holds.
 
     Raises
@@ -175,7 +272,7 @@ class Recording:
         If it does not run.
     """
 
-    def __init__(self, network: Network, inputs: HeldOut) -> None:
+    def __init__(self, network: Network, inputs: Compared) -> None:
         self.output_names = network.output_names
         outputs: list[list[Array]] = []
         left = _KEPT_BYTES
@@ -184,7 +281,7 @@ class Recording:
             left -= sum(o.nbytes for o in outputs[-1])
             if left < 0:
                 break
-        self.inputs = replace(inputs, samples=len(outputs) * inputs.batch)
+        self.inputs = inputs.first(len(outputs))
         self._outputs = iter(outputs)
 
     def run(self, feeds: Feeds) -> list[Array]:
@@ -193,7 +290,7 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: HeldOut | FittedInputs, *, called: str
+    reference: Network, candidate: Network, inputs: Compared | FittedInputs, *, called: str
 ) -> FidelityReport:
     """Run two networks on inputs; return how close they are.
 
@@ -201,7 +298,7 @@ def measure_fidelity(
     ----------
     reference, candidate : Network
         Networks with the same inputs and outputs.
-    inputs : HeldOut or FittedInputs
+    inputs : Compared or FittedInputs
         The inputs.
     called : str
         How the report calls inputs of this origin, 'held-out', 'generated' or 'fitted'.

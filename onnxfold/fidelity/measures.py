@@ -1,6 +1,7 @@
 """Distances between the outputs of two models."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,9 @@ from onnxfold.report import Fidelity, FidelityReport
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
 _Z95 = 1.959963984540054
+#: Names of outputs that hold keys and values, with their rank, and of those that score words.
+_STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
+_SCORES = re.compile(r"logits", re.IGNORECASE)
 
 
 @dataclass
@@ -42,11 +46,14 @@ class FidelityMeter:
         Samples so far.
     other_shapes : dict of str to None
         Outputs that had different shapes in the two models, and are not compared.
+    states : dict of str to None
+        Outputs that hold what a language model has read, for the next run; they are no answers.
     """
 
     names: Sequence[str]
     samples: int = 0
     other_shapes: dict[str, None] = field(default_factory=dict)
+    states: dict[str, None] = field(default_factory=dict)
     _sums: dict[int, _Sums] = field(default_factory=dict)
 
     def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
@@ -70,6 +77,9 @@ class FidelityMeter:
         for i, (a, b) in enumerate(zip(reference, outputs, strict=True)):
             if a.dtype.kind not in "fiub":
                 continue
+            if a.ndim >= _LEAST_STATE and _STATE.search(self.names[i]):
+                self.states[self.names[i]] = None
+                continue
             if a.shape != b.shape:
                 self.other_shapes[self.names[i]] = None
                 continue
@@ -91,6 +101,8 @@ class FidelityMeter:
             finite &= np.isfinite(y)
         sums.scale += float(np.square(x[finite]).sum())
         sums.error += float(np.square(y[finite] - x[finite]).sum())
+        if x.ndim == 3 and _SCORES.search(name):  # of the words at every position
+            x, y = x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2])
         if x.ndim == 2 and x.shape[1] > 1:
             sums.has_classes = True
             answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
@@ -122,6 +134,8 @@ class FidelityMeter:
             f"output '{name}' has a shape that depends on the data; its values were not compared"
             for name in self.other_shapes
         ]
+        if self.states:
+            notes.append(f"{len(self.states)} outputs hold the past of the model, and were not compared")
         return notes + [
             f"output '{self.names[i]}' of the original is NaN in {sums.undefined:,} of {sums.seen:,} places, which "
             "are left out"

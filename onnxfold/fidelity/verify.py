@@ -11,9 +11,11 @@ from onnxfold.fidelity.estimate import is_calibrated, takes_fitted
 from onnxfold.fidelity.held_out import (
     SAMPLES,
     FittedInputs,
+    HeldOut,
     Network,
     NotRunError,
     Recording,
+    Texts,
     held_out_inputs,
     measure_fidelity,
 )
@@ -62,6 +64,7 @@ def verify(
     *,
     threads: int = 1,
     fitted: ModelInputs | None = None,
+    texts: Texts | None = None,
 ) -> VerificationResult:
     """Check a folded model; measure its latency, and its fidelity on generated inputs that the fold has not seen.
 
@@ -84,6 +87,8 @@ def verify(
     fitted : ModelInputs, optional
         Inputs that the fold was fitted on, to measure how close the models are on these, too, where that tells more
         than generated inputs do.
+    texts : Texts, optional
+        What held-out text of a language model is written with, apart from the original itself.
 
     Raises
     ------
@@ -96,7 +101,7 @@ def verify(
     if was != is_now:
         raise VerificationError(f"the interface changed: {was} became {is_now}")
     before.assume(view.input_shapes)
-    check = _Check(original, before, view, seed, threads, fitted)
+    check = _Check(original, before, view, seed, threads, fitted, texts or Texts(), progress)
     if weight_bytes(view) <= PROTOBUF_LIMIT:
         return check.run(to_model(view))
     with tempfile.TemporaryDirectory() as folder:
@@ -121,6 +126,8 @@ class _Check:
     seed: int
     threads: int
     fitted: ModelInputs | None
+    texts: Texts
+    progress: Progress
 
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
@@ -138,7 +145,7 @@ class _Check:
         """Return the latencies of one sample of noise; None where they cannot be had."""
 
         def feeds(infos: list[InputInfo]) -> Feeds:
-            return noise_inputs(infos, samples=1, seed=self.seed, shapes=self.view.input_shapes)
+            return noise_inputs(infos, samples=1, seed=self.seed, view=self.view)
 
         return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=self.threads)
 
@@ -148,7 +155,7 @@ class _Check:
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
-            feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, shapes=self.view.input_shapes)
+            feeds = noise_inputs(session.inputs, samples=_SAMPLES, seed=self.seed, view=self.view)
         except MemoryError:
             return _unmeasured("inputs of this size do not fit into memory")
         try:
@@ -158,7 +165,10 @@ class _Check:
         except VerificationError as error:
             return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
-        inputs = held_out_inputs(self.view, self.before, seed=self.seed, infos=session.inputs)
+        texts = replace(self.texts, writer=session, beside=self.original)
+        inputs = held_out_inputs(
+            self.view, self.before, seed=self.seed, infos=session.inputs, texts=texts, progress=self.progress
+        )
         try:
             reference: Network = session
             seen = None if self.fitted is None else FittedInputs(self.fitted, session.inputs)
@@ -181,7 +191,8 @@ class _Check:
             f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, so the "
             "confidence interval is wider"
         )
-        notes = [*report.notes, *([few] if report.samples < SAMPLES else [])]
+        is_less = isinstance(inputs, HeldOut) and report.samples < SAMPLES
+        notes = [*report.notes, *([few] if is_less else [])]
         return VerificationResult(report, tuple(notes), fitted=fitted)
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:

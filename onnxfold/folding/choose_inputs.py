@@ -16,6 +16,7 @@ from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.progress import Progress
 from onnxfold.statistics.observe import observe
 
@@ -84,6 +85,8 @@ def choose_inputs(
             view,
             config.inputs if config.inputs != "auto" else method.inputs,
             config.calibration,
+            source=opened.source,
+            tokenizer=config.tokenizer,
             scale=config.pixel_scale,
             samples=config.samples,
             seconds=config.input_seconds,
@@ -111,6 +114,8 @@ def require_given(config: FoldConfig) -> None:
         If a path leads to no file or folder, or if pixels are scaled where there are none.
     """
     scaled = config.mean is not None
+    if config.tokenizer is not None:
+        read_tokenizer(config.tokenizer)
     if isinstance(config.data, str | PathLike):
         require_file(config.data)
     if isinstance(config.calibration, str | PathLike):

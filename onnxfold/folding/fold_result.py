@@ -162,6 +162,7 @@ def files_read(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Re
     model = model if isinstance(model, ModelProto) else Path(model).absolute()
     data = {
         "calibration": config.calibration,
+        "the tokenizer": config.tokenizer,
         "the labelled data": config.data,
         "the device": config.device,
         "the latency table": config.latency_table,

@@ -53,7 +53,7 @@ class RealTimer:
     def __init__(self, opened: OpenedModel, threads: int) -> None:
         self._threads = threads
         self._before: Session = open_timed(opened.source, load(opened.source), threads)
-        self._feeds = noise_inputs(self._before.inputs, samples=1, seed=0, shapes=opened.view.input_shapes)
+        self._feeds = noise_inputs(self._before.inputs, samples=1, seed=0, view=opened.view)
 
     def __call__(self, view: GraphView) -> Timing:
         """Return the times of both."""

@@ -59,7 +59,7 @@ class Instruments:
 
 def _profile(view: GraphView, threads: int) -> LatencyProfile:
     def feeds(infos: list[InputInfo]) -> Feeds:
-        return noise_inputs(infos, samples=1, seed=0, shapes=view.input_shapes)
+        return noise_inputs(infos, samples=1, seed=0, view=view)
 
     return profile_layers(view, feeds, threads=threads)
 

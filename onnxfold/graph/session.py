@@ -124,6 +124,16 @@ class Session:
             infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), shape))
         return infos
 
+    def require(self, feeds: Feeds) -> None:
+        """Ask for the memory of a run, so that runs on less need not ask.
+
+        Raises
+        ------
+        MemoryLimitError
+            If it takes more than may be used.
+        """
+        self._sizes.require(feeds)
+
     def run(self, feeds: Feeds) -> list[Array]:
         """Return all outputs for one set of inputs.
 
@@ -166,22 +176,31 @@ def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
 
 
 class _Sizes:
-    """Asks for the memory of a run, once for every set of input shapes."""
+    """Asks for the memory of a run, unless one of at least the same input shapes was allowed already."""
 
     def __init__(self, view: GraphView | None) -> None:
         self._view = view
-        self._asked: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+        self._asked: list[dict[str, tuple[int, ...]]] = []
 
     def require(self, feeds: Feeds) -> None:
         shapes = feed_shapes(feeds)
-        key = tuple(sorted(shapes.items()))
-        if self._view is None or key in self._asked:
+        if self._view is None or any(_within(shapes, asked) for asked in self._asked):
             return
         footprint = Footprint.of(self._view, shapes)
         footprint.require("running the model" if feeds else "loading the model")
         if feeds and footprint.unknown:
             require_trial_run(self._view, [feeds], "running the model")
-        self._asked.add(key)
+        self._asked.append(shapes)
+
+
+def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether no input is larger in any dimension."""
+    if shapes.keys() != others.keys():
+        return False
+    return all(
+        len(shape) == len(others[name]) and all(a <= b for a, b in zip(shape, others[name], strict=True))
+        for name, shape in shapes.items()
+    )
 
 
 def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:

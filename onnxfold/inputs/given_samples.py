@@ -11,6 +11,8 @@ from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs, without_labels
 from onnxfold.inputs.image_folder import read_images
+from onnxfold.inputs.token_inputs import TEXT, completed
+from onnxfold.inputs.tokens.interface import TokenInterface
 
 #: What may hold samples.
 Given = str | PathLike[str] | Mapping[str, Array]
@@ -43,8 +45,20 @@ def is_folder(given: Given) -> bool:
     return not isinstance(given, Mapping) and Path(given).is_dir()
 
 
+def text_file(given: Given) -> Path | None:
+    """Return the text that samples are to be made of; None where they are something else."""
+    path = None if isinstance(given, Mapping) else Path(given)
+    return path if path is not None and path.suffix.lower() == TEXT else None
+
+
 def given_samples(
-    infos: list[InputInfo], given: Given, scale: PixelScale | None, *, most: int, requested: int | None = None
+    infos: list[InputInfo],
+    given: Given,
+    scale: PixelScale | None,
+    *,
+    most: int,
+    requested: int | None = None,
+    interface: TokenInterface | None = None,
 ) -> GivenSamples:
     """Return samples as a model takes them.
 
@@ -60,6 +74,8 @@ def given_samples(
         Most images to read from a folder; arrays are taken whole.
     requested : int, optional
         The number of images that the user asked for.
+    interface : TokenInterface, optional
+        The inputs of a language model: those that follow from the token ids may be left out.
 
     Raises
     ------
@@ -75,4 +91,7 @@ def given_samples(
         return GivenSamples(checked_inputs(infos, found.arrays), None, found.reason, found.notes)
     else:
         arrays, labels = without_labels(infos, load_arrays(Path(given)))
-    return GivenSamples(checked_inputs(infos, arrays), labels)
+    if interface is None:
+        return GivenSamples(checked_inputs(infos, arrays), labels)
+    made = completed(interface.typed(infos), arrays)
+    return GivenSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 
 import numpy as np
 
@@ -11,15 +12,19 @@ from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
+from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
-from onnxfold.inputs.given_samples import Given, given_samples, is_folder
+from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
+from onnxfold.inputs.token_inputs import TokenSource
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_text import TEXTS
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -37,8 +42,8 @@ class ModelInputs:
     ----------
     batches : list of dict
         Batches of inputs.
-    kind : {'deep-inversion', 'dead-leaves', 'noise', 'data'}
-        What they are.
+    kind : {'deep-inversion', 'dead-leaves', 'noise', 'data', ...}
+        What they are; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`.
     reason : str
         Why these, for the report.
     fixed_batch : bool
@@ -74,9 +79,9 @@ class ModelInputs:
     def are_few(self) -> bool:
         """Whether there may be too few of them, or of too doubtful a kind, for the covariances of wide layers.
 
-        Small images are generated in the number that is needed.
+        Small images are generated in the number that is needed; of tokens there could always be more.
         """
-        return self.kind == "data" or self.doubt > 0.0
+        return self.kind in ("data", *TEXTS) or self.doubt > 0.0
 
     @property
     def samples(self) -> int:
@@ -133,6 +138,8 @@ def model_inputs(
     kind: str,
     calibration: Given | None = None,
     *,
+    source: ModelLike | None = None,
+    tokenizer: str | PathLike[str] | None = None,
     scale: PixelScale | None = None,
     samples: int | None = None,
     seconds: float | None = None,
@@ -153,11 +160,15 @@ def model_inputs(
         say whether inverted images look like data, so there they are a part only, beside dead leaves.
     calibration : path or mapping of str to ndarray, optional
         Samples by input name, unlabeled; or a folder of images.
+    source : path or ModelProto, optional
+        The model as it was given: a language model writes text with it, and its tokenizer may lie beside.
+    tokenizer : path, optional
+        The tokenizer of a language model.
     scale : PixelScale, optional
         What makes inputs of the pixels of images.
     samples : int, optional
-        Samples to generate; by default, their number follows from what a run costs. Or images to read, at most 512 by
-        default.
+        Samples to generate, sequences of a language model; by default, their number follows from what a run costs. Or
+        images to read, at most 512 by default.
     seconds : float, optional
         Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
         an inversion that really does is ended. Infinite: no clock is looked at.
@@ -177,14 +188,20 @@ def model_inputs(
     UnsupportedModelError
         If deep inversion is requested and the model cannot be inverted.
     """
+    interface = token_interface(view)
+    if interface is not None:
+        progress(f"model takes {interface}", 0, 0)
+    texts = None if interface is None else TokenSource(view, interface, source, tokenizer, seed)
     if calibration is not None:
-        return _given(view, calibration, scale, samples)
+        return _given(view, calibration, scale, samples, texts)
     if kind == "data":
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
         )
     start = time.monotonic()
     progress("generate inputs", 0, 0)
+    if texts is not None and kind != "deep-inversion":
+        return _tokens(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
     cost, requested = forward_cost(view), InputRequest(samples, seconds, tuple(steps))
     count, notes = planned_samples(view, cost, requested)
     plan = (
@@ -203,6 +220,17 @@ def model_inputs(
         if not found.cut:
             shelf.keep(found.to_keep())
     return replace(found, notes=notes + found.notes)
+
+
+def _tokens(
+    texts: TokenSource, kind: str, requested: InputRequest, seed: int, cache: Cache | None, progress: Progress
+) -> ModelInputs:
+    """Return tokens, with all other inputs: never images, whatever is requested."""
+    if requested.steps:
+        raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
+    text, notes = texts.made(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
+    is_fixed = texts.interface.fixed_batch is not None
+    return ModelInputs(texts.batches(text.ids), text.kind, text.told, is_fixed, notes=notes)
 
 
 def _generated(
@@ -285,12 +313,22 @@ def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
 
-def _given(view: GraphView, given: Given, scale: PixelScale | None, samples: int | None) -> ModelInputs:
+def _given(
+    view: GraphView, given: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
+) -> ModelInputs:
     """Return the samples of a user."""
+    path = text_file(given)
+    if path is not None:
+        if texts is None:
+            raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
+        text = texts.of_file(path, InputRequest(samples))
+        is_fixed = texts.interface.fixed_batch is not None
+        return ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed)
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
         most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
         limits = limits if samples else ()
-    found = given_samples(input_infos(view), given, scale, most=most, requested=samples)
+    interface = None if texts is None else texts.interface
+    found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
     return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))

@@ -1,11 +1,15 @@
 """Random inputs of the right type and shape."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.feeds import whole_feeds
+from onnxfold.inputs.tokens.interface import interface_of, token_interface
 from onnxfold.machine import memory
 
 #: What a free dimension becomes when nothing else is known: spatial sizes that most networks accept.
@@ -13,9 +17,9 @@ _FREE_DIMENSION = 64
 
 
 def noise_inputs(
-    inputs: list[InputInfo], *, samples: int, seed: int, shapes: Mapping[str, tuple[int, ...]] | None = None
+    inputs: list[InputInfo], *, samples: int, seed: int, view: GraphView | None = None
 ) -> dict[str, Array]:
-    """Return standard normal floats, and zeros and ones for integers.
+    """Return standard normal floats, and zeros and ones for integers; of a language model, what fits together.
 
     Parameters
     ----------
@@ -25,21 +29,30 @@ def noise_inputs(
         Batch size where the model leaves it free.
     seed : int
         Seed.
-    shapes : dict, optional
-        Shapes given by the user.
+    view : GraphView, optional
+        The model, which tells more about its inputs, and shapes that the user gave.
     """
     random = np.random.default_rng(seed)
+    shapes = {} if view is None else view.input_shapes
+    closed = [replace(info, shape=tuple(shapes.get(info.name, info.shape))) for info in inputs]
+    interface = interface_of(closed) if view is None else token_interface(view)
+    if interface is not None:
+        interface = interface.typed(inputs)
+        length = interface.fixed_length or min(_FREE_DIMENSION, interface.table.longest or _FREE_DIMENSION)
+        ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
+        return whole_feeds(interface, ids, lambda one, shape: _values(random, one.name, shape, one.dtype))
     feeds: dict[str, Array] = {}
-    for info in inputs:
-        shape = list((shapes or {}).get(info.name, ())) or [
-            d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)
-        ]
-        require_input(info.name, shape)
-        if info.dtype.kind == "f":
-            feeds[info.name] = random.standard_normal(shape).astype(info.dtype)
-        else:
-            feeds[info.name] = random.integers(0, 2, shape).astype(info.dtype)
+    for info in closed:
+        shape = [d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)]
+        feeds[info.name] = _values(random, info.name, shape, info.dtype)
     return feeds
+
+
+def _values(random: np.random.Generator, name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+    require_input(name, shape)
+    if dtype.kind == "f":
+        return random.standard_normal(shape).astype(dtype)
+    return random.integers(0, 2, shape).astype(dtype)
 
 
 def require_input(name: str, shape: Sequence[int]) -> None:

@@ -11,6 +11,9 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.dead_leaves import dead_leaves
 from onnxfold.inputs.noise import require_input
+from onnxfold.inputs.tokens.embedding import look_up
+from onnxfold.inputs.tokens.feeds import whole_feeds
+from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface, token_interface
 from onnxfold.statistics.activations import Batches
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
@@ -29,8 +32,9 @@ def synthetic_inputs(
 ) -> Batches:
     """Return batches of inputs for every input of a model.
 
-    Images (rank 4) are dead leaves, signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer
-    inputs are ids below the length of the table that they look up. Everything is standardised.
+    The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
+    signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
+    table that they look up. Everything is standardised.
 
     Parameters
     ----------
@@ -46,6 +50,9 @@ def synthetic_inputs(
     exactly : bool
         Return as many as that, or the whole batches of a model with a fixed batch that are nearest below.
     """
+    interface = token_interface(view)
+    if interface is not None:
+        return _token_batches(view, interface, samples, seed, kind)
     shapes = {name: view.shape(name) or () for name in view.input_names}
     fixed = fixed_batch(shapes.values())
     if not exactly:
@@ -62,7 +69,7 @@ def synthetic_inputs(
                 batch[name] = np.zeros((), _dtype(view, name))
             continue
         length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
-        values = _values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        values = float_values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
         for b, batch in enumerate(batches):
             batch[name] = values[b * step : (b + 1) * step]
     return batches
@@ -70,8 +77,26 @@ def synthetic_inputs(
 
 def describe_inputs(view: GraphView) -> str:
     """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
+    if token_interface(view) is not None:
+        return UNIFORM
     words = (_kind(_dtype(view, name), len(view.shape(name) or ())) for name in view.input_names)
     return " and ".join(dict.fromkeys(words)) or "no inputs"
+
+
+def _token_batches(view: GraphView, interface: TokenInterface, samples: int, seed: int, kind: str) -> Batches:
+    """Return batches of random tokens."""
+    random = np.random.default_rng(seed)
+    size = interface.fixed_batch or min(BATCH, samples)
+    length = interface.fixed_length or min(FREE_DIMENSION, interface.table.longest or FREE_DIMENSION)
+    batches: Batches = []
+    for i in range(max(samples // size, 1)):
+        ids = random.integers(0, interface.vocabulary, (size, length))
+
+        def others(one: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
+            return float_values(view, one.name, shape, seed + place, kind)
+
+        batches.append(whole_feeds(interface, ids, others))
+    return batches
 
 
 def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
@@ -82,12 +107,27 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
     return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
 
 
-def _values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str) -> Array:
+def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = "dead-leaves") -> Array:
+    """Return values of one input, by its type and rank.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    name : str
+        The input.
+    shape : tuple of int
+        Shape of the values.
+    seed : int
+        Seed.
+    kind : {'dead-leaves', 'noise'}
+        What floats are.
+    """
     require_input(name, shape)
     dtype = _dtype(view, name)
     random = np.random.default_rng(seed)
     if dtype.kind in "iu":
-        return random.integers(0, _vocabulary(view, name), shape).astype(dtype)
+        return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
     if kind == "noise" or len(shape) not in (3, 4):
@@ -107,14 +147,6 @@ def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np
     signal -= signal.mean()
     signal /= max(float(signal.std()), 1e-12)
     return signal
-
-
-def _vocabulary(view: GraphView, name: str) -> int:
-    """Return the length of the table that an integer input indexes, 2 if it indexes none."""
-    for node in view.consumers(name):
-        if node.op_type == "Gather" and node.input[1] == name and view.is_weight(node.input[0]):
-            return int(view.weights[node.input[0]].shape[0])
-    return 2
 
 
 def affordable_samples(view: GraphView, most_bytes: int) -> int:

@@ -25,6 +25,7 @@ from onnxfold.report.fold_report import (
 )
 from onnxfold.report.latency import LatencyRecord, milliseconds
 from onnxfold.report.merge_map import MergeMap
+from onnxfold.report.perplexity import PerplexityRecord
 
 __all__ = [
     "CORRELATION_BINS",
@@ -44,6 +45,7 @@ __all__ = [
     "MergeMap",
     "ModelSize",
     "PassRecord",
+    "PerplexityRecord",
     "QuantizationRecord",
     "Refusal",
     "Signs",

@@ -10,6 +10,7 @@ from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge_map import MergeMap
+from onnxfold.report.perplexity import PerplexityRecord
 
 
 @dataclass(frozen=True)
@@ -239,11 +240,14 @@ class ComparisonReport(FidelityReport):
         Parameters, multiply-accumulates and bytes; None where a model cannot be analysed.
     latency : LatencyRecord, optional
         Latencies of a and of b; None where they cannot be measured.
+    perplexity : PerplexityRecord, optional
+        Perplexities on a text, where one was given.
     """
 
     size_a: ModelSize | None = None
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
+    perplexity: PerplexityRecord | None = None
 
 
 @dataclass

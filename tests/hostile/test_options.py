@@ -53,6 +53,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "input_seconds": ["60", True, [60]],
     "input_steps": [3, "30", None, [1.5], ["30"], [True]],
     "calibration": [3, [INT_ARRAY], INT_ARRAY, b"x.npz"],
+    "tokenizer": [3, True, b"t.json", {}],
     "mean": ["0.5", True, ["0.5"], b"1"],
     "std": ["0.5", True, [None]],
     "round_to": [2.0, "2", True, None, "Auto", INT_ARRAY],

@@ -1,0 +1,169 @@
+"""Perplexity of language models on a text.
+
+A text is cut into windows that do not overlap. A model reads a window at once and scores, at every position but the
+last, the token that follows: perplexity is exp of the mean negative logarithm of the probabilities it gave to these.
+Where the tokenizer begins a text with special tokens, so does every window; these are not scored.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold.errors import ConfigError, VerificationError
+from onnxfold.fidelity.measures import FidelityMeter
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.token_inputs import TokenSource, required, tokens_of
+from onnxfold.inputs.tokens.feeds import whole_feeds
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.progress import Progress, silent
+from onnxfold.report import FidelityReport, PerplexityRecord
+
+#: What the progress callback is told.
+STAGE = "read text"
+#: Windows that are read, and tokens of each, where the user does not say otherwise.
+WINDOWS, WINDOW = 24, 1024
+#: Positions whose probabilities are computed at a time.
+_TOGETHER = 256
+_WHICH = ("first", "second")
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A text to measure perplexity on.
+
+    Parameters
+    ----------
+    path : Path
+        The text.
+    tokenizer : Path, optional
+        The tokenizer; by default, the one beside the first model.
+    window : int
+        Tokens of a window.
+    windows : int
+        Windows at most, from the front of the text.
+    """
+
+    path: Path
+    tokenizer: Path | None = None
+    window: int = WINDOW
+    windows: int = WINDOWS
+
+
+@dataclass
+class _Surprise:
+    """Negative logarithms of probabilities, added up over windows."""
+
+    total: float = 0.0
+    tokens: int = 0
+
+    def add(self, scores: Array, ids: Array, first: int) -> None:
+        """Take the scores of one window, shape (length, vocabulary), and its ids; those before `first` are given."""
+        found = 0.0
+        for begin in range(max(first - 1, 0), len(ids) - 1, _TOGETHER):
+            end = min(begin + _TOGETHER, len(ids) - 1)
+            rows = scores[begin:end].astype(np.float64)
+            rows -= rows.max(axis=1, keepdims=True)
+            chosen = rows[np.arange(end - begin), ids[begin + 1 : end + 1]]
+            found += float((np.log(np.exp(rows).sum(axis=1)) - chosen).sum())
+        self.total += found
+        self.tokens += len(ids) - 1 - max(first - 1, 0)
+
+    @property
+    def perplexity(self) -> float:
+        """Exp of the mean; infinite where that is too large for a number."""
+        try:
+            return math.exp(self.total / self.tokens)
+        except OverflowError:
+            return math.inf
+
+
+def compare_on_text(
+    sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
+    progress: Progress = silent,
+) -> tuple[FidelityReport, PerplexityRecord]:  # fmt: skip
+    """Return how close two language models are on a text, and the perplexities of both.
+
+    Parameters
+    ----------
+    sessions : sequence of Session
+        The two models.
+    views : sequence of GraphView
+        Both as views, functions inlined.
+    request : TextRequest
+        The text.
+    beside : path or ModelProto
+        What the tokenizer lies beside where the request names none.
+    progress : callable, optional
+        Told about every window.
+
+    Raises
+    ------
+    ConfigError
+        If the text or the tokenizer cannot be used, or a model gives no scores of words.
+    VerificationError
+        If a model does not run, or gives scores that are not finite.
+    """
+    sources = [_source(view, request, which) for view, which in zip(views, _WHICH, strict=True)]
+    models = [LanguageModel(s, o.interface.typed(s.inputs), o.others) for s, o in zip(sessions, sources, strict=True)]
+    scores = [_scores(model, which) for model, which in zip(models, _WHICH, strict=True)]
+    windows, front = _windows(sources[0], request, beside)
+    meter = FidelityMeter(sessions[0].output_names)
+    surprises = _Surprise(), _Surprise()
+    for done, ids in enumerate(windows):
+        progress(STAGE, done, len(windows))
+        outputs = []
+        for model, at, surprise in zip(models, scores, surprises, strict=True):
+            found = model.session.run(whole_feeds(model.interface, ids[None], model.others))
+            surprise.add(_finite(found[at])[0], ids, front)
+            outputs.append(found)
+        meter.add(*outputs, samples=1)
+    count, length = windows.shape
+    a, b = surprises
+    record = PerplexityRecord(a.perplexity, b.perplexity, count, length, a.tokens, str(request.path))
+    return meter.report(f"windows of {length:,} tokens of '{request.path}'"), record
+
+
+def _source(view: GraphView, request: TextRequest, which: str) -> TokenSource:
+    interface = token_interface(view)
+    if interface is None:
+        raise ConfigError(f"perplexity is for language models, and the {which} model takes no tokens: leave out --text")
+    return TokenSource(view, interface, tokenizer=request.tokenizer)
+
+
+def _scores(model: LanguageModel, which: str) -> int:
+    found = model.scores
+    if found is None or not model.is_causal:
+        what = "gives no scores of words" if found is None else "reads what follows a word"
+        raise ConfigError(f"perplexity is for models that continue a text, and the {which} {what}: leave out --text")
+    return found
+
+
+def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple[Array, int]:
+    """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
+    tokenizer = required(source.tokenizer_of(beside)[0])
+    interface = source.interface
+    front = np.array([i for i in tokenizer.around[0] if i < interface.vocabulary], np.int64)
+    length = interface.fixed_length or min(request.window, interface.table.longest or request.window)
+    inner = length - len(front)
+    if inner < 2 - bool(len(front)):
+        raise ConfigError(f"a window of {length} tokens holds nothing to predict: give a longer --window")
+    ids = tokens_of(request.path, tokenizer, interface, most=request.windows * inner)
+    count = len(ids) // inner
+    if not count:
+        raise ConfigError(
+            f"'{request.path}' holds {len(ids):,} tokens, less than one window of {length:,}: give a smaller --window"
+        )
+    rows = ids[: count * inner].reshape(count, inner)
+    return np.concatenate([np.broadcast_to(front, (count, len(front))), rows], axis=1), len(front)
+
+
+def _finite(scores: Array) -> Array:
+    if not np.isfinite(scores).all():
+        raise VerificationError("the scores of a model are not finite")
+    return scores

@@ -1,0 +1,232 @@
+"""The inputs of a language model: tokens of a user, or made without data, and all others consistent with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold.errors import ConfigError
+from onnxfold.files import Cache
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.synthetic import float_values
+from onnxfold.inputs.tokens.feeds import Others, whole_feeds
+from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
+from onnxfold.inputs.tokens.token_plan import TOKENS, planned_tokens
+from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
+from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Batches
+
+#: What the name of a text ends in.
+TEXT = ".txt"
+#: Bytes of scores in one batch.
+_BATCH_BYTES = 256 << 20
+_LARGEST_BATCH = 16
+#: Bytes of a text per token at most: no more of a long file is read.
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSource:
+    """Where tokens for a model may come from.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    interface : TokenInterface
+        Its inputs.
+    source : path, ModelProto or Session, optional
+        What onnxruntime runs; the view where it is not given.
+    tokenizer : path, optional
+        The user's tokenizer file; else the one beside the model is taken, if there is one.
+    seed : int
+        Seed of inputs that are not made of tokens.
+    """
+
+    view: GraphView
+    interface: TokenInterface
+    source: ModelLike | Session | None = None
+    tokenizer: str | PathLike[str] | None = None
+    seed: int = 0
+
+    def made(
+        self, requested: InputRequest, *, seed: int, cache: Cache | None = None, any_ids: bool = False,
+        tokens: int = TOKENS, progress: Progress = silent, beside: object = None,
+    ) -> tuple[TokenText, tuple[str, ...]]:  # fmt: skip
+        """Return token ids without data, and notes.
+
+        Parameters
+        ----------
+        requested : InputRequest
+            The user's options; its samples are sequences.
+        seed : int
+            Seed.
+        cache : Cache, optional
+            Where written text is looked for, and kept.
+        any_ids : bool
+            Whether any ids will do.
+        tokens : int
+            How many tokens there should be.
+        progress : callable, optional
+            Told about the writing.
+        beside : path or ModelProto, optional
+            What the tokenizer may lie beside; the source if not given.
+        """
+        tokenizer, notes = self.tokenizer_of(beside)
+        plan = planned_tokens(self.view, self.interface, requested, tokens=tokens)
+        writer = TokenWriter(self.view, self.interface, self.source, None if any_ids else tokenizer, self.others)
+        if any_ids:
+            return writer.drawn(plan, seed, "requested"), (*notes, *plan.notes)
+        text = writer.text(plan, requested, seed, cache=cache, progress=progress)
+        return text, (*notes, *plan.notes)
+
+    def tokenizer_of(self, beside: object = None) -> tuple[Tokenizer | None, tuple[str, ...]]:
+        """Return the tokenizer, and a note if one beside the model cannot be read."""
+        if self.tokenizer is not None:
+            return read_tokenizer(Path(self.tokenizer)), ()
+        return tokenizer_beside(self.source if beside is None else beside)
+
+    def of_file(self, path: Path, requested: InputRequest, beside: object = None) -> TokenText:
+        """Return the ids of the front of a text, in sequences.
+
+        Raises
+        ------
+        ConfigError
+            If there is no tokenizer, the text is too short, or the tokenizer is another model's.
+        """
+        plan = planned_tokens(self.view, self.interface, requested)
+        tokenizer, _ = self.tokenizer_of(beside)
+        tokenizer = required(tokenizer)
+        front, behind = tokenizer.around
+        length = plan.length - len(front) - len(behind)
+        ids = tokens_of(path, tokenizer, self.interface, most=plan.count * length)
+        if self.interface.fixed_length is None:
+            length = min(length, len(ids))
+        count = len(ids) // length if length > 0 else 0
+        batch = self.interface.fixed_batch or 1
+        count = count // batch * batch
+        if not count:
+            raise ConfigError(f"'{path}' holds {len(ids)} tokens, too few for the model's inputs: give a longer text")
+        inner = ids[: count * length].reshape(count, length)
+        rows = [np.broadcast_to(np.array(end, np.int64), (count, len(end))) for end in (front, behind)]
+        whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
+        return TokenText(whole, "data", f"the front of '{path}'")
+
+    def batches(self, ids: Array) -> Batches:
+        """Return batches of all inputs."""
+        per_row = 4 * ids.shape[1] * self.interface.vocabulary
+        size = self.interface.fixed_batch or min(max(_BATCH_BYTES // per_row, 1), _LARGEST_BATCH)
+        return [
+            whole_feeds(self.interface, ids[begin : begin + size], self.others) for begin in range(0, len(ids), size)
+        ]
+
+    @property
+    def others(self) -> Others:
+        """What makes inputs that are not made of tokens."""
+
+        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
+            return float_values(self.view, one.name, shape, self.seed).astype(one.dtype)
+
+        return values
+
+
+def required(tokenizer: Tokenizer | None) -> Tokenizer:
+    """Return a tokenizer.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    if tokenizer is None:
+        raise ConfigError(f"a text needs the model's tokenizer, and no {NAME} lies beside it: give --tokenizer FILE")
+    return tokenizer
+
+
+def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, most: int) -> Array:
+    """Return the first tokens of a text.
+
+    Parameters
+    ----------
+    path : Path
+        A UTF-8 file.
+    tokenizer : Tokenizer
+        The model's tokenizer.
+    interface : TokenInterface
+        The model's inputs.
+    most : int
+        How many tokens to return at most.
+
+    Returns
+    -------
+    ndarray of int, shape (tokens,)
+        All of them below the model's number of words.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is no text, or gives ids that the model does not know.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most * _TOKEN_BYTES)
+        text = content.decode("utf-8", errors="strict")
+    except UnicodeDecodeError as error:
+        if error.start < len(content) - 4:  # else a character was cut
+            raise ConfigError(f"'{path}' is not UTF-8 text: give a .txt file") from None
+        text = content[: error.start].decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    ids = tokenizer.ids(text)[:most]
+    if len(ids) and int(ids.max()) >= interface.vocabulary:
+        raise ConfigError(
+            f"'{tokenizer.path}' gives the id {int(ids.max())}, and the model knows {interface.vocabulary:,} ids: "
+            "give the tokenizer of this model"
+        )
+    return ids
+
+
+def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the inputs that follow from a user's token ids, where these were left out or hold nothing.
+
+    Parameters
+    ----------
+    interface : TokenInterface
+        The model's inputs.
+    arrays : mapping of str to ndarray
+        Arrays by name; the ids among them.
+
+    Raises
+    ------
+    ConfigError
+        If there are ids that the model does not know, or inputs are left out that ids do not tell.
+    """
+    ids = interface.ids
+    values = None if ids is None else arrays.get(ids.name)
+    if ids is None or values is None or np.ndim(values) != len(ids.shape) or np.asarray(values).dtype.kind not in "iu":
+        return {}  # what is wrong with them is said where they are checked
+    values = np.asarray(values)
+    if not values.size or not 0 <= int(values.min()) <= int(values.max()) < interface.vocabulary:
+        raise ConfigError(
+            f"array '{ids.name}' holds {_range(values)}, and the model knows the ids 0 to {interface.vocabulary - 1}"
+        )
+    given = {name for name, array in arrays.items() if np.size(array)}
+
+    def missing(one: TokenInput, shape: tuple[int, ...]) -> Array:
+        if one.name in given:
+            return np.zeros(shape, one.dtype)
+        raise ConfigError(f"the data has no array '{one.name}': name the arrays after the model's inputs")
+
+    whole = whole_feeds(interface, values.reshape(-1, values.shape[-1]), missing)
+    return {name: array for name, array in whole.items() if name not in given}
+
+
+def _range(values: Array) -> str:
+    return f"ids from {values.min()} to {values.max()}" if values.size else "no ids"

@@ -1,0 +1,1 @@
+"""Inputs of language models: which inputs take tokens, and token ids without data."""

@@ -1,0 +1,108 @@
+"""The tables that ids and positions of a language model are looked up in: an id beyond its table is an error."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import GraphProto, NodeProto
+
+from onnxfold.graph.nodes import subgraphs
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView
+
+#: Operators that hand ids on as they are.
+_HAND_ON = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+#: By operator: where it reads indices, the table of words, and that of positions (-1: none).
+_TABLES = {
+    "Gather": (1, 0, -1),
+    "GatherBlockQuantized": (1, 0, -1),
+    "EmbedLayerNormalization": (0, 2, 3),
+}
+#: Ids without a table are below this.
+_UNKNOWN = 2
+#: Some models begin to count positions at 2.
+_OFFSET = 2
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """What tables allow.
+
+    Parameters
+    ----------
+    rows : int
+        Ids are below it.
+    is_known : bool
+        Whether a table was found; else only the smallest ids are safe.
+    longest : int, optional
+        Longest sequence that positions reach for; None where nothing limits it.
+    """
+
+    rows: int = _UNKNOWN
+    is_known: bool = False
+    longest: int | None = None
+
+
+def look_up(view: GraphView, ids: str) -> LookUp:
+    """Return what the tables allow that a model looks up its ids and positions in.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    ids : str
+        The input of ids; '' where there is none.
+    """
+    nodes = list(_all_nodes(view.graph))
+    tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
+    found = [shape for shape in tables if shape]
+    if not found:
+        return LookUp()
+    words = min(shape[0] for shape in found)
+    width = found[0][-1]
+    limits = [_table(view, node, 2) for node in _readers(nodes, ids)]
+    others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]))
+    limits += [tuple(view.weights[node.input[0]].shape) for node in others]
+    rows = [s[0] for s in limits if len(s) == 2 and s[1] == width and s not in found and s[0] > _OFFSET]
+    lengths = [row - _OFFSET for row in rows] + list(_buffers(view))
+    return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None))
+
+
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for body in subgraphs(node):
+            yield from _all_nodes(body)
+
+
+def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
+    """Return the nodes that look ids up."""
+    same, found = {ids} - {""}, []
+    for node in nodes:  # in topological order
+        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
+            same.update(node.output)
+        elif node.op_type in _TABLES:
+            index = _TABLES[node.op_type][0]
+            if len(node.input) > index and node.input[index] in same:
+                found.append(node)
+    return found
+
+
+def _table(view: GraphView, node: NodeProto, which: int) -> tuple[int, ...]:
+    """Return the shape of the table of words (1) or of positions (2) of a node; empty where it is not known."""
+    at = _TABLES[node.op_type][which]
+    shape = view.shape(node.input[at]) if 0 <= at < len(node.input) and node.input[at] else None
+    if not shape or shape[0] is None:
+        return ()
+    return tuple(d or 0 for d in shape)
+
+
+def _buffers(view: GraphView) -> Iterator[int]:
+    """Yield the lengths of constants that hold all positions in a row, or a mask of all pairs of them."""
+    for name, weight in view.weights.items():
+        shape = tuple(weight.shape)
+        is_square = len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3]
+        is_row = len(shape) == 2 and shape[0] == 1 and not is_float(view.weight_type(name))
+        if shape and (is_square or is_row) and shape[-1] > 1:
+            values = view.weight(name).reshape(-1)
+            if is_square or (values[0] == 0 and (values[1:] - values[:-1] == 1).all()):
+                yield shape[-1]

@@ -1,0 +1,229 @@
+"""Parts that the inputs of a language model play, recognised by name and by type.
+
+Ids, masks, positions, types, caches and lengths belong together: a mask is as long as cache and ids, positions go on
+where the cache ends. Here it is found out which input is what; :mod:`onnxfold.inputs.tokens.feeds` makes consistent
+values of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+from onnx import helper
+
+from onnxfold.graph.session import InputInfo
+from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.cache_shapes import cache_shape
+from onnxfold.inputs.tokens.embedding import LookUp, look_up
+
+
+class Part(Enum):
+    """What an input is for; the value says it in words."""
+
+    IDS = "token ids"
+    MASK = "attention mask of ones"
+    CAUSAL_MASK = "causal mask"
+    POSITIONS = "positions"
+    TYPES = "token types, all 0"
+    CACHE = "past of length 0"
+    USES_CACHE = "use of the past, off"
+    PAST_LENGTH = "length of the past"
+    LAST_POSITION = "length of the past and the sequence, less one"
+    TOTAL_LENGTH = "length of the past and the sequence"
+    LENGTH = "length of the sequence"
+    KEPT_LOGITS = "number of logits to keep, 0 for all"
+    EMBEDDED = "embedded tokens"
+    OTHER = "generated"
+
+
+#: What ids that tell nothing are called in reports.
+UNIFORM = "random tokens"
+#: What belongs to the encoder of a model whose decoder reads it; such inputs are as long as each other.
+ENCODER = re.compile(r"(^|[._/])(encoder|cross)", re.IGNORECASE)
+
+_IDS = re.compile(
+    r"(^|[./])((decoder_)?input_ids?|(input_|src_|text_)?(token_ids|tokens)|ids|word_ids)$", re.IGNORECASE
+)
+_INTEGERS, _FLAGS, _FLOATS = "iu", "biuf", "f"
+_CACHE = re.compile(r"past|cache|(^|[._/])kv", re.IGNORECASE)
+#: Name, kinds of element types, ranks, and what such an input is. The first row that fits counts.
+_ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Part], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kinds, ranks, part)
+    for pattern, kinds, ranks, part in (
+        (r"use_(past|cache)", "b", (0, 1), Part.USES_CACHE),
+        (r"logits_to_keep", _INTEGERS, (0, 1), Part.KEPT_LOGITS),
+        (r"total_seq", _INTEGERS, (0, 1), Part.TOTAL_LENGTH),
+        (r"seqlens_k", _INTEGERS, (1, 2), Part.LAST_POSITION),
+        (r"past_(key_values_|kv_)?(seq\w*_)?len", _INTEGERS, (0, 1), Part.PAST_LENGTH),
+        (r"(^|[._/])seq(uence)?_?len", _INTEGERS, (0, 1), Part.LENGTH),
+        (r"(token_type|segment)_?ids?", _INTEGERS, (1, 2), Part.TYPES),
+        (r"position", _INTEGERS, (1, 2, 3), Part.POSITIONS),
+        (r"mask", _FLAGS, (1, 2), Part.MASK),
+        (r"mask", _FLAGS, (3, 4), Part.CAUSAL_MASK),
+        (_CACHE.pattern, "fiu", (3, 4, 5), Part.CACHE),
+        (r"inputs?_embed", _FLOATS, (3,), Part.EMBEDDED),
+    )
+)
+#: So many inputs that are alike are named.
+_SHOWN = 3
+#: Parts that tell a language model where there are no token ids.
+_TELLING = (Part.CACHE, Part.MASK, Part.CAUSAL_MASK)
+
+
+@dataclass(frozen=True)
+class TokenInput:
+    """One input.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    part : Part
+        What it is for.
+    dtype : dtype
+        Type of its elements.
+    shape : tuple of int or None
+        Its shape, None where a dimension is free; of a cache, the length may be free and nothing else but the batch.
+    is_encoders : bool
+        Whether it belongs to an encoder whose result the model reads.
+    """
+
+    name: str
+    part: Part
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | None, ...]
+    is_encoders: bool = False
+
+
+@dataclass(frozen=True)
+class TokenInterface:
+    """All inputs of a language model.
+
+    Parameters
+    ----------
+    inputs : tuple of TokenInput
+        In the model's order.
+    table : LookUp
+        What is known of the tables that ids and positions are looked up in.
+    """
+
+    inputs: tuple[TokenInput, ...]
+    table: LookUp
+
+    def of(self, *parts: Part) -> list[TokenInput]:
+        """Return the inputs that are for any of these."""
+        return [one for one in self.inputs if one.part in parts]
+
+    @property
+    def ids(self) -> TokenInput | None:
+        """The token ids; None where embedded tokens are read in their place."""
+        return next(iter(self.of(Part.IDS)), None)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of ids that the model knows; ids are below it."""
+        return self.table.rows
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """The size of batch that the model is fixed to; None where it takes any."""
+        return next((one.shape[0] for one in self._sequences if len(one.shape) > 1), None)
+
+    @property
+    def fixed_length(self) -> int | None:
+        """The length of sequences that the model is fixed to; None where it takes any."""
+        return next((one.shape[-1 if len(one.shape) < 3 else 1] for one in self._sequences), None)
+
+    @property
+    def _sequences(self) -> list[TokenInput]:
+        return self.of(Part.IDS, Part.EMBEDDED)
+
+    def typed(self, infos: Sequence[InputInfo]) -> "TokenInterface":
+        """Return the same inputs in the types that onnxruntime takes them in: a float32 twin takes float32."""
+        types = {info.name: info.dtype for info in infos}
+        return replace(self, inputs=tuple(replace(one, dtype=types.get(one.name, one.dtype)) for one in self.inputs))
+
+    def __str__(self) -> str:
+        """Return what the model takes, input by input; many that are alike are counted."""
+        told: dict[str, list[TokenInput]] = {}
+        for one in self.inputs:
+            told.setdefault(self._words(one), []).append(one)
+        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in told.items())
+
+    def _words(self, one: TokenInput) -> str:
+        if one.part is Part.IDS:
+            return f"token ids below {self.vocabulary:,}"
+        return f"{one.part.value} (encoder)" if one.is_encoders else one.part.value
+
+
+def token_interface(view: GraphView) -> TokenInterface | None:
+    """Return what the inputs of a language model are; None for any other model.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    """
+    found: list[TokenInput] = []
+    for name in view.input_names:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
+        shape = view.shape(name)
+        part = _part(name, dtype, shape or ()) if shape is not None else Part.OTHER
+        full = cache_shape(view, name, shape or ()) if part is Part.CACHE else (shape or ())
+        found.append(TokenInput(name, part, dtype, full, bool(ENCODER.search(name))))
+    if not _has_tokens(found):
+        found = _by_table(view, found)
+    if not _has_tokens(found):
+        return None
+    ids = [one.name for one in found if one.part is Part.IDS]
+    return TokenInterface(tuple(found), look_up(view, ids[0] if ids else ""))
+
+
+def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
+    """Return what the inputs are where only their names, types and shapes are known.
+
+    Parameters
+    ----------
+    infos : list of InputInfo
+        What onnxruntime says of the inputs.
+    """
+    found = tuple(
+        TokenInput(i.name, _part(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
+        for i in infos
+    )
+    return TokenInterface(found, LookUp()) if _has_tokens(found) else None
+
+
+def _part(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Part:
+    if _IDS.search(name) and dtype.kind in _INTEGERS and len(shape) in (1, 2):
+        return Part.IDS
+    for pattern, kinds, ranks, part in _ROWS:
+        if pattern.search(name) and dtype.kind in kinds and len(shape) in ranks:
+            return part
+    return Part.OTHER
+
+
+def _has_tokens(found: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
+    parts = {one.part for one in found}
+    return Part.IDS in parts or (Part.EMBEDDED in parts and not parts.isdisjoint(_TELLING))
+
+
+def _by_table(view: GraphView, found: list[TokenInput]) -> list[TokenInput]:
+    """Take the one row of integers that looks up a table for token ids, whatever its name.
+
+    Several tables are those of categories.
+    """
+    at = [i for i, one in enumerate(found) if one.part is Part.OTHER and one.dtype.kind in _INTEGERS]
+    rows = [i for i in at if look_up(view, found[i].name).is_known]
+    if len(rows) != 1 or len(found[rows[0]].shape) != 2 or found[rows[0]].shape[1] == 1:
+        return found
+    one = found[rows[0]]
+    return [replace(other, part=Part.IDS) if other is one else other for other in found]
+
+
+def _names(inputs: list[TokenInput]) -> str:
+    names = [one.name for one in inputs]
+    return ", ".join(names) if len(names) <= _SHOWN else f"{names[0]} ... {names[-1]} ({len(names)} inputs)"

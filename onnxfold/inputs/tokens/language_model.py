@@ -1,0 +1,170 @@
+"""A network that gives a score to every token of its vocabulary, run in onnxruntime."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from onnxfold.errors import VerificationError
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds
+from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
+
+#: Words in the names of outputs that hold states and caches.
+_NO_SCORES = re.compile(r"hidden|embed|state|pool|present|past|cache", re.IGNORECASE)
+_CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
+#: Scores may be padded, or fewer than the rows of the table.
+_PADDED = 1.5
+_TRIED = 8
+#: How far scores may differ that are the same but for rounding, beside their deviation.
+_ROUNDING = 1e-2
+
+
+def no_others(one: TokenInput, shape: tuple[int, ...]) -> Array:
+    """Refuse inputs that are not made of tokens."""
+    raise VerificationError(f"the input '{one.name}' is not made of tokens")
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A session whose outputs are known.
+
+    Parameters
+    ----------
+    session : Session
+        The network.
+    interface : TokenInterface
+        Its inputs.
+    others : callable
+        Makes inputs that are not made of tokens.
+    """
+
+    session: Session
+    interface: TokenInterface
+    others: Others = no_others
+
+    @cached_property
+    def scores(self) -> int | None:
+        """Number of the output that holds the scores of all tokens; None where there is none.
+
+        It is found in a run on a few ids, since shapes of outputs may not be stated.
+        """
+        if self.interface.ids is None:
+            return None
+        ids = self._few()
+        outputs = self.session.run(whole_feeds(self.interface, ids, self.others))
+        rows = self.interface.vocabulary
+        for i, (name, values) in enumerate(zip(self.session.output_names, outputs, strict=True)):
+            fits = values.ndim == 3 and values.shape[:2] in (ids.shape, (len(ids), 1))
+            fits |= values.ndim == 2 and len(values) == len(ids) and not self._reads_one_row
+            if not fits or values.dtype.kind != "f" or _NO_SCORES.search(name):
+                continue
+            if rows / _PADDED <= values.shape[-1] <= rows * _PADDED:
+                return i
+        return None
+
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether the scores of a position do not depend on later ones."""
+        if self.interface.of(Part.CACHE):
+            return True
+        ids = self._few()
+        other = ids.copy()
+        other[:, -1] = (other[:, -1] + 1) % self.interface.vocabulary
+        a, b = (self.all_scores(rows) for rows in (ids, other))
+        if a.ndim < 3 or a.shape[1] < 2:
+            return True
+        return bool(np.abs(a[:, :-1] - b[:, :-1]).max() <= _ROUNDING * max(float(a.std()), 1e-12))
+
+    @cached_property
+    def caches(self) -> dict[str, str]:
+        """The output that continues each cache, by the input; empty where the network does not continue them all."""
+        inputs = [one.name for one in self.interface.of(Part.CACHE) if not one.is_encoders]
+        if not inputs or self.interface.fixed_length is not None or fixed_past(self.interface):
+            return {}
+        outputs = [name for name in self.session.output_names if _CACHED.search(name)]
+        by_key = {_key(name): name for name in outputs}
+        found = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
+        if len(found) == len(inputs) and len(set(found.values())) == len(inputs):
+            return found
+        return dict(zip(inputs, outputs, strict=True)) if len(outputs) == len(inputs) else {}
+
+    def require_memory(self, count: int, length: int) -> None:
+        """Ask once for the memory of all runs on so many sequences of up to this length.
+
+        Raises
+        ------
+        MemoryLimitError
+            If they take more than may be used.
+        """
+
+        def hidden(one: TokenInput, shape: tuple[int, ...]) -> Array:
+            is_past = one.part is Part.CACHE and not one.is_encoders
+            return np.zeros(shape, one.dtype) if is_past else self.others(one, shape)
+
+        free = self.interface.fixed_length is None and not fixed_past(self.interface)
+        if free and self.interface.of(Part.CACHE):
+            ids = np.zeros((max(count, 2), _TRIED), np.int64)
+            self.session.require(token_feeds(self.interface, ids, hidden, past=length))
+        else:
+            shape = max(count, self.interface.fixed_batch or 2), max(length, self.interface.fixed_length or _TRIED)
+            self.session.require(whole_feeds(self.interface, np.zeros(shape, np.int64), self.others))
+
+    def all_scores(self, ids: Array) -> Array:
+        """Return the scores at every position, shape (sequences, length, vocabulary).
+
+        Parameters
+        ----------
+        ids : ndarray of int, shape (sequences, length)
+            Token ids.
+        """
+        return self._known(self.session.run(whole_feeds(self.interface, ids, self.others)))
+
+    def step(self, ids: Array, caches: Mapping[str, Array], past: int) -> tuple[Array, dict[str, Array]]:
+        """Return the scores behind the last of some ids, shape (sequences, vocabulary), and the caches.
+
+        Parameters
+        ----------
+        ids : ndarray of int, shape (sequences, length)
+            Token ids that follow the past.
+        caches : mapping of str to ndarray
+            The caches by input; empty at the beginning.
+        past : int
+            Number of positions that they hold.
+        """
+
+        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
+            return caches[one.name] if one.name in caches else self.others(one, shape)
+
+        outputs = self.session.run(token_feeds(self.interface, ids, values, past=past))
+        at = {name: i for i, name in enumerate(self.session.output_names)}
+        scores = self._known(outputs)
+        last = scores if scores.ndim == 2 else scores[:, -1]
+        return last, {name: outputs[at[output]] for name, output in self.caches.items()}
+
+    def _known(self, outputs: list[Array]) -> Array:
+        assert self.scores is not None
+        scores = outputs[self.scores][..., : self.interface.vocabulary]
+        return scores if scores.dtype == np.float32 else scores.astype(np.float32)
+
+    @property
+    def _reads_one_row(self) -> bool:
+        return self.interface.ids is not None and len(self.interface.ids.shape) == 1
+
+    def _few(self) -> Array:
+        shape = self.interface.fixed_batch or 2, self.interface.fixed_length or min(_TRIED, self.longest)
+        ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
+        return ids
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that positions reach for."""
+        return self.interface.table.longest or 1 << 30
+
+
+def _key(name: str) -> tuple[str, ...]:
+    """Return what tells one cache of another: numbers, and whether keys or values."""
+    return tuple(re.findall(r"\d+|key|value|encoder|decoder", name.lower()))

@@ -1,0 +1,70 @@
+"""Tokens drawn from scores, and what repeats itself."""
+
+import numpy as np
+
+from onnxfold.errors import VerificationError
+from onnxfold.graph.tensors import Array
+
+#: Tokens that are less likely than the likeliest one by this factor are not drawn.
+FLOOR = 0.02
+#: Sequences of so many tokens should not come again.
+_GRAM = 4
+
+
+def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
+    """Return one token per row of scores.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (rows, vocabulary)
+        Logarithms of probabilities, up to a constant.
+    uniform : ndarray of shape (rows,)
+        Where in the cumulated probabilities to look, in [0, 1): the same number gives the same token.
+    temperature : ndarray of shape (rows,)
+        By what scores are divided.
+    banned : ndarray of bool, shape (vocabulary,)
+        Tokens that are not drawn.
+
+    Raises
+    ------
+    VerificationError
+        If scores are not finite.
+    """
+    scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
+    scaled -= scaled.max(axis=1, keepdims=True)
+    if np.isnan(scaled).any():
+        raise VerificationError("the scores of the model are not finite")
+    chances = np.exp(scaled)
+    chances[chances < FLOOR] = 0.0
+    total = np.cumsum(chances, axis=1, dtype=np.float64)
+    found: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
+    return found
+
+
+def variety(ids: Array) -> Array:
+    """Return which part of the n-grams of every sequence are different from each other, shape (sequences,).
+
+    Parameters
+    ----------
+    ids : ndarray of int, shape (sequences, length)
+        Token ids.
+    """
+    if ids.shape[1] <= _GRAM:
+        return np.ones(len(ids))
+    grams = np.lib.stride_tricks.sliding_window_view(ids, _GRAM, axis=1)
+    return np.array([len(np.unique(rows, axis=0)) / len(rows) for rows in grams])
+
+
+def most_varied(ids: Array, count: int) -> Array:
+    """Return so many sequences, those that repeat themselves most left out, in their order.
+
+    Parameters
+    ----------
+    ids : ndarray of int, shape (sequences, length)
+        Token ids.
+    count : int
+        How many to keep.
+    """
+    order = np.argsort(-np.round(variety(ids), 6), kind="stable")[:count]
+    kept: Array = ids[np.sort(order)]
+    return kept

@@ -1,0 +1,155 @@
+"""The number of tokens that a network is run on, and may write itself: by counted cost and by memory."""
+
+import math
+from dataclasses import dataclass
+from math import prod
+
+from onnxfold.config.quantities import show_bytes, show_seconds
+from onnxfold.graph.footprint import Footprint
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.tokens.feeds import cache_of, fixed_past
+from onnxfold.inputs.tokens.interface import Part, TokenInterface
+from onnxfold.machine import memory
+
+#: Positions that covariances are computed of; with half as many, the least squares begin to overfit wide layers.
+TOKENS = 12_288
+_FEWEST_TOKENS = 4_096
+#: Positions of one sequence: of what continues a text, and of what reads a sentence.
+TEXT, SENTENCE = 256, 64
+#: What one run over all tokens may cost, in multiply-accumulates: about two minutes on two cores.
+_RUN_COST = 4e12
+#: Multiply-accumulates per second on two cores, where many sequences are written side by side.
+_WRITTEN_PER_SECOND = 2.5e10
+#: Seconds that writing may take unless a limit is given.
+_WRITING_SECONDS = 120.0
+#: Fewer tokens than this are not worth writing.
+_FEWEST_WRITTEN = 2_048
+#: Rereading less often than this leaves most tokens as they were drawn at first.
+_FEWEST_READINGS = 6
+#: Operators that look tokens up, and cost nothing.
+_LOOK_UPS = ("Gather", "GatherBlockQuantized", "EmbedLayerNormalization")
+
+
+@dataclass(frozen=True)
+class TokenPlan:
+    """Numbers of tokens.
+
+    Parameters
+    ----------
+    count : int
+        Number of sequences.
+    length : int
+        Positions of each.
+    notes : tuple of str
+        Limits that reduced the request.
+    """
+
+    count: int
+    length: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens."""
+        return self.count * self.length
+
+
+def token_cost(view: GraphView) -> float:
+    """Return the multiply-accumulates per token: the entries of all matrices that tokens are multiplied by."""
+    found: set[str] = set()
+    for node in view.nodes:
+        if node.op_type not in _LOOK_UPS:
+            found.update(_matrix(view, name) for name in node.input)
+    return float(sum(prod(view.weights[name].shape) for name in found - {""}))
+
+
+def planned_tokens(
+    view: GraphView, interface: TokenInterface, requested: InputRequest, *, tokens: int = TOKENS
+) -> TokenPlan:
+    """Return on how many tokens a network is run.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    interface : TokenInterface
+        Its inputs.
+    requested : InputRequest
+        The user's options; its samples are sequences.
+    tokens : int
+        How many tokens there should be.
+    """
+    usual = TEXT if interface.of(Part.CACHE, Part.CAUSAL_MASK) or _scores_words(view, interface) else SENTENCE
+    length = interface.fixed_length or min(usual, interface.table.longest or usual)
+    cost = max(token_cost(view), 1.0)
+    if requested.samples is None:
+        tokens = min(tokens, max(int(_RUN_COST / cost), _FEWEST_TOKENS))
+        wanted = max(tokens // length, 1)
+    else:
+        wanted = requested.samples
+    fits = max(memory.limit() // max(2 * _bytes(view, interface, length), 1), 1)
+    count = min(wanted, fits)
+    fixed = interface.fixed_batch or 1
+    count = max(count // fixed, 1) * fixed
+    if requested.samples is None or count >= wanted:
+        return TokenPlan(count, length)
+    limit = f"the memory limit ({show_bytes(memory.limit())})"
+    return TokenPlan(count, length, (f"{wanted} sequences were requested; {limit} allows {count}",))
+
+
+def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
+    """Return how many sequences a decoder with caches may write, and why none where that is 0."""
+    cost = max(token_cost(view), 1.0)
+    count = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost) // plan.length
+    if count >= plan.count or count * plan.length >= _FEWEST_WRITTEN:
+        return min(count, plan.count), ""
+    return 0, _too_long(cost * plan.tokens)
+
+
+def affordable_readings(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
+    """Return how often a network without caches may read all sequences, and why not at all where that is 0."""
+    cost = max(token_cost(view), 1.0) * plan.tokens
+    readings = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost)
+    if readings >= min(_FEWEST_READINGS, plan.length):
+        return min(readings, plan.length), ""
+    return 0, _too_long(cost * _FEWEST_READINGS)
+
+
+def _seconds(requested: InputRequest) -> float:
+    return _WRITING_SECONDS if requested.seconds is None else requested.seconds
+
+
+def _too_long(cost: float) -> str:
+    seconds = cost / _WRITTEN_PER_SECOND
+    cost_text = f"writing text would take about {show_seconds(seconds)} on two cores"
+    return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"
+
+
+def _matrix(view: GraphView, name: str) -> str:
+    """Return the weight that a node reads as a matrix, through the nodes that reorder it; '' if it reads none."""
+    while name and not view.is_weight(name):
+        node = view.producer(name)
+        if node is None or node.op_type not in ("Transpose", "Cast", "DequantizeLinear", "Identity"):
+            return ""
+        name = node.input[0]
+    return name if name and len(view.weights[name].shape) >= 2 else ""
+
+
+def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
+    """Whether an output has an entry per word."""
+    return any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
+
+
+def _bytes(view: GraphView, interface: TokenInterface, length: int) -> int:
+    """Return what the activations of one sequence take."""
+    past = fixed_past(interface)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for one in interface.inputs:
+        if one.part is Part.CACHE:
+            shapes[one.name] = cache_of(one, 1, past)
+        elif one.shape:
+            along = past + length if one.part is Part.MASK else length
+            shapes[one.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(one.shape))
+    batch = interface.fixed_batch or 1
+    return Footprint.of(view, shapes).peak // batch

@@ -1,0 +1,218 @@
+"""The choice of token ids without data, with the reason: text that the model writes, its tokenizer's prior, or any."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxfold.errors import VerificationError
+from onnxfold.files import Cache
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
+from onnxfold.inputs.tokens.feeds import Others
+from onnxfold.inputs.tokens.interface import UNIFORM, TokenInterface
+from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.sampling import most_varied
+from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
+from onnxfold.inputs.tokens.tokenizer import Tokenizer
+from onnxfold.inputs.tokens.written_text import TEMPERATURES, continued, filled_in, reread, together
+from onnxfold.progress import Progress, silent
+
+#: What such ids are called in reports.
+WRITTEN, FILLED, PRIOR = "self-written text", "filled-in text", "tokens by frequency"
+TEXTS = (WRITTEN, FILLED, PRIOR, UNIFORM)
+#: Sequences that are written for every one that is kept: the most repetitive ones are left out.
+_SPARE = 1.125
+#: The first tokens of a text, which nothing before them determines.
+_FIRST = 2
+
+
+@dataclass(frozen=True, eq=False)
+class TokenText:
+    """Token ids, and where they come from.
+
+    Parameters
+    ----------
+    ids : ndarray of int, shape (sequences, length)
+        The ids.
+    kind : str
+        What they are.
+    reason : str
+        How they were made, and why not otherwise.
+    """
+
+    ids: Array
+    kind: str
+    reason: str
+
+    @property
+    def told(self) -> str:
+        """How many there are, and how they were made."""
+        count, length = self.ids.shape
+        return f"{self.ids.size:,} tokens, {count} sequences of {length}; {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class TokenWriter:
+    """Makes token ids for one model.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    interface : TokenInterface
+        Its inputs.
+    source : path or ModelProto, optional
+        What onnxruntime runs; the view where it is not given.
+    tokenizer : Tokenizer, optional
+        The model's tokenizer.
+    others : callable
+        Makes inputs that are not made of tokens.
+    """
+
+    view: GraphView
+    interface: TokenInterface
+    source: ModelLike | Session | None
+    tokenizer: Tokenizer | None
+    others: Others
+
+    def text(
+        self, plan: TokenPlan, requested: InputRequest, seed: int, *, cache: Cache | None = None,
+        progress: Progress = silent,
+    ) -> TokenText:  # fmt: skip
+        """Return ids: what the model writes if it can within the time, else ids by how common they are.
+
+        Parameters
+        ----------
+        plan : TokenPlan
+            How many.
+        requested : InputRequest
+            The user's limits.
+        seed : int
+            Seed.
+        cache : Cache, optional
+            Where written text is looked for, and kept.
+        progress : callable, optional
+            Told about the writing.
+        """
+        known = None if self.tokenizer is None else self.tokenizer.content
+        shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
+        kept = shelf.find()
+        if kept is not None:
+            return TokenText(kept.batches[0]["ids"], kept.told["kind"], kept.told["reason"])
+        found = self._written(plan, requested, seed, progress)
+        shelf.keep(KeptInputs([{"ids": found.ids}], {"kind": found.kind, "reason": found.reason}))
+        return found
+
+    def drawn(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
+        """Return ids drawn one by one, by how common they are where that is known.
+
+        Parameters
+        ----------
+        plan : TokenPlan
+            How many.
+        seed : int
+            Seed.
+        why : str
+            Why nothing is written.
+        """
+        front, behind = ((), ()) if self.tokenizer is None else self._around(plan.length)
+        ids = self._random((plan.count, plan.length), seed)
+        ids[:, : len(front)] = front
+        ids[:, plan.length - len(behind) :] = behind
+        if self.tokenizer is None:
+            rows = f"uniformly below {self.interface.vocabulary:,}, without a tokenizer.json"
+            return TokenText(ids, UNIFORM, f"drawn {rows}; {why}")
+        return TokenText(ids, PRIOR, f"drawn by their ranks in {self.tokenizer.path.name}; {why}")
+
+    def _written(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
+        if plan.length <= _FIRST:
+            return self.drawn(plan, seed, f"sequences of {plan.length} are no text")
+        try:
+            session = self._session()
+            model = LanguageModel(session, self.interface.typed(session.inputs), self.others)
+            model.require_memory(together(model, plan.length, self._with_spare(plan.count)), plan.length)
+            if model.scores is None:
+                return self.drawn(plan, seed, "the model gives no scores of words, so it cannot write")
+            if not model.is_causal:
+                return self._filled_in(model, plan, requested, seed, progress)
+            return self._continued(model, plan, requested, seed, progress)
+        except (VerificationError, MemoryError) as error:
+            return self.drawn(plan, seed, f"the model cannot write: {error}")
+
+    def _continued(
+        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
+    ) -> TokenText:
+        temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
+        how = f"written by the model at temperatures {temperatures}"
+        if model.caches:
+            count, why = affordable_text(self.view, plan, requested)
+            if not count:
+                return self.drawn(plan, seed, why)
+            starts = self._starts(self._with_spare(count), seed)
+            ids = continued(model, starts, plan.length, self._banned, seed=seed, progress=progress)
+        else:
+            readings, why = affordable_readings(self.view, plan, requested)
+            if not readings:
+                return self.drawn(plan, seed, why)
+            count, how = plan.count, f"{how} in {readings} readings"
+            starts = self._random((self._with_spare(count), plan.length), seed)
+            starts[:, :_FIRST] = self._starts(len(starts), seed)
+            ids = reread(model, starts, _FIRST, readings, self._banned, seed=seed, progress=progress)
+        left_out = len(ids) - count
+        return TokenText(most_varied(ids, count), WRITTEN, f"{how}, the {left_out} most repetitive left out")
+
+    def _filled_in(
+        self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
+    ) -> TokenText:
+        blank = None if self.tokenizer is None else self.tokenizer.blank
+        readings, why = affordable_readings(self.view, plan, requested)
+        if blank is None or blank >= self.interface.vocabulary or not readings:
+            return self.drawn(plan, seed, why or "no tokenizer.json says what a blank is")
+        starts = self.drawn(plan, seed, "").ids
+        front, behind = self._around(plan.length)
+        inner = slice(len(front), plan.length - len(behind))
+        ids = filled_in(model, starts, inner, blank, self._banned, seed=seed, progress=progress)
+        return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
+
+    def _session(self) -> Session:
+        if isinstance(self.source, Session):
+            return self.source
+        return Session(self.view) if self.source is None else Session(self.source, counted=self.view)
+
+    def _with_spare(self, count: int) -> int:
+        fixed = self.interface.fixed_batch or 1
+        return -(-int(np.ceil(count * _SPARE)) // fixed) * fixed
+
+    def _starts(self, count: int, seed: int) -> Array:
+        """Return the first ids of texts: half of them begin as texts do, all go on with a word."""
+        starts = self._random((count, _FIRST), seed + 1)
+        known = () if self.tokenizer is None else self.tokenizer.beginnings
+        begins = [i for i in known if i < self.interface.vocabulary]
+        if begins:
+            starts[::2, 0] = np.resize(begins, len(starts[::2]))
+        return starts
+
+    def _random(self, shape: tuple[int, int], seed: int) -> Array:
+        random, rows = np.random.default_rng([seed, 2]), self.interface.vocabulary
+        if self.tokenizer is None:
+            return random.integers(0, rows, shape)
+        ids: Array = random.choice(rows, shape, p=self.tokenizer.prior(rows))
+        return ids
+
+    def _around(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the special ids around every sequence, where there is room for them."""
+        assert self.tokenizer is not None
+        front, behind = self.tokenizer.around
+        fits = len(front) + len(behind) < length and all(i < self.interface.vocabulary for i in (*front, *behind))
+        return (front, behind) if fits else ((), ())
+
+    @property
+    def _banned(self) -> Array:
+        banned = np.zeros(self.interface.vocabulary, bool)
+        special = () if self.tokenizer is None else self.tokenizer.special
+        banned[[i for i in special if i < len(banned)]] = True
+        return banned if not banned.all() else np.zeros_like(banned)

@@ -1,0 +1,199 @@
+"""Files ``tokenizer.json``: how common tokens are, which are special, and the tokens of a text.
+
+The file is that of PyPI ``tokenizers``. How common tokens are is read from it alone: a byte pair encoding learns its
+merges in the order of their frequency, so a token of merge rank r has about the probability 1 / (r + r0), as Zipf's law
+has it; a word piece vocabulary is sorted the same way; a unigram model states logarithms of probabilities. Only texts
+need ``tokenizers`` itself.
+"""
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxfold.errors import ConfigError, OnnxFoldError
+from onnxfold.graph.tensors import Array
+from onnxfold.machine import memory
+
+#: What such a file is called beside a model.
+NAME = "tokenizer.json"
+#: r0: the first ranks are about as common as each other.
+_FIRST_RANKS = 50.0
+#: Memory of a JSON file beside its bytes, as Python objects.
+_OBJECTS = 12
+#: Special tokens that a blank is written as, and that a text begins with where the file states no such thing.
+_BLANKS = ("[MASK]", "<mask>")
+_BEGINNINGS = ("<s>", "<bos>", "<|begin_of_text|>", "<|endoftext|>", "[BOS]")
+#: Places that are kept free in a vocabulary.
+_UNUSED = re.compile(r"[\[<]unused\d+[\]>]")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """A tokenizer file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    content : dict
+        What it holds.
+    """
+
+    path: Path
+    content: dict[str, Any] = field(repr=False)
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """Ids that stand for no text."""
+        return frozenset(token["id"] for token in self._added.values() if token["special"])
+
+    @property
+    def blank(self) -> int | None:
+        """The id of a blank to be filled in; None without one."""
+        return next((self._added[text]["id"] for text in _BLANKS if text in self._added), None)
+
+    @cached_property
+    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Special ids that stand in front of, and behind, every text."""
+        steps = self.content.get("post_processor") or {}
+        front: list[int] = []
+        behind: list[int] = []
+        for step in steps.get("processors", [steps]):
+            if step.get("type") == "TemplateProcessing":
+                ends = front
+                for piece in step.get("single", ()):
+                    if "Sequence" in piece:
+                        ends = behind
+                    elif "SpecialToken" in piece:
+                        ends += step["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
+            elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
+                front.append(step["cls"][1])
+                behind.append(step["sep"][1])
+        return tuple(front), tuple(behind)
+
+    @property
+    def beginnings(self) -> tuple[int, ...]:
+        """Special ids that a text of its own may begin with."""
+        if self.around[0]:
+            return self.around[0][-1:]
+        return tuple(self._added[text]["id"] for text in _BEGINNINGS if text in self._added)[:1]
+
+    def prior(self, rows: int) -> Array:
+        """Return how common every token is, probabilities of the shape (rows,); special ones and unknown ones are 0.
+
+        Parameters
+        ----------
+        rows : int
+            Number of ids that the model knows.
+        """
+        chances = np.zeros(rows)
+        for token, weight in self._weights.items():
+            if 0 <= token < rows and token not in self.special:
+                chances[token] = weight
+        total = chances.sum()
+        return chances / total if total > 0 else np.full(rows, 1.0 / rows)
+
+    def ids(self, text: str) -> Array:
+        """Return the ids of a text, without those around it.
+
+        Raises
+        ------
+        ConfigError
+            If ``tokenizers`` is not installed, or does not read the file.
+        """
+        try:
+            from tokenizers import Tokenizer as Encoder
+        except ImportError:
+            raise ConfigError("a text needs tokenizers, which is not installed: pip install onnxfold[text]") from None
+        try:
+            encoder = Encoder.from_file(str(self.path))
+            encoder.no_truncation()
+            encoder.no_padding()
+            found = encoder.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # a binding: plain Exception
+            raise ConfigError(f"tokenizers cannot use '{self.path}': {' '.join(str(error).split())[:200]}") from None
+        return np.array(found, np.int64)
+
+    @cached_property
+    def _added(self) -> dict[str, dict[str, Any]]:
+        return {token["content"]: token for token in self.content.get("added_tokens") or ()}
+
+    @cached_property
+    def _weights(self) -> dict[int, float]:
+        model = self.content["model"]
+        vocabulary = model["vocab"]
+        if isinstance(vocabulary, list):  # unigram: pairs of a piece and the logarithm of its probability
+            return {i: float(np.exp(score)) for i, (_, score) in enumerate(vocabulary)}
+        ranks: dict[int, int] = {}
+        for rank, merge in enumerate(model.get("merges") or ()):
+            made = "".join(merge.split(" ") if isinstance(merge, str) else merge)
+            if made in vocabulary:
+                ranks.setdefault(vocabulary[made], rank)
+        used = {token: i for token, i in vocabulary.items() if not _UNUSED.fullmatch(token)}
+        if not ranks:
+            words = (i for token, i in used.items() if len(token.removeprefix("##")) > 1)
+            ranks = {i: rank for rank, i in enumerate(sorted(words))}
+        # Bytes and letters mostly stand inside of longer tokens.
+        return {i: 1.0 / (ranks.get(i, len(ranks)) + _FIRST_RANKS) for i in used.values()}
+
+
+def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
+    """Read a tokenizer file.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing, or no tokenizer.
+    MemoryLimitError
+        If it takes more than the memory limit.
+    """
+    path = Path(path)
+    try:
+        if not path.is_file():
+            raise ConfigError(f"'{path}' is no file: give the {NAME} of the model")
+        memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
+        found = Tokenizer(path, json.loads(path.read_bytes()))
+        _require_tokenizer(found)
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise ConfigError(f"'{path}' is not JSON: give the {NAME} of the model") from None
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError):
+        raise ConfigError(f"'{path}' is no tokenizer that can be read: give the {NAME} of the model") from None
+    return found
+
+
+def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
+    """Return the tokenizer in the folder of a model, if there is one, and a note if it cannot be read.
+
+    Parameters
+    ----------
+    source : path or ModelProto
+        The model.
+    """
+    if not isinstance(source, str | Path):
+        return None, ()
+    path = Path(source).parent / NAME
+    with suppress(OSError):
+        if path.is_file():
+            try:
+                return read_tokenizer(path), ()
+            except OnnxFoldError as error:
+                return None, (f"{error}; the model was run on ids without it",)
+    return None, ()
+
+
+def _require_tokenizer(found: Tokenizer) -> None:
+    """Look at every part once, so that what is wrong in the file is said while it is read."""
+    ids = [*found.special, *found.around[0], *found.around[1], *found.beginnings, *found._weights]
+    if not found._weights or not all(type(i) is int for i in ids):
+        raise TypeError
+    if not all(np.isfinite(weight) for weight in found._weights.values()):
+        raise ValueError

@@ -1,0 +1,170 @@
+"""Text that a language model writes itself.
+
+A decoder with caches writes one token after the other. One without caches would have to read everything again for every
+token; it draws all positions at once, each with a number that stays the same, and reads what it drew: after k readings
+the first k tokens are those that it would have written one by one, and most others soon are (Jacobi decoding). A
+network with a masked-language head fills in blanks: a quarter of the positions at a time, each of them twice.
+"""
+
+from math import prod
+
+import numpy as np
+
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.tokens.feeds import cache_of
+from onnxfold.inputs.tokens.interface import Part
+from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.sampling import drawn
+from onnxfold.progress import Progress, silent
+
+#: What the progress callback is told.
+STAGE = "write text"
+#: Of the sequences in turn: unlikely tokens make text that is nobody's, likely ones make all texts alike.
+TEMPERATURES = (0.7, 0.85, 1.0)
+#: Bytes of the caches, or the scores, of sequences that are written at a time.
+_TOGETHER = 512 << 20
+#: Parts of the positions that are blank in turn, and how often each is.
+_PARTS, _SWEEPS = 4, 2
+
+
+def continued(
+    model: LanguageModel, starts: Array, length: int, banned: Array, *, seed: int, progress: Progress = silent
+) -> Array:
+    """Return sequences that a decoder with caches continues, shape (sequences, length).
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The decoder.
+    starts : ndarray of int, shape (sequences, first)
+        Ids that sequences begin with.
+    length : int
+        Length of the sequences.
+    banned : ndarray of bool, shape (vocabulary,)
+        Ids that are not written.
+    seed : int
+        Seed.
+    progress : callable, optional
+        Told about every token.
+    """
+    count, first = starts.shape
+    uniform, temperature = _numbers(count, length, seed)
+    ids = np.concatenate([starts, np.zeros((count, length - first), np.int64)], axis=1)
+    begin, steps = 0, length - first
+    while begin < count:
+        part = slice(begin, begin + together(model, length, count))
+        caches: dict[str, Array] = {}
+        past, new = 0, ids[part, :first]
+        for at in range(first, length):
+            progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
+            scores, caches = model.step(new, caches, past)
+            past += new.shape[1]
+            ids[part, at] = drawn(scores, uniform[part, at], temperature[part], banned)
+            new = ids[part, at : at + 1]
+        begin = part.stop
+    return ids
+
+
+def reread(
+    model: LanguageModel, starts: Array, first: int, readings: int, banned: Array, *, seed: int,
+    progress: Progress = silent,
+) -> Array:  # fmt: skip
+    """Return sequences that a decoder without caches writes, shape (sequences, length).
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The decoder.
+    starts : ndarray of int, shape (sequences, length)
+        Ids to begin with, all of them.
+    first : int
+        How many of every sequence stay as they are.
+    readings : int
+        How often the sequences are read at most.
+    banned : ndarray of bool, shape (vocabulary,)
+        Ids that are not written.
+    seed : int
+        Seed.
+    progress : callable, optional
+        Told about every reading.
+    """
+    count, length = starts.shape
+    uniform, temperature = _numbers(count, length, seed)
+    ids = starts.copy()
+    for reading in range(readings):
+        progress(STAGE, reading, readings)
+        before = ids.copy()
+        for part in _parts(model, count, length):
+            scores = model.all_scores(before[part])[:, first - 1 : -1]
+            rows, places = scores.shape[:2]
+            ids[part, first:] = drawn(
+                scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
+                np.repeat(temperature[part], places), banned,
+            ).reshape(rows, places)  # fmt: skip
+        if np.array_equal(ids, before):
+            break
+    return ids
+
+
+def filled_in(
+    model: LanguageModel, starts: Array, inner: slice, blank: int, banned: Array, *, seed: int,
+    progress: Progress = silent,
+) -> Array:  # fmt: skip
+    """Return sequences whose tokens a masked-language head found likely beside the others, shape (sequences, length).
+
+    Parameters
+    ----------
+    model : LanguageModel
+        The network.
+    starts : ndarray of int, shape (sequences, length)
+        Ids to begin with.
+    inner : slice
+        Positions that may be blank.
+    blank : int
+        Id of a blank.
+    banned : ndarray of bool, shape (vocabulary,)
+        Ids that are not filled in.
+    seed : int
+        Seed.
+    progress : callable, optional
+        Told about every part.
+    """
+    count, length = starts.shape
+    places = np.arange(length)[inner]
+    random = np.random.default_rng([seed, 1])
+    ids = starts.copy()
+    for sweep in range(_SWEEPS):
+        uniform, temperature = _numbers(count, length, seed + sweep)
+        turn = random.permuted(np.broadcast_to(np.arange(len(places)) % _PARTS, (count, len(places))), axis=1)
+        for quarter in range(_PARTS):
+            progress(STAGE, sweep * _PARTS + quarter, _SWEEPS * _PARTS)
+            hidden = np.zeros(ids.shape, bool)
+            hidden[:, places] = turn == quarter
+            shown = np.where(hidden, blank, ids)
+            for part in _parts(model, count, length):
+                rows, at = np.nonzero(hidden[part])
+                if len(rows):
+                    scores = model.all_scores(shown[part])[rows, at]
+                    ids[part][rows, at] = drawn(scores, uniform[part][rows, at], temperature[part][rows], banned)
+    return ids
+
+
+def _numbers(count: int, length: int, seed: int) -> tuple[Array, Array]:
+    uniform = np.random.default_rng([seed, 0]).random((count, length))
+    return uniform, np.resize(np.array(TEMPERATURES), count)
+
+
+def together(model: LanguageModel, length: int, count: int) -> int:
+    """Return how many sequences are written, or read, at a time: their caches or scores fit into memory together."""
+    if model.interface.fixed_batch:
+        return model.interface.fixed_batch
+    if not model.interface.of(Part.CACHE):
+        return max(_TOGETHER // (8 * length * model.interface.vocabulary), 1)
+    caches = (cache_of(one, 1, length) for one in model.interface.of(Part.CACHE))
+    numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
+    return max(min(_TOGETHER // (4 * numbers), count), 1)
+
+
+def _parts(model: LanguageModel, count: int, length: int) -> list[slice]:
+    size = together(model, length, count)
+    return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]

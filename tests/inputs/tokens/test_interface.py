@@ -1,0 +1,140 @@
+"""Which input of a language model is what, and values that fit together."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnxfold
+from onnxfold.graph.load import load
+from onnxfold.graph.session import InputInfo, Session
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.synthetic import synthetic_inputs
+from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
+from onnxfold.inputs.tokens.interface import Part, interface_of, token_interface
+from onnxfold.inputs.tokens.language_model import no_others
+from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
+from testing.models import chain_conv
+
+MODELS = {
+    "decoder": decoder(), "positions": decoder(positions=50, layers=2), "no past": decoder(past=False),
+    "grouped": grouped_query_decoder(), "genai": grouped_query_decoder(free_size=True), "encoder": encoder(),
+}  # fmt: skip
+
+
+def _info(name: str, dtype: type, *shape: int | None) -> InputInfo:
+    return InputInfo(name, np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_values_fit_together(name: str) -> None:
+    """The model runs on them: as they are generated, and as they are drawn for latency."""
+    view = load(MODELS[name])
+    session = Session(MODELS[name])
+    (batch,) = synthetic_inputs(view, samples=3)
+    assert batch["input_ids"].max() < WORDS
+    assert all(np.isfinite(out).all() for out in session.run(batch))
+    drawn = noise_inputs(session.inputs, samples=2, seed=0, view=view)
+    assert len(session.run(drawn)[0]) == 2
+
+
+def test_parts_follow_from_name_and_type() -> None:
+    infos = [
+        _info("input_ids", np.int64, None, None),
+        _info("attention_mask", np.float32, None, None),
+        _info("position_ids", np.int64, None, None),
+        _info("token_type_ids", np.int64, None, None),
+        _info("past_key_values.3.value", np.float32, None, 3, None, 8),
+        _info("use_cache_branch", np.bool_, 1),
+        _info("total_sequence_length", np.int32),
+        _info("seqlens_k", np.int32, None),
+        _info("past_sequence_length", np.int32, 1),
+        _info("num_logits_to_keep", np.int64),
+        _info("pixel_values", np.float32, None, 3, 32, 32),
+    ]
+    found = interface_of(infos)
+    assert found is not None
+    assert [one.part for one in found.inputs] == [
+        Part.IDS, Part.MASK, Part.POSITIONS, Part.TYPES, Part.CACHE, Part.USES_CACHE, Part.TOTAL_LENGTH,
+        Part.LAST_POSITION, Part.PAST_LENGTH, Part.KEPT_LOGITS, Part.OTHER,
+    ]  # fmt: skip
+    feeds = token_feeds(found, np.zeros((2, 5), np.int64), lambda one, shape: np.ones(shape, one.dtype), past=4)
+    assert feeds["attention_mask"].shape == (2, 9)
+    assert feeds["position_ids"][1].tolist() == [4, 5, 6, 7, 8]
+    assert feeds["past_key_values.3.value"].shape == (2, 3, 4, 8)
+    assert feeds["total_sequence_length"] == 9
+    assert feeds["seqlens_k"].tolist() == [8, 8]
+    assert feeds["past_sequence_length"].tolist() == [4]
+    assert feeds["use_cache_branch"].tolist() == [True]
+    assert feeds["pixel_values"].shape == (2, 3, 32, 32)
+    # A mask of floats that is no input of a language model, and ids that are floats.
+    assert interface_of([_info("mask", np.float32, None, 1, 8, 8), _info("x", np.float32, None, 3)]) is None
+    assert interface_of([_info("input_ids", np.float32, None, None)]) is None
+    assert token_interface(load(chain_conv(0))) is None
+
+
+def test_a_causal_mask_and_a_fixed_past() -> None:
+    infos = [
+        _info("tokens", np.int32, 1, 4),
+        _info("causal_mask", np.float32, 1, 1, 4, 10),
+        _info("attention_mask", np.int64, 1, 10),
+        _info("past_key_0", np.float32, 1, 2, 6, 8),
+        _info("position_ids", np.int64, 4),
+    ]
+    found = interface_of(infos)
+    assert found is not None
+    assert (found.fixed_batch, found.fixed_length) == (1, 4)
+    feeds = whole_feeds(found, np.zeros((1, 4), np.int64), no_others)
+    assert feeds["attention_mask"].tolist() == [[0] * 6 + [1] * 4]
+    assert (feeds["causal_mask"][0, 0, 0] < -100).tolist() == [False] * 7 + [True] * 3
+    assert feeds["past_key_0"].shape == (1, 2, 6, 8)
+    assert feeds["position_ids"].tolist() == [6, 7, 8, 9]
+
+
+def test_the_size_of_heads_comes_from_the_attention() -> None:
+    """As onnxruntime-genai's builder leaves it free."""
+    found = token_interface(load(MODELS["genai"]))
+    assert found is not None
+    assert cache_of(found.of(Part.CACHE)[0], 2, 7) == (2, 1, 7, 16)
+
+
+def test_positions_limit_the_length() -> None:
+    """By a table of positions that is an input's, and by one that a constant row of numbers looks up."""
+    lengths = [token_interface(load(m)) for m in (decoder(positions=20), encoder(positions=12))]
+    assert [found.table.longest for found in lengths if found] == [18, 10]
+
+
+def test_ids_of_any_name_are_those_that_look_words_up() -> None:
+    model = decoder(past=False)
+    renamed = onnx.compose.add_prefix(model, "x_", rename_inputs=True)
+    for value, name in zip(renamed.graph.input, ("x_0", "x_attention_mask"), strict=True):
+        for node in renamed.graph.node:
+            node.input[:] = [name if n == value.name else n for n in node.input]
+        value.name = name
+    found = token_interface(load(renamed))
+    assert found is not None
+    assert found.ids is not None
+    assert found.ids.name == "x_0"
+    # Two tables are categories of something.
+    nodes = [helper.make_node("Gather", [t, i], [f"{i}_row"]) for t, i in (("ta", "a"), ("tb", "b"))]
+    nodes.append(helper.make_node("Add", ["a_row", "b_row"], ["y"]))
+    infos = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", 3]) for n in "ab"]
+    tables = [helper.make_tensor(n, TensorProto.FLOAT, [9, 2], np.ones(18)) for n in ("ta", "tb")]
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_tensor_value_info("y", 1, None)], tables)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert token_interface(load(model)) is None
+
+
+def test_what_a_model_takes_is_told_before_it_is_run() -> None:
+    told: list[str] = []
+    onnxfold.fold(
+        MODELS["grouped"], 0.05, samples=4, verify=False, cache=None, progress=lambda text, *_: told.append(text)
+    )
+    takes = next(text for text in told if text.startswith("model takes"))
+    assert takes == (
+        "model takes input_ids = token ids below 64; attention_mask = attention mask of ones; past_key_values.0.key, "
+        "past_key_values.0.value = past of length 0"
+    )
+    assert told.index(takes) < told.index("write text")

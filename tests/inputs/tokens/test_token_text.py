@@ -1,0 +1,274 @@
+"""Token ids without data: what models write, the prior of a tokenizer, and what users give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxfold
+from onnxfold.errors import ConfigError
+from onnxfold.graph.load import load
+from onnxfold.graph.session import Session
+from onnxfold.inputs import kept_inputs
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.tokens import written_text
+from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
+from onnxfold.inputs.tokens.language_model import LanguageModel
+from onnxfold.inputs.tokens.sampling import drawn, most_varied
+from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens, token_cost
+from onnxfold.inputs.tokens.tokenizer import read_tokenizer
+from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
+
+NO_BANS = np.zeros(WORDS, bool)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models with a tokenizer beside them."""
+    place = tmp_path_factory.mktemp("models")
+    onnx.save(decoder(), place / "decoder.onnx")
+    onnx.save(encoder(), place / "encoder.onnx")
+    onnx.save(encoder(head=True), place / "masked.onnx")
+    write_tokenizer(place / "tokenizer.json")
+    (place / "text.txt").write_text("abba acdc bad jab a big cab had a fig " * 60)
+    return place
+
+
+def _inputs(path: Path, **options: Any) -> ModelInputs:
+    return model_inputs(load(path), "auto", options.pop("calibration", None), source=path, **options)
+
+
+def _ids(inputs: ModelInputs) -> np.ndarray[Any, Any]:
+    return np.concatenate([batch["input_ids"] for batch in inputs.batches])
+
+
+def _model(proto: onnx.ModelProto) -> LanguageModel:
+    interface = token_interface(load(proto))
+    assert isinstance(interface, TokenInterface)
+    return LanguageModel(Session(proto), interface)
+
+
+# -- what models write -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("proto", [decoder(), decoder(positions=40, layers=2), grouped_query_decoder(free_size=True)])
+def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelProto) -> None:
+    """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
+    model = _model(proto)
+    starts = np.arange(8).reshape(4, 2)
+    ids = written_text.continued(model, starts, 12, NO_BANS, seed=3)
+    scores = model.all_scores(ids)
+    uniform, temperature = written_text._numbers(4, 12, 3)
+    for at in range(2, 12):
+        assert np.array_equal(ids[:, at], drawn(scores[:, at - 1], uniform[:, at], temperature, NO_BANS))
+    assert len(np.unique(temperature)) == 3
+
+
+def test_rereading_gives_what_is_written_one_by_one() -> None:
+    """Of the same weights without a past; and after k readings, k tokens are right."""
+    written = written_text.continued(_model(decoder()), np.arange(8).reshape(4, 2), 10, NO_BANS, seed=3)
+    without = _model(decoder(past=False))
+    starts = np.concatenate([np.arange(8).reshape(4, 2), np.zeros((4, 8), np.int64)], axis=1)
+    assert np.array_equal(written_text.reread(without, starts, 2, 10, NO_BANS, seed=3), written)
+    some = written_text.reread(without, starts, 2, 3, NO_BANS, seed=3)
+    assert np.array_equal(some[:, :5], written[:, :5])
+
+
+def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
+    """All inner positions are, the ends stay; and no special token is filled in."""
+    model = _model(encoder(head=True))
+    assert not model.is_causal
+    banned = NO_BANS.copy()
+    banned[:2] = True
+    starts = np.full((5, 16), 1)
+    ids = written_text.filled_in(model, starts, slice(1, 15), 1, banned, seed=0)
+    assert (ids[:, [0, -1]] == 1).all()
+    assert (ids[:, 1:-1] >= 2).all()
+    assert len(np.unique(ids)) > 10
+
+
+def test_repetitive_text_is_left_out() -> None:
+    ids = np.stack([np.arange(20), np.zeros(20, int), np.arange(20)[::-1], np.arange(20) % 3])
+    assert np.array_equal(most_varied(ids, 2), ids[[0, 2]])
+
+
+def test_sources_in_their_order(folder: Path) -> None:
+    """A decoder writes, a masked-language head fills in, what gives no scores is run on ids by frequency."""
+    found = {name: _inputs(folder / f"{name}.onnx", samples=6) for name in ("decoder", "masked", "encoder")}
+    kinds = {name: inputs.kind for name, inputs in found.items()}
+    assert kinds == {"decoder": "self-written text", "masked": "filled-in text", "encoder": "tokens by frequency"}
+    assert "1,536 tokens, 6 sequences of 256" in found["decoder"].reason
+    assert "gives no scores of words" in found["encoder"].reason
+    begins, special = _ids(found["decoder"])[:, 0], list(range(len(SPECIAL)))
+    assert 0 < (begins == 0).mean() < 1  # some begin as texts do
+    for inputs in found.values():
+        assert inputs.are_few
+        assert not np.isin(_ids(inputs)[:, 2:], special).any()
+        assert _ids(inputs).max() < WORDS
+
+
+def test_without_a_tokenizer_ids_are_any_that_the_table_has() -> None:
+    proto = encoder()
+    inputs = model_inputs(load(proto), "auto", source=proto, samples=20)
+    assert inputs.kind == "random tokens"
+    assert set(range(WORDS)) == set(_ids(inputs).ravel().tolist())
+
+
+@pytest.mark.parametrize("kind", ["dead-leaves", "noise"])
+def test_tokens_are_never_images(kind: str) -> None:
+    """Whatever is asked for."""
+    inputs = model_inputs(load(decoder()), kind, samples=4)
+    assert inputs.kind == {"dead-leaves": "self-written text", "noise": "random tokens"}[kind]
+
+
+def test_seeds_differ_and_the_cache_gives_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_inputs, "WORTH_SECONDS", 0.0)
+    path, cache = folder / "decoder.onnx", onnxfold.files.Cache(tmp_path)
+    fresh, other = (_inputs(path, samples=3, seed=seed) for seed in (0, 1))
+    assert not np.array_equal(_ids(fresh), _ids(other))
+    _inputs(path, samples=3, cache=cache)
+    monkeypatch.setattr(written_text, "continued", None)
+    kept = _inputs(path, samples=3, cache=cache)
+    assert np.array_equal(_ids(kept), _ids(fresh))
+    assert kept.reason == fresh.reason
+
+
+def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
+    view, interface = load(decoder()), token_interface(load(decoder()))
+    assert interface is not None
+    assert token_cost(view) == 4 * 32 * 32 + 2 * 32 * 48 + 32 * WORDS
+    assert planned_tokens(view, interface, InputRequest()) == TokenPlan(48, 256)
+    count, why = affordable_text(view, TokenPlan(48, 256), InputRequest(seconds=1e-6))
+    assert count == 0
+    assert "--input-seconds" in why
+    with onnxfold.machine.memory.limited_to("8M"):
+        few = planned_tokens(view, interface, InputRequest(samples=1000))
+    assert few.count < 1000
+    assert "memory limit" in few.notes[0]
+
+
+# -- tokenizers ------------------------------------------------------------------------------------
+
+
+def test_the_prior_falls_with_the_rank_of_a_merge(folder: Path) -> None:
+    found = read_tokenizer(folder / "tokenizer.json")
+    prior = found.prior(WORDS)
+    assert prior.sum() == pytest.approx(1.0)
+    assert (prior[: len(SPECIAL)] == 0).all()
+    merges = prior[len(SPECIAL) + 11 :]
+    assert (np.diff(merges) < 0).all()
+    assert merges[0] / merges[-1] == pytest.approx((len(merges) - 1 + 50) / 50)
+    assert (found.blank, found.beginnings, found.around) == (1, (0,), ((), ()))
+    assert len(found.prior(40)) == 40  # a table with fewer rows
+
+
+def test_word_pieces_unigrams_and_templates(tmp_path: Path) -> None:
+    special = [{"id": i, "content": text, "special": True} for i, text in enumerate(["[CLS]", "[SEP]"])]
+    words = {"[CLS]": 0, "[SEP]": 1, "[unused1]": 2, "a": 3, "the": 4, "of": 5}
+    post = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}],
+        "special_tokens": {"[CLS]": {"ids": [0]}, "[SEP]": {"ids": [1]}},
+    }
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"added_tokens": special, "post_processor": post, "model": {"vocab": words}}))
+    found = read_tokenizer(path)
+    prior = found.prior(6)
+    assert found.around == ((0,), (1,))
+    assert prior[4] > prior[5] > prior[3] > 0 == prior[2]
+    path.write_text(json.dumps({"model": {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]]}}))
+    prior = read_tokenizer(path).prior(2)
+    assert prior[0] / prior[1] == pytest.approx(np.e)
+
+
+NO_TOKENIZERS = (
+    "", "[]", "{}", '{"model": {}}', '{"model": {"vocab": {"a": "b"}}}', "[" * 10_000,
+    '{"model": {"vocab": {"a": 1}}, "added_tokens": [3]}', '{"model": {"vocab": []}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NO_TOKENIZERS)
+def test_a_file_that_is_no_tokenizer_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as error:
+        onnxfold.fold(decoder(), 0.05, tokenizer=path)
+    assert "\n" not in str(error.value)
+    assert "tokenizer.json" in str(error.value)
+
+
+def test_a_damaged_tokenizer_beside_a_model_is_noted(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes((folder / "encoder.onnx").read_bytes())
+    (tmp_path / "tokenizer.json").write_text("{")
+    inputs = _inputs(path, samples=2)
+    assert inputs.kind == "random tokens"
+    assert "without it" in inputs.notes[0]
+
+
+# -- what users give -------------------------------------------------------------------------------
+
+
+def test_a_text_becomes_sequences_of_its_front(folder: Path) -> None:
+    pytest.importorskip("tokenizers")
+    inputs = _inputs(folder / "decoder.onnx", calibration=folder / "text.txt", samples=2)
+    ids = read_tokenizer(folder / "tokenizer.json").ids((folder / "text.txt").read_text())
+    assert inputs.kind == "data"
+    assert np.array_equal(_ids(inputs).ravel(), ids[:512])
+    assert str(folder / "text.txt") in inputs.reason
+
+
+def test_a_text_needs_a_tokenizer_and_words(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "few.txt").write_text("")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe" * 40)
+    with pytest.raises(ConfigError, match=r"no tokenizer.json lies beside it: give --tokenizer"):
+        model_inputs(load(decoder()), "auto", folder / "text.txt", source=decoder())
+    pytest.importorskip("tokenizers")
+    with pytest.raises(ConfigError, match="holds 0 tokens"):
+        _inputs(folder / "decoder.onnx", calibration=tmp_path / "few.txt")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        _inputs(folder / "decoder.onnx", calibration=tmp_path / "bytes.txt")
+    other = write_tokenizer(tmp_path / "other.json", words=100)
+    with pytest.raises(ConfigError, match="the model knows 64 ids"):
+        _inputs(folder / "decoder.onnx", calibration=folder / "text.txt", tokenizer=other)
+
+
+def test_without_tokenizers_one_line_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(ConfigError, match=r"pip install onnxfold\[text\]"):
+        _inputs(folder / "decoder.onnx", calibration=folder / "text.txt")
+
+
+def test_arrays_of_ids_are_completed() -> None:
+    """Masks and caches follow from the ids; what is given is taken."""
+    ids = np.random.default_rng(0).integers(0, WORDS, (5, 9))
+    given = {"input_ids": ids, "attention_mask": np.ones((5, 9), np.int64)}
+    for arrays in ({"input_ids": ids}, given):
+        inputs = model_inputs(load(decoder()), "auto", arrays)
+        assert np.array_equal(_ids(inputs), ids)
+        assert inputs.batches[0]["past_key_values.0.key"].shape == (5, 2, 0, 16)
+    with pytest.raises(ConfigError, match="ids from 0 to 64, and the model knows the ids 0 to 63"):
+        model_inputs(load(decoder()), "auto", {"input_ids": np.array([[0, 64]])})
+
+
+# -- folds -----------------------------------------------------------------------------------------
+
+
+def test_a_fold_is_fitted_on_text_and_verified_on_other_text(folder: Path) -> None:
+    result = onnxfold.fold(folder / "decoder.onnx", 0.1, samples=12, cache=None)
+    report = result.report
+    assert report.inputs is not None
+    assert report.fidelity is not None
+    assert report.inputs.kind == "self-written text"
+    assert report.fidelity.inputs == "held-out self-written text"
+    (logits,) = report.fidelity.outputs
+    assert logits.top1_samples == 4096  # every position is an answer
+    assert any("2 outputs hold the past" in note for note in report.notes)
