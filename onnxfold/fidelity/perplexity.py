@@ -148,7 +148,7 @@ def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple
     """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
     tokenizer = required(source.tokenizer_of(beside)[0])
     interface = source.interface
-    front = np.array([i for i in tokenizer.around[0] if i < interface.vocabulary], np.int64)
+    front = np.array([i for i in tokenizer.around[0] if interface.knows(np.array([i]))], np.int64)
     length = interface.fixed_length or min(request.window, interface.table.longest or request.window)
     inner = length - len(front)
     if inner < 2 - bool(len(front)):

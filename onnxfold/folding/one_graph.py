@@ -16,7 +16,6 @@ from onnxfold.folding.methods import RepairTask
 from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
-from onnxfold.graph.session import in_batches
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
@@ -77,8 +76,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
             found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
         if observation is None or prepared.inputs is None or not any(m.shrinkage for group in seen for m in group):
             return found
-        first = observation.inputs[0]
-        few = first if prepared.inputs.fixed_batch else next(in_batches(first, SAMPLES))
+        few = prepared.inputs.few(SAMPLES)
         factors = sensitivities(observation.reference, prepared.groups, few, found, seen, progress)
         return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
 

@@ -54,6 +54,8 @@ class ModelInputs:
         Whether the time limit stopped an inversion.
     notes : tuple of str
         Limits that reduced the request.
+    short : dict of str to ndarray, optional
+        A batch of a few short sequences, of a language model.
     """
 
     batches: Batches
@@ -63,6 +65,19 @@ class ModelInputs:
     steps: tuple[int, ...] = ()
     cut: bool = False
     notes: tuple[str, ...] = ()
+    short: dict[str, Array] | None = None
+
+    def few(self, samples: int) -> dict[str, Array]:
+        """Return so many samples for what runs the network once per group: of a language model, a few short ones.
+
+        Parameters
+        ----------
+        samples : int
+            How many; a whole batch where the model takes no other.
+        """
+        if self.short is not None:
+            return self.short
+        return self.batches[0] if self.fixed_batch else next(in_batches(self.batches[0], samples))
 
     @property
     def has_data_statistics(self) -> bool:
@@ -230,7 +245,8 @@ def _tokens(
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
     text, notes = texts.made(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
     is_fixed = texts.interface.fixed_batch is not None
-    return ModelInputs(texts.batches(text.ids), text.kind, text.told, is_fixed, notes=notes)
+    batches, short = texts.batches(text.ids), texts.short(text.ids)
+    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short)
 
 
 def _generated(
@@ -323,7 +339,7 @@ def _given(
             raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
         text = texts.of_file(path, InputRequest(samples))
         is_fixed = texts.interface.fixed_batch is not None
-        return ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed)
+        return ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed, short=texts.short(text.ids))
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
         most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
@@ -331,4 +347,6 @@ def _given(
     interface = None if texts is None else texts.interface
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
-    return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))
+    ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
+    short = None if texts is None or ids is None or ids.ndim < 2 else texts.short(ids)
+    return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes), short=short)

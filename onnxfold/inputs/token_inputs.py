@@ -26,8 +26,11 @@ from onnxfold.statistics.activations import Batches
 #: What the name of a text ends in.
 TEXT = ".txt"
 #: Bytes of scores in one batch.
-_BATCH_BYTES = 256 << 20
+_BATCH_BYTES = 128 << 20
 _LARGEST_BATCH = 16
+#: Sequences, and positions of each, for what runs the network once per group, all groups side by side: the scores of
+#: all words take most of the memory.
+_SHORT = 4, 32
 #: Bytes of a text per token at most: no more of a long file is read.
 _TOKEN_BYTES = 32
 
@@ -119,6 +122,12 @@ class TokenSource:
         whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
         return TokenText(whole, "data", f"the front of '{path}'")
 
+    def short(self, ids: Array) -> dict[str, Array] | None:
+        """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
+        if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
+            return None
+        return self.batches(ids[: _SHORT[0], : _SHORT[1]])[0]
+
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""
         per_row = 4 * ids.shape[1] * self.interface.vocabulary
@@ -185,7 +194,7 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     ids = tokenizer.ids(text)[:most]
-    if len(ids) and int(ids.max()) >= interface.vocabulary:
+    if not interface.knows(ids):
         raise ConfigError(
             f"'{tokenizer.path}' gives the id {int(ids.max())}, and the model knows {interface.vocabulary:,} ids: "
             "give the tokenizer of this model"
@@ -213,7 +222,7 @@ def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[st
     if ids is None or values is None or np.ndim(values) != len(ids.shape) or np.asarray(values).dtype.kind not in "iu":
         return {}  # what is wrong with them is said where they are checked
     values = np.asarray(values)
-    if not values.size or not 0 <= int(values.min()) <= int(values.max()) < interface.vocabulary:
+    if not values.size or not interface.knows(values):
         raise ConfigError(
             f"array '{ids.name}' holds {_range(values)}, and the model knows the ids 0 to {interface.vocabulary - 1}"
         )

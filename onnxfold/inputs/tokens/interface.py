@@ -9,8 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import helper
 
 from onnxfold.graph.session import InputInfo
@@ -126,6 +128,10 @@ class TokenInterface:
     def vocabulary(self) -> int:
         """Number of ids that the model knows; ids are below it."""
         return self.table.rows
+
+    def knows(self, ids: npt.NDArray[Any]) -> bool:
+        """Whether ids are those of words, as far as that is known."""
+        return not ids.size or (ids.min() >= 0 and (not self.table.is_known or ids.max() < self.vocabulary))
 
     @property
     def fixed_batch(self) -> int | None:

@@ -15,6 +15,7 @@ from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
 
 #: Words in the names of outputs that hold states and caches.
 _NO_SCORES = re.compile(r"hidden|embed|state|pool|present|past|cache", re.IGNORECASE)
+_SCORES = re.compile(r"logits", re.IGNORECASE)
 _CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
 #: Scores may be padded, or fewer than the rows of the table.
 _PADDED = 1.5
@@ -56,13 +57,13 @@ class LanguageModel:
             return None
         ids = self._few()
         outputs = self.session.run(whole_feeds(self.interface, ids, self.others))
-        rows = self.interface.vocabulary
+        rows = self.interface.vocabulary if self.interface.table.is_known else 0
         for i, (name, values) in enumerate(zip(self.session.output_names, outputs, strict=True)):
             fits = values.ndim == 3 and values.shape[:2] in (ids.shape, (len(ids), 1))
             fits |= values.ndim == 2 and len(values) == len(ids) and not self._reads_one_row
             if not fits or values.dtype.kind != "f" or _NO_SCORES.search(name):
                 continue
-            if rows / _PADDED <= values.shape[-1] <= rows * _PADDED:
+            if rows / _PADDED <= values.shape[-1] <= rows * _PADDED or (not rows and _SCORES.search(name)):
                 return i
         return None
 
@@ -147,7 +148,9 @@ class LanguageModel:
 
     def _known(self, outputs: list[Array]) -> Array:
         assert self.scores is not None
-        scores = outputs[self.scores][..., : self.interface.vocabulary]
+        scores = outputs[self.scores]
+        if self.interface.table.is_known:  # rows of padding are no words
+            scores = scores[..., : self.interface.vocabulary]
         return scores if scores.dtype == np.float32 else scores.astype(np.float32)
 
     @property

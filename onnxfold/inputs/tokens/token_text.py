@@ -131,6 +131,10 @@ class TokenWriter:
     def _written(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
         if plan.length <= _FIRST:
             return self.drawn(plan, seed, f"sequences of {plan.length} are no text")
+        if not self.interface.table.is_known:
+            return self.drawn(
+                plan, seed, "the table that ids look up was not found, and only the smallest ids are safe"
+            )
         try:
             session = self._session()
             model = LanguageModel(session, self.interface.typed(session.inputs), self.others)

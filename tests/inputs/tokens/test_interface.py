@@ -8,13 +8,17 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxfold
+from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo, Session
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
 from onnxfold.inputs.tokens.interface import Part, interface_of, token_interface
-from onnxfold.inputs.tokens.language_model import no_others
+from onnxfold.inputs.tokens.language_model import LanguageModel, no_others
+from onnxfold.inputs.tokens.written_text import continued
+from onnxfold.progress import ProgressBar
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
 from testing.models import chain_conv
 
@@ -138,3 +142,45 @@ def test_what_a_model_takes_is_told_before_it_is_run() -> None:
         "past_key_values.0.value = past of length 0"
     )
     assert told.index(takes) < told.index("write text")
+
+
+def test_what_a_model_takes_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """While it is folded, on the error stream; and of inspection, where nothing is run."""
+    with ProgressBar() as tell:
+        tell("model takes x = token ids\x1b below 64")
+        tell("generate inputs")
+    assert capsys.readouterr().err == "model takes x = token ids\\x1b below 64\n"
+    assert onnxfold.api.inspect_model(MODELS["grouped"]).to_dict()["takes"].startswith("input_ids = token ids below 64")
+    assert "takes" not in onnxfold.api.inspect_model(chain_conv(0)).to_dict()
+
+
+def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for every token: what is smaller than what was allowed needs no question."""
+    asked: list[int] = []
+    count = Footprint.of
+
+    def counted(view: GraphView, shapes: dict[str, tuple[int, ...]]) -> Footprint:
+        asked.append(1)
+        return count(view, shapes)
+
+    interface = token_interface(load(MODELS["decoder"]))
+    assert interface is not None
+    model = LanguageModel(Session(MODELS["decoder"]), interface)
+    monkeypatch.setattr(Footprint, "of", counted)
+    model.require_memory(4, 20)
+    continued(model, np.zeros((4, 2), np.int64), 20, np.zeros(WORDS, bool), seed=0)
+    assert len(asked) == 1
+    model.all_scores(np.zeros((4, 40), np.int64))
+    assert len(asked) == 2
+
+
+def test_ids_without_a_table_are_the_smallest() -> None:
+    """They are safe, and a user's own may be larger."""
+    model = decoder(past=False)
+    model.graph.node[0].op_type, model.graph.node[0].domain = "LookUp", "nobody.knows"
+    model.opset_import.append(helper.make_opsetid("nobody.knows", 1))
+    found = token_interface(load(model))
+    assert found is not None
+    assert (found.vocabulary, found.table.is_known) == (2, False)
+    assert found.knows(np.array([1000]))
+    assert not found.knows(np.array([-1]))

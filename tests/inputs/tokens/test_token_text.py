@@ -272,3 +272,22 @@ def test_a_fold_is_fitted_on_text_and_verified_on_other_text(folder: Path) -> No
     (logits,) = report.fidelity.outputs
     assert logits.top1_samples == 4096  # every position is an answer
     assert any("2 outputs hold the past" in note for note in report.notes)
+
+
+def test_probes_of_groups_take_a_few_short_sequences(folder: Path) -> None:
+    """All groups are probed side by side, each with the scores of all words."""
+    inputs = _inputs(folder / "decoder.onnx", samples=6)
+    assert inputs.few(8)["input_ids"].shape == (4, 32)
+    given = model_inputs(load(decoder()), "auto", {"input_ids": np.ones((5, 90), np.int64)})
+    assert given.few(8)["input_ids"].shape == (4, 32)
+
+
+def test_what_lies_behind_the_last_consumer_is_not_observed(folder: Path) -> None:
+    """The scores of all words take most of a run."""
+    told: list[tuple[str, int, int]] = []
+    onnxfold.fold(
+        folder / "decoder.onnx", 0.05, samples=4, verify=False, cache=None, progress=lambda *step: told.append(step)
+    )
+    seen = [done for text, done, _ in told if text == "observe activations"]
+    nodes = [node.op_type for node in load(folder / "decoder.onnx").nodes]
+    assert max(seen) < len(nodes) - 2  # without the last norm, and the scores
