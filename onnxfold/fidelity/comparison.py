@@ -113,6 +113,7 @@ def compare(
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
+    tokenizer = None if tokenizer is None else checks.path("tokenizer", tokenizer)
     request = None if text is None else _text_request(text, tokenizer, window, windows)
     if request is not None and inputs is not None:
         raise ConfigError("the models are compared on data or on a text: give one of them")
@@ -139,11 +140,11 @@ def _with_costs(
     return ComparisonReport(**vars(found), size_a=model_size(first), size_b=model_size(second), latency=latency)
 
 
-def _text_request(text: str | Path, tokenizer: str | Path | None, window: int, windows: int) -> TextRequest:
+def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows: int) -> TextRequest:
     window = checks.whole("window", window, least=2, most=_LONGEST_WINDOW)
     windows = checks.whole("windows", windows, least=1, most=_MOST_WINDOWS)
     path = require_file(checks.path("text", text))
-    return TextRequest(path, None if tokenizer is None else checks.path("tokenizer", tokenizer), window, windows)
+    return TextRequest(path, tokenizer, window, windows)
 
 
 def _on_text(

@@ -13,6 +13,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos
 from onnxfold.inputs.given_samples import given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.statistics.activations import Batches
 
 #: The part of the samples that decides where folds are shown the others.
@@ -62,7 +63,7 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
         If they do not fit the model, there are no labels, or too few samples to hold some out.
     """
     infos = input_infos(view)
-    given = given_samples(infos, config.data, None, most=0)
+    given = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
     if given.labels is None:
         raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
     count = sample_count(given.arrays)

@@ -20,6 +20,7 @@ from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import TOKENS, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
+from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -33,6 +34,8 @@ _LARGEST_BATCH = 16
 _SHORT = 4, 32
 #: Bytes of a text per token at most: no more of a long file is read.
 _TOKEN_BYTES = 32
+#: Memory of a text while it is encoded, beside its bytes.
+_ENCODED = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +187,10 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
         If the file cannot be read, is no text, or gives ids that the model does not know.
     """
     try:
+        size = min(most * _TOKEN_BYTES, path.stat().st_size)
+        memory.require(_ENCODED * size, f"the text '{path}'", "read less of it")
         with path.open("rb") as file:
-            content = file.read(most * _TOKEN_BYTES)
+            content = file.read(size)
         text = content.decode("utf-8", errors="strict")
     except UnicodeDecodeError as error:
         if error.start < len(content) - 4:  # else a character was cut

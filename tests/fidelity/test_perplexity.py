@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import onnxfold
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.graph.session import Session
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from testing.language_models import decoder, encoder, write_tokenizer
@@ -86,5 +86,10 @@ def test_what_cannot_be_compared_on_a_text_is_refused(folder: Path, tmp_path: Pa
         onnxfold.compare(model, model, text=tmp_path / "absent.txt")
     with pytest.raises(ConfigError, match="on data or on a text"):
         onnxfold.compare(model, model, {"input_ids": np.ones((1, 4), np.int64)}, text=text)
+    with pytest.raises(ConfigError, match="tokenizer"):
+        onnxfold.compare(model, model, text=text, tokenizer=3)  # type: ignore[arg-type]
+    (tmp_path / "long.txt").write_text("a big cab " * 10_000)
+    with onnxfold.machine.memory.limited_to(1_000_000), pytest.raises(MemoryLimitError, match="the text"):
+        onnxfold.compare(model, model, text=tmp_path / "long.txt", window=20, windows=5_000)
     with pytest.raises(ConfigError, match="window"):
         onnxfold.compare(model, model, text=text, window=1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.errors import VerificationError
+from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import Session
@@ -98,7 +98,7 @@ class TokenWriter:
         progress : callable, optional
             Told about the writing.
         """
-        known = None if self.tokenizer is None else self.tokenizer.content
+        known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
         kept = shelf.find()
         if kept is not None:
@@ -144,7 +144,7 @@ class TokenWriter:
             if not model.is_causal:
                 return self._filled_in(model, plan, requested, seed, progress)
             return self._continued(model, plan, requested, seed, progress)
-        except (VerificationError, MemoryError) as error:
+        except (VerificationError, MemoryError, MemoryLimitError) as error:
             return self.drawn(plan, seed, f"the model cannot write: {error}")
 
     def _continued(

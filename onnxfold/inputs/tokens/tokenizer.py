@@ -6,6 +6,7 @@ has it; a word piece vocabulary is sorted the same way; a unigram model states l
 need ``tokenizers`` itself.
 """
 
+import hashlib
 import json
 import re
 from contextlib import suppress
@@ -44,10 +45,13 @@ class Tokenizer:
         The file.
     content : dict
         What it holds.
+    digest : str
+        Tells it from other tokenizers.
     """
 
     path: Path
     content: dict[str, Any] = field(repr=False)
+    digest: str = ""
 
     @cached_property
     def special(self) -> frozenset[int]:
@@ -159,7 +163,8 @@ def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
         if not path.is_file():
             raise ConfigError(f"'{path}' is no file: give the {NAME} of the model")
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
-        found = Tokenizer(path, json.loads(path.read_bytes()))
+        data = path.read_bytes()
+        found = Tokenizer(path, json.loads(data), hashlib.sha256(data).hexdigest())
         _require_tokenizer(found)
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None

@@ -11,7 +11,9 @@ import onnx
 import pytest
 
 import onnxfold
-from onnxfold.errors import ConfigError
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ConfigError, MemoryLimitError
+from onnxfold.folding.labelled import labelled_samples
 from onnxfold.graph.load import load
 from onnxfold.graph.session import Session
 from onnxfold.inputs import kept_inputs
@@ -291,3 +293,25 @@ def test_what_lies_behind_the_last_consumer_is_not_observed(folder: Path) -> Non
     seen = [done for text, done, _ in told if text == "observe activations"]
     nodes = [node.op_type for node in load(folder / "decoder.onnx").nodes]
     assert max(seen) < len(nodes) - 2  # without the last norm, and the scores
+
+
+def test_labelled_ids_are_completed(folder: Path) -> None:
+    """Of `--data`, too."""
+    ids = np.random.default_rng(0).integers(0, WORDS, (8, 6))
+    data = {"input_ids": ids, "y": np.zeros(8, np.int64)}
+    found = labelled_samples(load(encoder()), FoldConfig(data=data, max_drop=1.0))
+    assert {name: values.shape for name, values in found.held_out[0].items()} == dict.fromkeys(
+        ("input_ids", "attention_mask", "token_type_ids"), (2, 6)
+    )
+
+
+def test_what_does_not_fit_into_memory_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing takes more than the fold itself; without room for it, ids are drawn."""
+
+    def full(*_: object) -> None:
+        raise MemoryLimitError("running the model needs more")
+
+    monkeypatch.setattr(LanguageModel, "require_memory", full)
+    inputs = model_inputs(load(decoder()), "auto", samples=4)
+    assert inputs.kind == "random tokens"
+    assert "cannot write: running the model needs more" in inputs.reason
