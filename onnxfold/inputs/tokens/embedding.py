@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import GraphProto, NodeProto
 
-from onnxfold.graph.nodes import subgraphs
+from onnxfold.graph.nodes import attr_int, subgraphs
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -88,12 +89,14 @@ def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
 
 
 def _table(view: GraphView, node: NodeProto, which: int) -> tuple[int, ...]:
-    """Return the shape of the table of words (1) or of positions (2) of a node; empty where it is not known."""
+    """Return the shape, rows first, of the table of words (1) or of positions (2) of a node; empty if not known."""
     at = _TABLES[node.op_type][which]
     shape = view.shape(node.input[at]) if 0 <= at < len(node.input) and node.input[at] else None
-    if not shape or shape[0] is None:
+    axis = attr_int(node, "gather_axis" if node.op_type == "GatherBlockQuantized" else "axis", 0)
+    if not shape or not -len(shape) <= axis < len(shape):
         return ()
-    return tuple(d or 0 for d in shape)
+    rows, *others = (shape[axis], *(d for i, d in enumerate(shape) if i != axis % len(shape)))
+    return () if rows is None else (rows, *(d or 0 for d in others))
 
 
 def _buffers(view: GraphView) -> Iterator[int]:
@@ -102,7 +105,6 @@ def _buffers(view: GraphView) -> Iterator[int]:
         shape = tuple(weight.shape)
         is_square = len(shape) == 4 and shape[:2] == (1, 1) and shape[2] == shape[3]
         is_row = len(shape) == 2 and shape[0] == 1 and not is_float(view.weight_type(name))
-        if shape and (is_square or is_row) and shape[-1] > 1:
-            values = view.weight(name).reshape(-1)
-            if is_square or (values[0] == 0 and (values[1:] - values[:-1] == 1).all()):
-                yield shape[-1]
+        counts = is_row and np.array_equal(view.weight(name)[0], np.arange(shape[1]))
+        if (is_square or counts) and shape[-1] > 1:
+            yield shape[-1]

@@ -184,3 +184,14 @@ def test_ids_without_a_table_are_the_smallest() -> None:
     assert (found.vocabulary, found.table.is_known) == (2, False)
     assert found.knows(np.array([1000]))
     assert not found.knows(np.array([-1]))
+
+
+def test_rows_are_counted_along_the_axis_that_ids_look_up() -> None:
+    """Of a table that is stored the other way round."""
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", 3])
+    table = helper.make_tensor("table", TensorProto.FLOAT, [2, 9], np.ones(18))
+    node = helper.make_node("Gather", ["table", "input_ids"], ["y"], axis=1)
+    graph = helper.make_graph([node], "g", [ids], [helper.make_tensor_value_info("y", 1, None)], [table])
+    found = token_interface(load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)))
+    assert found is not None
+    assert found.vocabulary == 9
