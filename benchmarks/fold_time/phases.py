@@ -14,7 +14,7 @@ from typing import Any
 _PHASES = (
     ("import", ("import onnxfold",)),
     ("open and analyse", ("load", "check weights", "find fold groups")),
-    ("generate inputs", ("model takes", "generate inputs", "write text")),
+    ("generate inputs", ("model", "generate inputs", "write text")),
     ("inversion", ("deep inversion",)),
     ("observe", ("observe activations",)),
     ("error curves", ("error curves",)),
