@@ -18,6 +18,8 @@ _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 _MAX_SWEEPS = 8
+#: Of a number in a table.
+_LEAST_BYTES = 2
 #: What may be computed on the way to smaller constants.
 _COMPUTED_BYTES = 256 << 20
 
@@ -30,8 +32,8 @@ class FoldConstants(Pass):
     dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
     or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
     of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
-    materialised unless it replaces a weight of at least that size; QuantizeLinear and DequantizeLinear
-    stay, they are what a quantised model is about. BatchNormalization is never touched.
+    materialised unless it replaces a weight of at least that size, and does not stay beside it; QuantizeLinear and
+    DequantizeLinear stay, they are what a quantised model is about. BatchNormalization is never touched.
     """
 
     limit_bytes: int = 1 << 20
@@ -44,7 +46,7 @@ class FoldConstants(Pass):
             known = {
                 n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
             }
-            foldable = _constant_nodes(view, set(known))
+            foldable = _constant_nodes(view, set(known), self.limit_bytes)
             if not known and not foldable:
                 break
             view.put_weights(known)
@@ -58,7 +60,7 @@ class FoldConstants(Pass):
         return PassResult(modified=modified)
 
 
-def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:
+def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[NodeProto]:
     constant = set(known)
     found = []
     left = memory.limit() // 4
@@ -70,10 +72,19 @@ def _constant_nodes(view: GraphView, known: set[str]) -> list[NodeProto]:
             results = result_bytes(view, node)
             if results is None or results > max(_COMPUTED_BYTES, 8 * _input_elements(view, node)) or results > left:
                 continue
+            if results > limit_bytes and _keeps_a_weight(view, node, constant, limit_bytes):
+                continue
             left -= results
             found.append(node)
             constant.update(node.output)
     return found
+
+
+def _keeps_a_weight(view: GraphView, node: NodeProto, constant: set[str], limit_bytes: int) -> bool:
+    """Whether a large weight stays beside a node's result, because others read it as it is (tied tables of words)."""
+    held = [n for n in node.input if view.is_weight(n) and view.weight_size(n) * _LEAST_BYTES > limit_bytes]
+    readers = (reader for name in held for reader in view.consumers(name))
+    return any(name and name not in constant and not view.is_weight(name) for r in readers for name in r.input)
 
 
 def _input_elements(view: GraphView, node: NodeProto) -> int:

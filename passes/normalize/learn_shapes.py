@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from onnx import NodeProto
+
 from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -42,7 +44,7 @@ def _learn(view: GraphView) -> bool:
     names = _symbols(view)
     tensors = [o for node in view.nodes for o in node.output if o]
     open_ones = [t for t in tensors if _is_open(view, t, names)]
-    if not names or not open_ones or not any(n.op_type == "Shape" for n in view.nodes):
+    if not names or not open_ones or not any(_asks(view, node) for node in view.nodes):
         return False
     runs = [_sizes(names, run) for run in range(len(_SIZES))]
     seen = []
@@ -59,6 +61,11 @@ def _learn(view: GraphView) -> bool:
         if merged is not None:
             learned[tensor] = merged
     return view.learn(learned)
+
+
+def _asks(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node computes with lengths, or multiplies activations, as attention does."""
+    return node.op_type == "Shape" or (node.op_type == "MatMul" and not any(map(view.is_weight, node.input)))
 
 
 def _symbols(view: GraphView) -> dict[str, bool]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -44,7 +45,7 @@ def _parts(view: GraphView, node: NodeProto) -> tuple[NodeProto, NodeProto | Non
     if node.op_type != "Reshape":
         return None
     before, after = view.shape(node.input[0]), view.shape(node.output[0])
-    if before is None or after is None or len(after) < len(before) + 2 or before[-1] is None:
+    if not before or after is None or len(after) <= len(before) or before[-1] is None:
         return None
     axis = len(before) - 1
     sizes = after[axis:]
@@ -70,7 +71,8 @@ def _picks_one(view: GraphView, node: NodeProto, axis: int, rank: int) -> bool:
 
 def _slice(view: GraphView, reshape: NodeProto, transpose: NodeProto | None, gather: NodeProto) -> list[NodeProto]:
     """Return nodes that slice, reshape and transpose a part."""
-    shape, rank = view.shape(reshape.output[0]) or (), len(view.shape(reshape.input[0]) or ())
+    shape, before = view.shape(reshape.output[0]) or (), view.shape(reshape.input[0]) or ()
+    rank = len(before)
     parts, *sizes = [d or 0 for d in shape[rank - 1 :]]
     width = prod(sizes)
     index = int(view.weight(gather.input[1])) % parts
@@ -79,17 +81,22 @@ def _slice(view: GraphView, reshape: NodeProto, transpose: NodeProto | None, gat
         "starts": [index * width],
         "ends": [(index + 1) * width],
         "axes": [rank - 1],
-        "shape": [*[0] * (rank - 1), *sizes],
+        "shape": [*(size or 0 for size in before[:-1]), *sizes],  # 0 copies
     }
     names = {key: view.add_weight(f"{result}_{key}", np.array(value, np.int64)) for key, value in numbers.items()}
-    part, apart = (view.fresh_name(f"{result}_{stem}") for stem in ("part", "apart"))
-    end = apart if transpose is not None else result
-    nodes = [
-        helper.make_node("Slice", [reshape.input[0], names["starts"], names["ends"], names["axes"]], [part], part),
-        helper.make_node("Reshape", [part, names["shape"]], [end], end),
-    ]
+    perm = list(range(len(shape) - 1))
     if transpose is not None:
         order = attr_ints(transpose, "perm", reversed(range(len(shape))))
         perm = [axis - (axis > rank - 1) for axis in order if axis != rank - 1]
-        nodes.append(helper.make_node("Transpose", [apart], [result], gather.name or result, perm=perm))
+    bounds = [names[key] for key in ("starts", "ends", "axes")]
+    steps: list[tuple[str, list[str], dict[str, Any]]] = [("Slice", bounds, {})]
+    if len(sizes) > 1:
+        steps.append(("Reshape", [names["shape"]], {}))
+    if perm != sorted(perm):
+        steps.append(("Transpose", [], {"perm": perm}))
+    source, nodes = reshape.input[0], []
+    for number, (op_type, constants, attributes) in enumerate(steps):
+        target = result if number == len(steps) - 1 else view.fresh_name(f"{result}_{op_type.lower()}")
+        nodes.append(helper.make_node(op_type, [source, *constants], [target], target, **attributes))
+        source = target
     return nodes

@@ -12,6 +12,7 @@ from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Count, Select
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
+from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.widening.axes import Array, WideAxis
 
@@ -36,6 +37,7 @@ class DeclaredNumbers:
 
     def __init__(self, model: ModelProto) -> None:
         self.view = load(model)
+        LearnShapes()(self.view)
         self.analysis = find_groups(self.view)
         self.groups = self.analysis.groups
 
@@ -59,7 +61,9 @@ class DeclaredNumbers:
         known = zip(source.source.tolist(), source.group.tolist(), source.unit.tolist(), strict=True)
         where = {key: place for place, key in enumerate(known)}
         width = self.shape(select.source.tensor)[select.source.axis]
-        values = [where[int(chosen[old]) % width, group, unit] for old, group, unit in places]
+        # Channels that are repeated may stay, and are then of no group.
+        keys = [(int(chosen[old]) % width, group, unit) for old, group, unit in places]
+        values = [where[key if key in where else (key[0], -1, -1)] for key in keys]
         _rewire(node, select.input_index, np.array(values, chosen.dtype), weights)
 
 

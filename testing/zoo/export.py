@@ -62,7 +62,7 @@ def export_forms(
     module.eval()
     names = _names(module, inputs)
     samples = (inputs,) if isinstance(inputs, Tensor) else inputs
-    with _silence():
+    with silence():
         for form in ("legacy-fused", "legacy-bn"):
             if form in paths:
                 _export_legacy(module, samples, paths[form], form == "legacy-bn", names, dynamic_batch, opset)
@@ -138,7 +138,7 @@ def _export_dynamo(
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

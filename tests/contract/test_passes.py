@@ -45,7 +45,7 @@ WORKS_ON = {
     "SequencesToSplit": ["sequences"],
     "LearnShapes": ["lengths_by_range"],
     "PackedToSlices": ["packed_attention"],
-    "ViewsToTranspose": ["keys_turned_by_views"],
+    "ViewsToTranspose": ["keys_turned_by_views", "heads_of_multi_head_attention", "turned_beside_ones"],
     "RepeatsToGather": ["repeated_heads"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
@@ -193,6 +193,35 @@ def _keys_turned_by_views() -> onnx.ModelProto:
     )
 
 
+def _heads_of_multi_head_attention() -> onnx.ModelProto:
+    """As torch's MultiheadAttention gives heads an axis: sequence first, batch and heads on one axis."""
+    return _parsed(
+        """
+        front = Transpose <perm = [1, 0, 2]> (x)
+        flat = Reshape (front, views)
+        turned = Transpose <perm = [1, 0, 2]> (flat)
+        sizes = Shape <start = 0, end = 1> (x)
+        target = Concat <axis = 0> (sizes, rest)
+        y = Reshape (turned, target)
+        """,
+        "[N, 7, 24]",
+        "int64[3] views = {7, -1, 8}, int64[3] rest = {3, 7, 8}",
+    )
+
+
+def _turned_beside_ones() -> onnx.ModelProto:
+    """An axis of size one takes the place of another."""
+    return _parsed(
+        """
+        apart = Unsqueeze (x, front)
+        turned = Transpose <perm = [2, 1, 0, 3]> (apart)
+        y = Squeeze (turned, behind)
+        """,
+        "[N, 3, 24]",
+        "int64[1] front = {0}, int64[1] behind = {2}",
+    )
+
+
 def _repeated_heads() -> onnx.ModelProto:
     """As exporters give every query head its keys."""
     return _parsed(
@@ -228,10 +257,11 @@ def _packed_attention() -> onnx.ModelProto:
 
 _FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph, _zero_states)
 _ATTENTION = (_lengths_by_range, _keys_turned_by_views, _repeated_heads, _packed_attention)
+_VIEWS = (_heads_of_multi_head_attention, _turned_beside_ones)
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
-    **{f.__name__[1:]: f for f in (*_FORMS, *_ATTENTION)},
+    **{f.__name__[1:]: f for f in (*_FORMS, *_ATTENTION, *_VIEWS)},
     **{name: RULE_MODELS[name] for name in ("Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18")},
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),

@@ -77,8 +77,8 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
     """Split two shapes of equal size into the shortest runs of axes with equal products; axes of size 1 drop out.
 
     Unknown dimensions are a run of their own where they are certainly equal: they have the same symbol, or
-    everything behind them is known and of equal size. Otherwise nothing behind them can be told: the last
-    runs have one side only.
+    everything behind them is known and of equal size. What lies behind other ones is matched from the end; what remains
+    in the middle are runs that have one side only.
     """
     x, y = node.shape(source), node.shape(result)
     symbols = node.view.symbols(source), node.view.symbols(result)
@@ -105,8 +105,33 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
             else:
                 product_out *= shape[axes[-1]] or 0
         yield run_in, run_out
+    while (found := _last_run(x, y, ins, outs)) is not None:
+        yield found
     yield ins, []
     yield [], outs
+
+
+def _last_run(x: Shape, y: Shape, ins: list[int], outs: list[int]) -> tuple[list[int], list[int]] | None:
+    """Take the shortest run of known sizes with equal products off the end of two lists of axes; None if none is."""
+    sizes_in, sizes_out = [x[i] for i in ins], [y[i] for i in outs]
+    i, o = len(ins) - 1, len(outs) - 1
+    if i < 0 or o < 0:
+        return None
+    product_in, product_out = sizes_in[i], sizes_out[o]
+    while product_in is not None and product_out is not None and product_in != product_out:
+        if product_in < product_out:
+            i -= 1
+            size = sizes_in[i] if i >= 0 else None
+            product_in = None if size is None else product_in * size
+        else:
+            o -= 1
+            size = sizes_out[o] if o >= 0 else None
+            product_out = None if size is None else product_out * size
+    if product_in is None or product_out is None:
+        return None
+    run = ins[i:], outs[o:]
+    del ins[i:], outs[o:]
+    return run
 
 
 def _size(shape: Shape, axes: list[int]) -> int | None:

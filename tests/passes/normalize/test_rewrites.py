@@ -242,6 +242,21 @@ def test_nothing_large_is_materialised() -> None:
     assert not FoldConstants()(load(_model(nodes, ["N", 1000, 1000], weights))).modified
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_large_weight_is_not_stored_twice(tied: bool) -> None:
+    """A tied table of words: one reader looks rows up, the other multiplies by the transposed table."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["table" if tied else "words", "ids"], ["looked_up"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["looked_up", "turned"], ["y"]),
+    ]
+    table = np.random.default_rng(0).normal(size=(2000, 300)).astype(np.float32)
+    view = load(_model(nodes, ["N", 1], {"table": table} if tied else {"table": table, "words": table[::-1].copy()}))
+    assert FoldConstants()(view).modified is not tied
+    assert view.is_weight("turned") is not tied
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
