@@ -1,4 +1,8 @@
-"""The map of one activation axis before and after a fold, over all of its groups."""
+"""The map of one activation axis before and after a fold, over all of its groups.
+
+Heads of several positions are taken apart into them: what a head's position says of another head's is no matter of
+the same position, and a consumer is refitted by what all positions that are left say.
+"""
 
 from dataclasses import dataclass
 
@@ -6,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.declarations import Axis, Positions
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Matrix
 
@@ -52,7 +57,7 @@ class AxisMap:
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
-    found = [(g.tensors[axis], p) for g, p in plan.on_axis(axis)]
+    found = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.on_axis(axis)]
     if not found:
         places = np.arange(width)[:, None]
         return AxisMap(places, places, np.arange(width), np.eye(width), np.eye(width))
@@ -78,3 +83,17 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     order = np.sort(positions[kept].reshape(-1))
     place[order] = np.arange(len(order))
     return AxisMap(positions, place[positions[kept]], kept, encode, decode)
+
+
+def _by_position(where: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
+    """Return every position of units as a unit of its own, and the partition of these."""
+    repeats = where.shape[1]
+    if repeats == 1:
+        return where, partition
+    inside = np.arange(repeats)
+    labels = partition.labels[:, None] * repeats + inside
+    labels[partition.labels < 0] = -1
+    representatives = (partition.representatives[:, None] * repeats + inside).reshape(-1)
+    encode: Matrix = np.kron(partition.encode, np.eye(repeats)).astype(np.float64)
+    decode: Matrix = np.kron(partition.decode, np.eye(repeats)).astype(np.float64)
+    return where.reshape(-1, 1), ChannelPartition(labels.reshape(-1), encode, decode, representatives)
