@@ -9,7 +9,7 @@ been copied (twice; one to three times), whether folding gives the original func
 a process of its own with a limit of processor time per form; an exception is a row of the table.
 
 After a change that concerns few architectures, `--only` measures these, and `--keep` takes all other rows from the JSON
-file of an earlier run; the page says which are which.
+file of an earlier run, benchmarks/coverage.json for example; the page says which are which.
 """
 
 from __future__ import annotations
