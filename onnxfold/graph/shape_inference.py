@@ -34,6 +34,8 @@ _SHAPED_AS = {
 _SUM = 3
 #: Operators of which onnx tells some results only.
 _HALF_TOLD = frozenset({"Attention"})
+#: How the symbols begin that onnx's inference makes up.
+_MADE_UP = "unk__"
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -100,11 +102,12 @@ def _with_foreign(
 
     What a node gives depends on what it is given, so inference and questions take turns. To need few of them, nodes
     that differ in nothing but names, as those of a network's layers, are taken to give the same until it is known what
-    they read.
+    they read. Symbols that inference makes up have other names every time, so that they are no news.
     """
     opsets = {o.domain: o.version for o in work.opset_import}
     given: dict[str, TensorType] = {}
-    while True:
+    types: dict[str, TensorType] = {}
+    for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
         types = _types(_inferred(_declaring(work, given)))
         found: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
@@ -116,9 +119,18 @@ def _with_foreign(
                 alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
             results = alike.get(key, [None] * len(node.output))
             found.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
-        if found == given:
-            return types
+        if _without_made_up(found) == _without_made_up(given):
+            break
         given = found
+    return types
+
+
+def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """Return types without the symbols that inference makes up."""
+    return {
+        name: (elem_type, shape, tuple("" if s.startswith(_MADE_UP) else s for s in symbols))
+        for name, (elem_type, shape, symbols) in types.items()
+    }
 
 
 def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:

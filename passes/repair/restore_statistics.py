@@ -22,7 +22,7 @@ REPAIR: arXiv 2211.08403.
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.layers import Layer, find_layers, is_rescalable, own_statistics
+from onnxfold.channels.layers import Layer, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.channels.operators import BatchNorm
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.nodes import node_key
@@ -171,7 +171,11 @@ class Restoration:
         bias = self._bias_of(layer, len(gain)) if factor != 0.0 else None
         if bias is None:
             return False
-        rows = layer.rows
+        node = self._view.producer(layer.node.output[0])
+        folded = None if node is None else linear(self._view, node)
+        if folded is None or folded.rows is None:
+            return False
+        rows = folded.rows  # of as many groups as the fold left
         front = np.array(to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks))
         if len(front) != len(gain):
             return False

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from testing.random_graphs import (
+    attention,
     broadcast,
     composite,
     elementwise,
@@ -35,7 +36,18 @@ _DOUBLE = (
 _HALF = (*_DOUBLE, "Conv", "ConvTranspose", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Gate", "Shuffle",
          "Cast", "LeakyRelu", "Clip", "InstanceNormalization", "DepthToSpace", "Sum", "Outer")  # fmt: skip
 #: The order decides what a seed gives.
-_FAMILIES = (linear, composite, elementwise, broadcast, reductions, normalisations, views, selections, resizing)
+_FAMILIES = (
+    linear,
+    composite,
+    elementwise,
+    broadcast,
+    reductions,
+    normalisations,
+    views,
+    selections,
+    resizing,
+    attention,
+)
 
 BLOCKS: dict[str, list[Placement]] = {}
 for _family in _FAMILIES:

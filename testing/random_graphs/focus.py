@@ -10,11 +10,13 @@ from onnxfold.channels.registry import ChannelRule, registered
 from testing.random_graphs.common import MICROSOFT, NEWEST_OPSET, UNKNOWN_TO_ONNX
 
 _RULES: list[tuple[str, ChannelRule]] = registered()
+#: Operators of both domains.
+_IN_BOTH = ("Attention", "Gelu", "RotaryEmbedding")
 
 
 def block_name(domain: str, op: str) -> str:
     """Return the name that the blocks of an operator are registered under."""
-    return "Gelu-microsoft" if (domain, op) == (MICROSOFT, "Gelu") else op
+    return f"{op}-microsoft" if domain == MICROSOFT and op in _IN_BOTH else op
 
 
 def opsets_of(domain: str, rule: ChannelRule) -> list[int]:

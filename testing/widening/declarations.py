@@ -75,7 +75,9 @@ def _set_count(node: NodeProto, count: Count, layout: Layout, weights: dict[str,
         values.reshape(-1)[count.element or 0] = number
         _rewire(node, count.input_index, values, weights)
         return
-    attr = next(a for a in node.attribute if a.name == count.attribute)
+    attr = next((a for a in node.attribute if a.name == count.attribute), None)
+    if attr is None:  # left out: it follows from the widths of weights
+        return
     if count.element is None:
         attr.i = number
     else:

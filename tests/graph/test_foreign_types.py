@@ -135,3 +135,23 @@ def test_what_a_model_declares_of_unknown_operators_stays() -> None:
     model = _conv_net([unknown], 17, ["com.example"])
     model.graph.value_info.append(helper.make_tensor_value_info("scaled", FLOAT, ["n", 3, 12, 12]))
     assert load(model).shape("h") == (None, 6, 10, 10)
+
+
+def test_symbols_that_inference_makes_up_are_no_news() -> None:
+    """How many rows Compress leaves has another name in every inference."""
+    nodes = [
+        helper.make_node("Compress", ["x", "chosen"], ["rows"], axis=0),
+        helper.make_node("Attention", ["rows", "w", "b"], ["y"], domain=MICROSOFT, num_heads=2),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "symbols",
+        [
+            helper.make_tensor_value_info("x", FLOAT, ["n", 5, 8]),
+            helper.make_tensor_value_info("chosen", TensorProto.BOOL, ["n"]),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.ones(s, np.float32), n) for n, s in (("w", (8, 12)), ("b", (12,)))],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
+    assert load(helper.make_model(graph, opset_imports=imports, ir_version=8)).shape("y") == (None, 5, 4)

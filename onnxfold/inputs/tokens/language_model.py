@@ -68,6 +68,12 @@ class LanguageModel:
         return None
 
     @cached_property
+    def scores_every_position(self) -> bool:
+        """Whether there are scores for every position of a sequence, and not for the sequence alone."""
+        ids = self._few()
+        return self.all_scores(ids).shape[:-1] == ids.shape
+
+    @cached_property
     def is_causal(self) -> bool:
         """Whether the scores of a position do not depend on later ones."""
         if self.interface.of(Part.CACHE):
@@ -102,17 +108,16 @@ class LanguageModel:
             If they take more than may be used.
         """
 
-        def hidden(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            is_past = one.part is Part.CACHE and not one.is_encoders
-            return np.zeros(shape, one.dtype) if is_past else self.others(one, shape)
+        def zeros(one: TokenInput, shape: tuple[int, ...]) -> Array:
+            return np.zeros(shape, one.dtype)  # sizes alone count
 
         free = self.interface.fixed_length is None and not fixed_past(self.interface)
         if free and self.interface.of(Part.CACHE):
             ids = np.zeros((max(count, 2), _TRIED), np.int64)
-            self.session.require(token_feeds(self.interface, ids, hidden, past=length))
+            self.session.require(token_feeds(self.interface, ids, zeros, past=length))
         else:
             shape = max(count, self.interface.fixed_batch or 2), max(length, self.interface.fixed_length or _TRIED)
-            self.session.require(whole_feeds(self.interface, np.zeros(shape, np.int64), self.others))
+            self.session.require(whole_feeds(self.interface, np.zeros(shape, np.int64), zeros))
 
     def all_scores(self, ids: Array) -> Array:
         """Return the scores at every position, shape (sequences, length, vocabulary).

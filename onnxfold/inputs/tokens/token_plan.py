@@ -17,6 +17,8 @@ TOKENS = 12_288
 _FEWEST_TOKENS = 4_096
 #: Positions of one sequence: of what continues a text, and of what reads a sentence.
 TEXT, SENTENCE = 256, 64
+#: Sequences where every one of them comes with an image, or another input that takes time to make.
+_BESIDE_OTHERS = 256
 #: What one run over all tokens may cost, in multiply-accumulates: about two minutes on two cores.
 _RUN_COST = 4e12
 #: Multiply-accumulates per second on two cores, where many sequences are written side by side.
@@ -85,7 +87,8 @@ def planned_tokens(
     cost = max(token_cost(view), 1.0)
     if requested.samples is None:
         tokens = min(tokens, max(int(_RUN_COST / cost), _FEWEST_TOKENS))
-        wanted = max(tokens // length, 1)
+        most = _BESIDE_OTHERS if interface.of(Part.OTHER) else tokens
+        wanted = max(min(tokens // length, most), 1)
     else:
         wanted = requested.samples
     fits = max(memory.limit() // max(2 * _bytes(view, interface, length), 1), 1)

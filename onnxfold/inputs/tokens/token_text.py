@@ -141,6 +141,8 @@ class TokenWriter:
             model.require_memory(together(model, plan.length, self._with_spare(plan.count)), plan.length)
             if model.scores is None:
                 return self.drawn(plan, seed, "the model gives no scores of words, so it cannot write")
+            if not model.caches and not model.scores_every_position:
+                return self.drawn(plan, seed, "the model scores whole sequences, so it cannot write")
             if not model.is_causal:
                 return self._filled_in(model, plan, requested, seed, progress)
             return self._continued(model, plan, requested, seed, progress)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import onnxfold
 from onnxfold.config import FoldConfig
@@ -315,3 +316,44 @@ def test_what_does_not_fit_into_memory_is_drawn(monkeypatch: pytest.MonkeyPatch)
     inputs = model_inputs(load(decoder()), "auto", samples=4)
     assert inputs.kind == "random tokens"
     assert "cannot write: running the model needs more" in inputs.reason
+
+
+def _two_inputs() -> onnx.ModelProto:
+    """Scores of whole sequences, as many as there are words, from ids beside an image."""
+    f = np.random.default_rng(0).normal
+    weights = {"table": f(size=(6, 4)), "head": f(size=(4, 6)), "filters": f(size=(4, 3, 1, 1))}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["words"]),
+        helper.make_node("ReduceMean", ["words"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("Conv", ["image", "filters"], ["maps"]),
+        helper.make_node("GlobalAveragePool", ["maps"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Add", ["mean", "flat"], ["sum"]),
+        helper.make_node("MatMul", ["sum", "head"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "two",
+        [
+            helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n", 5]),
+            helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["n", 3, 8, 8]),
+        ],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 6])],
+        [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_scores_of_whole_sequences_write_no_text() -> None:
+    view = load(_two_inputs())
+    interface = token_interface(view)
+    assert interface is not None
+    found = model_inputs(view, "auto", samples=8)
+    assert "scores whole sequences" in found.reason
+
+
+def test_sequences_beside_images_are_no_more_than_images() -> None:
+    view = load(_two_inputs())
+    interface = token_interface(view)
+    assert interface is not None
+    assert planned_tokens(view, interface, InputRequest()).count == 256
