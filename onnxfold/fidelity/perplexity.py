@@ -149,7 +149,7 @@ def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple
     tokenizer = required(source.tokenizer_of(beside)[0])
     interface = source.interface
     front = np.array([i for i in tokenizer.around[0] if interface.knows(np.array([i]))], np.int64)
-    length = interface.fixed_length or min(request.window, interface.table.longest or request.window)
+    length = interface.length(request.window)
     inner = length - len(front)
     if inner < 2 - bool(len(front)):
         raise ConfigError(f"a window of {length} tokens holds nothing to predict: give a longer --window")

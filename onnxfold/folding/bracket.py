@@ -25,8 +25,8 @@ class Bracket:
         Margin at `low`, at least 0.
     lack : float, optional
         What is missing at `high`, above 0; None where no fold could tell.
-    moves : tuple of str
-        Which ends moved so far.
+    moved : str
+        Which end moved last, '' at the beginning.
     widths : tuple of float
         Widths of the brackets before, the last one last.
     """
@@ -35,7 +35,7 @@ class Bracket:
     high: float
     spare: float
     lack: float | None = None
-    moves: tuple[str, ...] = ()
+    moved: str = ""
     widths: tuple[float, ...] = ()
 
     @property
@@ -55,15 +55,17 @@ class Bracket:
     def kept_at(self, sparsity: float, spare: float) -> "Bracket":
         """Return the bracket after a fold that keeps what must be kept, with a margin."""
         lack = None if self.lack is None else self._stays(self.lack, "low")
-        return self._moved("low", replace(self, low=sparsity, spare=max(spare, 0.0), lack=lack))
+        return replace(self, low=sparsity, spare=max(spare, 0.0), lack=lack, moved="low", widths=self._widths)
 
     def lost_at(self, sparsity: float, lack: float | None) -> "Bracket":
         """Return the bracket after a fold that does not, or cannot be made."""
-        return self._moved("high", replace(self, high=sparsity, lack=lack, spare=self._stays(self.spare, "high")))
+        spare = self._stays(self.spare, "high")
+        return replace(self, high=sparsity, lack=lack, spare=spare, moved="high", widths=self._widths)
 
     def _stays(self, margin: float, moved: str) -> float:
         """Return what counts for an end that stays: half if it stayed before."""
-        return margin / 2 if self.moves[-1:] == (moved,) else margin
+        return margin / 2 if self.moved == moved else margin
 
-    def _moved(self, end: str, to: "Bracket") -> "Bracket":
-        return replace(to, moves=(*self.moves, end), widths=(*self.widths, self.width))
+    @property
+    def _widths(self) -> tuple[float, ...]:
+        return (*self.widths, self.width)

@@ -38,7 +38,7 @@ def noise_inputs(
     interface = interface_of(closed) if view is None else token_interface(view)
     if interface is not None:
         interface = interface.typed(inputs)
-        length = interface.fixed_length or min(_FREE_DIMENSION, interface.table.longest or _FREE_DIMENSION)
+        length = interface.length(_FREE_DIMENSION)
         ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
         return whole_feeds(interface, ids, lambda one, shape: _values(random, one.name, shape, one.dtype))
     feeds: dict[str, Array] = {}

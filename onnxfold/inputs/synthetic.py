@@ -87,10 +87,9 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
     """Return batches of random tokens."""
     random = np.random.default_rng(seed)
     size = interface.fixed_batch or min(BATCH, samples)
-    length = interface.fixed_length or min(FREE_DIMENSION, interface.table.longest or FREE_DIMENSION)
     batches: Batches = []
     for i in range(max(samples // size, 1)):
-        ids = random.integers(0, interface.vocabulary, (size, length))
+        ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
 
         def others(one: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
             return float_values(view, one.name, shape, seed + place, kind)

@@ -143,6 +143,16 @@ class TokenInterface:
         """The length of sequences that the model is fixed to; None where it takes any."""
         return next((one.shape[-1 if len(one.shape) < 3 else 1] for one in self._sequences), None)
 
+    def length(self, usual: int) -> int:
+        """Return the length that the model is fixed to, else the usual one, or as far as its positions reach.
+
+        Parameters
+        ----------
+        usual : int
+            The length where the model takes any.
+        """
+        return self.fixed_length or min(usual, self.table.longest or usual)
+
     @property
     def _sequences(self) -> list[TokenInput]:
         return self.of(Part.IDS, Part.EMBEDDED)

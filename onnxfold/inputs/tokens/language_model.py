@@ -55,8 +55,7 @@ class LanguageModel:
         """
         if self.interface.ids is None:
             return None
-        ids = self._few()
-        outputs = self.session.run(whole_feeds(self.interface, ids, self.others))
+        ids, outputs = self._few(), self._tried
         rows = self.interface.vocabulary if self.interface.table.is_known else 0
         for i, (name, values) in enumerate(zip(self.session.output_names, outputs, strict=True)):
             fits = values.ndim == 3 and values.shape[:2] in (ids.shape, (len(ids), 1))
@@ -70,20 +69,19 @@ class LanguageModel:
     @cached_property
     def scores_every_position(self) -> bool:
         """Whether there are scores for every position of a sequence, and not for the sequence alone."""
-        ids = self._few()
-        return self.all_scores(ids).shape[:-1] == ids.shape
+        return self._known(self._tried).shape[:-1] == self._few().shape
 
     @cached_property
     def is_causal(self) -> bool:
         """Whether the scores of a position do not depend on later ones."""
         if self.interface.of(Part.CACHE):
             return True
-        ids = self._few()
-        other = ids.copy()
-        other[:, -1] = (other[:, -1] + 1) % self.interface.vocabulary
-        a, b = (self.all_scores(rows) for rows in (ids, other))
+        a = self._known(self._tried)
         if a.ndim < 3 or a.shape[1] < 2:
             return True
+        other = self._few()
+        other[:, -1] = (other[:, -1] + 1) % self.interface.vocabulary
+        b = self.all_scores(other)
         return bool(np.abs(a[:, :-1] - b[:, :-1]).max() <= _ROUNDING * max(float(a.std()), 1e-12))
 
     @cached_property
@@ -162,15 +160,15 @@ class LanguageModel:
     def _reads_one_row(self) -> bool:
         return self.interface.ids is not None and len(self.interface.ids.shape) == 1
 
+    @cached_property
+    def _tried(self) -> list[Array]:
+        """All outputs for a few ids."""
+        return self.session.run(whole_feeds(self.interface, self._few(), self.others))
+
     def _few(self) -> Array:
-        shape = self.interface.fixed_batch or 2, self.interface.fixed_length or min(_TRIED, self.longest)
+        shape = self.interface.fixed_batch or 2, self.interface.length(_TRIED)
         ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
         return ids
-
-    @property
-    def longest(self) -> int:
-        """The longest sequence that positions reach for."""
-        return self.interface.table.longest or 1 << 30
 
 
 def _key(name: str) -> tuple[str, ...]:

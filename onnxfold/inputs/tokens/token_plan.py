@@ -83,7 +83,7 @@ def planned_tokens(
         How many tokens there should be.
     """
     usual = TEXT if interface.of(Part.CACHE, Part.CAUSAL_MASK) or _scores_words(view, interface) else SENTENCE
-    length = interface.fixed_length or min(usual, interface.table.longest or usual)
+    length = interface.length(usual)
     cost = max(token_cost(view), 1.0)
     if requested.samples is None:
         tokens = min(tokens, max(int(_RUN_COST / cost), _FEWEST_TOKENS))
