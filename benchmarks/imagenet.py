@@ -1,6 +1,6 @@
 """Accuracy of folded ImageNet networks on labelled images that no choice of the method was made on.
 
-Usage: python -m benchmarks.imagenet --data DIR --models DIR [--page FILE.md] [--sparsity S ...] [--calibration N]
+Usage: python -m benchmarks.imagenet --data DIR --models DIR [--page FILE.md] [--sparsity S ...] [--calibration N | --bound]
 
 DIR with data holds ``imagenet_even_500.zip`` (benchmarks.datasets.imagenet_even); DIR with models the files that
 `benchmarks.training.efficientnet_lite` writes. Images of classes that are multiples of 4 served to develop the method,
@@ -42,15 +42,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--sparsity", type=float, nargs="+", default=list(SPARSITIES))
     parser.add_argument("--calibration", type=int, default=0, metavar="N", help="also fold on so many unlabeled images")
+    parser.add_argument(
+        "--bound",
+        action="store_true",
+        help="only fold on unlabeled images: on each half of all images, measured on the other half",
+    )
     options = parser.parse_args(arguments)
     images, labels = imagenet_even.load(options.data, PIXELS)
     tuning = imagenet_even.is_tuning(labels)
     lines = []
+    count = options.calibration or len(images)
+    generated, halves = ("generated", None, ~tuning), ("unlabeled images", tuning, ~tuning)
+    runs = [halves, ("the other half", ~tuning, tuning)] if options.bound else [generated]
+    if options.calibration and not options.bound:
+        runs.append(halves)
     for name, form in NETWORKS.items():
         path = options.models / f"{name}.onnx"
-        for kind in ("generated", *(["unlabeled images"] if options.calibration else [])):
-            given = None if kind == "generated" else {_input(path): images[tuning][: options.calibration]}
-            for row in _rows(path, kind, given, options.sparsity, images[~tuning], labels[~tuning]):
+        for kind, shown, measured in runs:
+            given = None if shown is None else {_input(path): images[shown][:count]}
+            for row in _rows(path, kind, given, options.sparsity, images[measured], labels[measured]):
                 lines.append(table_row([form, *row]))
                 print(lines[-1], flush=True)
     if options.page:

@@ -33,7 +33,7 @@ _AIM, _CLOSE = 0.98, 0.95
 _CORRECTIONS = 6
 _ATTEMPTS = 3
 #: Rounds of the dense and the folded model in turn, and seconds of a turn.
-_ROUNDS, _TURN_S = 15, 5e-3
+_ROUNDS, _TURN_S = 15, 1.5e-2
 
 #: Takes a folded graph, returns the times of the input and of the folded model, in this order.
 Timer = Callable[[GraphView], Timing]

@@ -4,6 +4,8 @@ Whatever else runs on a machine slows it down for milliseconds to minutes. So no
 each run has its turn, and what is compared are times of the same round. A ratio is the median over rounds of the ratio
 within a round; its spread is the distance of the quartiles of these ratios over their median.
 
+Within its turn a run is repeated, and its seconds are the least of its repeats: what else runs only ever adds to them.
+
 With one thread, seconds are those that the thread computes: on an idle machine these are the seconds that pass, and on
 a busy one they are what would pass if the thread were not made to wait.
 """
@@ -25,8 +27,10 @@ _FINE_S = 1e-6
 ROUNDS = 9
 _VERY_SLOW_ROUNDS = 3
 LONGEST_S = 30.0
-#: Short runs are repeated within a turn until it takes about so many seconds: a clock and a call take some of them.
+#: Runs are repeated within a turn until it takes about so many seconds.
 TURN_S = 2e-4
+#: Runs that are shorter than this are timed together: a clock and a call take some of it.
+_SHORTEST_S = 2e-4
 _WARM_UP = 2
 _MOST_REPEATS = 1000
 
@@ -38,7 +42,7 @@ class Timing:
     Parameters
     ----------
     seconds : ndarray of shape (rounds, runs)
-        Seconds of each run; of its mean in a turn, where it was repeated.
+        Seconds of each run; the least of its repeats in a turn.
     """
 
     seconds: npt.NDArray[np.float64]
@@ -95,27 +99,42 @@ def interleaved(
     most_rounds, budget_s : int, float
         Further rounds, up to so many in all, as long as everything takes less than so many seconds.
     turn_s : float
-        A run that is shorter is repeated in its turn.
+        A run that is shorter is repeated in its turn, and the least of its times is taken.
     clock : callable
         Returns the time in seconds.
     """
     start = clock()
-    repeats, once = _warm_up(runs, turn_s, clock)
-    per_round = max(sum(n * s for n, s in zip(repeats, once, strict=True)), 1e-9)
+    turns = [_planned(run, turn_s, clock) for run in runs]
+    per_round = max(sum(turn.seconds for turn in turns), 1e-9)
     fewest = max(min(rounds, int(LONGEST_S / per_round)), min(rounds, _VERY_SLOW_ROUNDS))
     seconds: list[list[float]] = []
     while len(seconds) < fewest or (len(seconds) < (most_rounds or 0) and clock() - start + per_round < budget_s):
-        seconds.append([_turn(run, count, clock) for run, count in zip(runs, repeats, strict=True)])
+        seconds.append([turn.take(clock) for turn in turns])
     return Timing(np.array(seconds, np.float64))
 
 
-def _warm_up(runs: Sequence[Callable[[], object]], turn_s: float, clock: Clock) -> tuple[list[int], list[float]]:
-    """Return how often each run is repeated in a turn, and the seconds that it takes once."""
-    once = [min(_turn(run, 1, clock) for _ in range(_WARM_UP)) for run in runs]
-    return [min(max(math.ceil(turn_s / max(s, 1e-9)), 1), _MOST_REPEATS) for s in once], once
+@dataclass(frozen=True)
+class _Turn:
+    """What a run does in its turn: `repeats` times in a row, `parts` times over; about `seconds` in all."""
+
+    run: Callable[[], object]
+    repeats: int
+    parts: int
+    seconds: float
+
+    def take(self, clock: Clock) -> float:
+        return min(_mean(self.run, self.repeats, clock) for _ in range(self.parts))
 
 
-def _turn(run: Callable[[], object], repeats: int, clock: Clock) -> float:
+def _planned(run: Callable[[], object], turn_s: float, clock: Clock) -> _Turn:
+    """Warm a run up; return what it does in its turns."""
+    once = max(min(_mean(run, 1, clock) for _ in range(_WARM_UP)), 1e-9)
+    repeats = min(max(math.ceil(min(turn_s, _SHORTEST_S) / once), 1), _MOST_REPEATS)
+    parts = max(int(turn_s / (repeats * once)), 1)
+    return _Turn(run, repeats, parts, once * repeats * parts)
+
+
+def _mean(run: Callable[[], object], repeats: int, clock: Clock) -> float:
     start = clock()
     for _ in range(repeats):
         run()

@@ -53,6 +53,14 @@ def test_short_runs_are_repeated_within_a_turn() -> None:
     assert timing.median() == pytest.approx(1e-5)
 
 
+def test_what_disturbs_a_part_of_every_turn_changes_nothing() -> None:
+    """Two of three repeats take twice as long; the means of turns would, too."""
+    clock = Clock()
+    timing = interleaved([clock.run("a", lambda call: 1e-3 if call % 3 else 2e-3)], turn_s=6e-3, clock=clock)
+    assert timing.median() == pytest.approx(1e-3)
+    assert timing.spread() == pytest.approx(0.0, abs=1e-9)
+
+
 def test_slow_runs_get_fewer_rounds() -> None:
     clock = Clock()
     assert interleaved([clock.run("a", lambda _: 5.0), clock.run("b", lambda _: 1.0)], clock=clock).rounds == 5
