@@ -1,6 +1,7 @@
 """Accuracy of folded ImageNet networks on labelled images that no choice of the method was made on.
 
-Usage: python -m benchmarks.imagenet --data DIR --models DIR [--page FILE.md] [--sparsity S ...] [--calibration N | --bound]
+Usage: python -m benchmarks.imagenet --data DIR --models DIR [--page FILE.md] [--sparsity S ...]
+                                    [--calibration N | --bound]
 
 DIR with data holds ``imagenet_even_500.zip`` (benchmarks.datasets.imagenet_even); DIR with models the files that
 `benchmarks.training.efficientnet_lite` writes. Images of classes that are multiples of 4 served to develop the method,
