@@ -31,13 +31,8 @@ NAMES = ("bert", "gpt2", "llama", "llama_cached")
 STYLES: tuple[Style, ...] = ("eager", "sdpa")
 #: Those of the dynamo exporter take torch several seconds each.
 QUICK = {("bert", "eager", "legacy"), ("llama_cached", "sdpa", "legacy")}
-#: A known gap: the lengths of this export are not learned on every machine, and its heads then stay.
-GAP = pytest.mark.xfail(reason="heads stay where lengths are not learned: 60 % of the weights in groups", strict=False)
 CASES = [
-    pytest.param(
-        *case,
-        marks=[*([] if case in QUICK else [pytest.mark.long]), *([GAP] if case[::2] == ("llama", "dynamo") else [])],
-    )
+    pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.long])
     for case in product(NAMES, STYLES, ("legacy", "dynamo"))
 ]
 

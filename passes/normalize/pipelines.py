@@ -32,9 +32,9 @@ NORMALIZE = Pipeline(
         LearnShapes(),
         FreezeReshapes(),
         RemoveUnused(),  # of what computed target shapes
+        RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition
         ViewsToTranspose(),
         PackedToSlices(),
-        RepeatsToGather(),
         DropZeroBias(),
         DropZeroStates(),
         ShufflesToGather(),

@@ -14,6 +14,7 @@ from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
@@ -319,3 +320,20 @@ def test_dead_weights_do_not_survive_a_fold() -> None:
     assert result.report.before.parameters == 2 * 64
     assert result.report.after.parameters == 2 * 32
     assert len(result.model.graph.initializer) == 2
+
+
+# -- the order of passes -------------------------------------------------------------------------
+
+
+def test_heads_are_repeated_by_a_gather_right_behind_their_view() -> None:
+    """The views in front of a repetition of values, which nothing turns, are not moved into it."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "heads"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3]),
+        helper.make_node("Unsqueeze", ["b", "axis"], ["c"]),
+        helper.make_node("Expand", ["c", "wide"], ["d"]),
+        helper.make_node("Reshape", ["d", "flat"], ["y"]),
+    ]
+    constants = {"heads": [0, 0, 2, 3], "axis": [2], "wide": [1, 1, 4, 1, 1], "flat": [0, 8, 5, 3]}
+    model = _model(nodes, ["batch", 5, 6], {name: np.array(values) for name, values in constants.items()})
+    _runs_alike(model, NORMALIZE, True, ["Reshape", "Transpose", "Gather"])
