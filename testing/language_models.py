@@ -20,7 +20,7 @@ SPECIAL = ("<s>", "[MASK]")
 Array = NDArray[Any]
 
 
-class _Graph:
+class TokenGraph:
     """Nodes and weights; every method returns the name of its result."""
 
     def __init__(self, seed: int) -> None:
@@ -77,7 +77,7 @@ def decoder(seed: int = 0, *, layers: int = 1, past: bool = True, positions: int
     positions : int
         Rows of a table of positions that `position_ids` look up; 0: no positions.
     """
-    g = _Graph(seed)
+    g = TokenGraph(seed)
     x = g.node("Gather", [g.weight("embedding", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
     if positions:
         places = g.node("Gather", [g.weight("positions", positions, WIDTH, scale=0.3), "position_ids"], "places")
@@ -119,7 +119,7 @@ def decoder(seed: int = 0, *, layers: int = 1, past: bool = True, positions: int
     return g.model(inputs, outputs)
 
 
-def _causal_bias(g: _Graph) -> str:
+def _causal_bias(g: TokenGraph) -> str:
     """Return 0 for pairs of positions that see each other, a large negative number for others, shape (B, 1, S, T)."""
     for name, value in (("zero", 0), ("one", 1), ("two", 2)):
         g.constant(name, np.array(value, np.int64))
@@ -148,7 +148,7 @@ def grouped_query_decoder(seed: int = 0, *, free_size: bool = False) -> onnx.Mod
     free_size : bool
         Leave the size of heads in the caches free, as genai's builder does.
     """
-    g = _Graph(seed)
+    g = TokenGraph(seed)
     x = g.node("Gather", [g.weight("embedding", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
     g.node("Cast", ["attention_mask"], "mask32", to=TensorProto.INT32)
     g.constant("axis", np.array([1], np.int64))
@@ -190,7 +190,7 @@ def encoder(seed: int = 0, *, head: bool = False, positions: int = 0) -> onnx.Mo
     positions : int
         Rows of a table of positions, which a constant row of numbers looks up; 0: no positions.
     """
-    g = _Graph(seed)
+    g = TokenGraph(seed)
     words = g.node("Gather", [g.weight("words_w", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
     types = g.node("Gather", [g.weight("types_w", 2, WIDTH, scale=0.1), "token_type_ids"], "types")
     zero, one = g.constant("zeros", np.array([0], np.int64)), g.constant("ones", np.array([1], np.int64))

@@ -59,6 +59,7 @@ from testing.rule_models.selections import (
     through_split,
 )
 from testing.rule_models.views import (
+    through_computed_tile,
     through_depth_to_space,
     through_expand,
     through_flatten,
@@ -140,6 +141,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
         "SkipSimplifiedLayerNormalization-sum": through_skip_norm("SkipSimplifiedLayerNormalization", sums=True),
     }.items():
         add(op, op, middle)
+    add("Tile-computed", "Tile", through_computed_tile)
     table["SimplifiedLayerNormalization"] = simplified_layer_norm
     add("Gelu-microsoft", "Relu", through_microsoft_gelu("Gelu"))
     for mode in ("DCR", "CRD"):

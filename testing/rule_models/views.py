@@ -77,6 +77,14 @@ def through_tile(g: GraphBuilder, x: str) -> str:
     return g.node("Tile", [x, g.constant("repeats", np.array([1, 2, 1, 1], np.int64))], [2 * WIDTH, 8, 8])
 
 
+def through_computed_tile(g: GraphBuilder, x: str) -> str:
+    """How often the batch is repeated is computed, once; other axes are not repeated."""
+    batch = g.node("Gather", [g.node("Shape", [x], []), g.constant("first", np.array(0, np.int64))], [])
+    once = g.node("Unsqueeze", [g.node("Div", [batch, batch], []), g.constant("axis", np.zeros(1, np.int64))], [])
+    repeats = g.node("Concat", [once, g.constant("ones", np.ones(3, np.int64))], [], axis=0)
+    return g.node("Tile", [x, repeats], [WIDTH, 8, 8])
+
+
 def through_resize(opset: int, sizes: bool = False) -> Middle:
     def middle(g: GraphBuilder, x: str) -> str:
         scales = np.array([1, 1, 2, 2], np.float32)

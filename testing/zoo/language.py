@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Style = Literal["eager", "sdpa"]
+Kind = Literal["llama", "qwen2", "qwen3"]
 Cache = tuple[Tensor, ...]
 
 
@@ -49,19 +50,25 @@ def mixed(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, style: Style) ->
 
 
 class GroupedAttention(nn.Module):
-    """Query heads that share keys and values, rotary positions, and a cache."""
+    """Query heads that share keys and values, rotary positions, and a cache.
 
-    def __init__(self, width: int, heads: int, shared: int, size: int, style: Style) -> None:
+    Those of Qwen2 have a bias, those of Qwen3 a norm of every head of queries and keys.
+    """
+
+    def __init__(self, width: int, heads: int, shared: int, size: int, style: Style, kind: Kind) -> None:
         super().__init__()
         self.size, self.times, self.style = size, heads // shared, style
-        self.q_proj = nn.Linear(width, heads * size, bias=False)
-        self.k_proj, self.v_proj = (nn.Linear(width, shared * size, bias=False) for _ in range(2))
+        biased = kind == "qwen2"
+        self.q_proj = nn.Linear(width, heads * size, bias=biased)
+        self.k_proj, self.v_proj = (nn.Linear(width, shared * size, bias=biased) for _ in range(2))
         self.o_proj = nn.Linear(heads * size, width, bias=False)
+        self.q_norm, self.k_norm = (RmsNorm(size) if kind == "qwen3" else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], mask: Tensor, past: Cache) -> tuple[Tensor, Cache]:
         """Attend to what is in the cache, too, and return the new one."""
         shape = (*x.shape[:-1], -1, self.size)
-        q, k, v = (layer(x).view(shape).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (layer(x).view(shape) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (y.transpose(1, 2) for y in (self.q_norm(q), self.k_norm(k), v))
         cosine, sine = (table.unsqueeze(1) for table in turn)
         q, k = (y * cosine + half_turned(y) * sine for y in (q, k))
         if past:
@@ -74,10 +81,12 @@ class GroupedAttention(nn.Module):
 class LlamaBlock(nn.Module):
     """RMSNorm, attention, RMSNorm, gated layer."""
 
-    def __init__(self, width: int, heads: int, shared: int, size: int, inner: int, style: Style) -> None:
+    def __init__(
+        self, width: int, heads: int, shared: int, size: int, inner: int, style: Style, kind: Kind = "llama"
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
-        self.attention = GroupedAttention(width, heads, shared, size, style)
+        self.attention = GroupedAttention(width, heads, shared, size, style, kind)
         self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.down = nn.Linear(inner, width, bias=False)
 
@@ -90,13 +99,15 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """Llama-type decoder; with a cache it takes and gives keys and values of every layer."""
+    """Llama- or Qwen-type decoder; with a cache it takes and gives keys and values of every layer."""
 
-    def __init__(self, style: Style = "eager", cached: bool = False, shared: int = 2, layers: int = 2) -> None:
+    def __init__(
+        self, style: Style = "eager", cached: bool = False, shared: int = 2, layers: int = 2, kind: Kind = "llama"
+    ) -> None:
         super().__init__()
         heads, self.size, self.cached, width = 6, 8, cached, 32
         self.table = nn.Embedding(50, width)
-        self.blocks = nn.ModuleList(LlamaBlock(width, heads, shared, 8, 64, style) for _ in range(layers))
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, shared, 8, 64, style, kind) for _ in range(layers))
         self.norm, self.head = RmsNorm(width), nn.Linear(width, 50, bias=False)
         self.register_buffer("frequencies", 1.0 / 100.0 ** (torch.arange(0, 8, 2).float() / 8))
 

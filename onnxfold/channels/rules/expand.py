@@ -26,13 +26,16 @@ def expand(node: NodeContext) -> None:
 
 @channel_rule("Tile", mixes="it repeats this axis a number of times that is computed at run time")
 def tile(node: NodeContext) -> None:
-    """Position j of the result is position j modulo the width of the input."""
+    """Position j of the result is position j modulo the width of the input.
+
+    An axis that comes out as wide as it went in is not repeated, though the repeats of others are computed.
+    """
     x, y = node.input(0), node.output()
-    repeats = node.constant_ints(1, "list of repeats")
+    repeats = node.constant_ints(1, "list of repeats") if node.is_weight(node.input(1)) else None
     for axis in range(node.rank(x)):
-        width = node.width(node.axis(x, axis))
-        if repeats[axis] == 1:
+        width, result = node.width(node.axis(x, axis)), node.width(node.axis(y, axis))
+        if repeats[axis] == 1 if repeats is not None else width is not None and width == result:
             node.link(node.axis(x, axis), node.axis(y, axis))
-        elif width is not None and node.width(node.axis(y, axis)) is not None:
+        elif repeats is not None and width is not None and result is not None:
             index = np.tile(np.arange(width), repeats[axis])
             node.link(node.axis(x, axis), node.axis(y, axis), index, None)
