@@ -17,6 +17,7 @@ from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
+from onnxfold.folders import ModelFolder, folder_of, takes_folders
 from onnxfold.folding.choose_inputs import choose_inputs, require_given
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
@@ -24,7 +25,7 @@ from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.latency_search import RealTimer, fold_within_latency
 from onnxfold.folding.measure_latency import with_latency_table
 from onnxfold.folding.merge_map import merge_arrays
-from onnxfold.folding.methods import find_method
+from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.write_report import write_report
@@ -49,7 +50,6 @@ __all__ = [
 
 
 @known_keywords
-@blames_broken_files
 def fold(
     model: ModelLike,
     sparsity: float | None = None,
@@ -97,7 +97,7 @@ def fold(
     Parameters
     ----------
     model : path or ModelProto
-        The trained model; it is not changed.
+        The trained model, or the folder that onnxruntime-genai's builder or optimum wrote it to; it is not changed.
     sparsity : float, optional
         Fraction of the weights to remove, in (0, 1). Default 0.5, if no other goal is given.
     channel_ratio, ratios : float, mapping of str to float
@@ -175,7 +175,7 @@ def fold(
     Returns
     -------
     FoldResult
-        With ``.model`` (a ModelProto), ``.report`` and ``.save(path)``.
+        With ``.model`` (a ModelProto), ``.report`` and ``.save(path)``, which writes a folder where a folder was given.
 
     Raises
     ------
@@ -205,16 +205,25 @@ def fold(
     >>> path = result.save("folded.onnx")  # doctest: +SKIP
     """
     config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
-    start, tell, searches = time.perf_counter(), progress or silent, bool(config.searched)
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are refused before any work
     find_objective(config.objective)
     require_given(config)  # whether it will be used or not
+    folder = folder_of(model)
+    return _fold(model if folder is None else folder.model, folder, config, chosen, progress or silent)
+
+
+@blames_broken_files
+def _fold(
+    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, chosen: Method, tell: Progress
+) -> FoldResult:
+    """Fold a model, which lies in a folder perhaps."""
+    start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
         opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths)
         if config.quantizes:
             require_quantizable(opened.view)
-        reads = files_read(model, config)
+        reads = files_read(model, config, folder)
         measures = config.max_latency is not None and config.latency_table is None and config.device is None
         config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
@@ -243,11 +252,12 @@ def fold(
             )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
-    external = config.save_as_external_data
+    external = config.save_as_external_data or (folder is not None and folder.has_weight_files)
     arrays = merge_arrays(folded.graphs) if config.merge_map else None
     return FoldResult(
-        written.view, report, external_data=external, inputs=written.inputs, reads=reads, merge_map=arrays
-    )
+        written.view, report, external_data=external, inputs=written.inputs, reads=reads, merge_map=arrays,
+        folder=folder,
+    )  # fmt: skip
 
 
 @known_keywords
@@ -257,7 +267,7 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
     Parameters
     ----------
     model : path or ModelProto
-        The model; it is not changed.
+        The model, or the folder of a language model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
         Sizes of free input dimensions.
 
@@ -285,6 +295,7 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
 
 
 @known_keywords
+@takes_folders
 @blames_broken_files
 def to_torch(model: ModelLike, *, device: str = "cpu") -> "TorchModel":
     """Return a model as a torch module, to be trained and written back. Needs torch (extra ``torch``).
@@ -292,7 +303,7 @@ def to_torch(model: ModelLike, *, device: str = "cpu") -> "TorchModel":
     Parameters
     ----------
     model : path or ModelProto
-        The model, folded or not; it is not changed.
+        The model, folded or not, or the folder of a language model; it is not changed.
     device : str
         Where torch computes.
 

@@ -11,6 +11,7 @@ from onnxfold.channels.share import WeightShare, weight_share
 from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
+from onnxfold.folders import takes_folders
 from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
@@ -67,6 +68,7 @@ class Inspection:
 
 
 @known_keywords
+@takes_folders
 @blames_broken_files
 def inspect_model(
     model: ModelLike,
@@ -80,7 +82,7 @@ def inspect_model(
     Parameters
     ----------
     model : path or ModelProto
-        The model; it is not changed.
+        The model, or the folder of a language model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
         Sizes of free input dimensions.
     latency : bool

@@ -21,8 +21,8 @@ from onnxfold.terminal import Table, say, say_json, say_table
 
 
 @click.command()
-@click.argument("a", metavar="A.onnx", type=PATH)
-@click.argument("b", metavar="B.onnx", type=PATH)
+@click.argument("a", metavar="A.onnx|DIR", type=PATH)
+@click.argument("b", metavar="B.onnx|DIR", type=PATH)
 @click.option(
     "--data", type=PATH, metavar="FILE.npz|DIR",
     help="Arrays named after the inputs, of which labels 'y' add the accuracy; or a folder of JPEG and PNG files, with "
@@ -55,7 +55,10 @@ def compare(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost."""
+    """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost.
+
+    A folder of a language model stands for the model in it.
+    """
     from onnxfold import api
 
     set_flags(context, options)

@@ -35,8 +35,8 @@ from onnxfold.terminal import Table, say, say_table
 
 
 @click.command()
-@click.argument("model", metavar="IN.onnx", type=PATH)
-@click.argument("output", metavar="OUT.onnx", type=PATH)
+@click.argument("model", metavar="IN.onnx|DIR", type=PATH)
+@click.argument("output", metavar="OUT.onnx|DIR", type=PATH)
 @click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5 without another goal]")
 @click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
 @click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
@@ -161,21 +161,31 @@ def fold(
     no_cache: bool,
     **options: Any,
 ) -> None:
-    """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed."""
+    """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed.
+
+    A folder, as onnxruntime-genai's builder or optimum writes it, is folded into a new folder, with copies of its
+    tokenizer, its configurations and whatever else it holds.
+    """
     from onnxfold import api
+    from onnxfold.folders import folder_of
     from onnxfold.graph.model_files import claims_on
     from onnxfold.graph.save import outputs_of
     from onnxfold.inputs.png_grid import PNG
 
     set_flags(context, options)
+    folder = folder_of(model)
     check_outputs(
         [
-            *outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]),
+            *(
+                outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"])
+                if folder is None else [folder.output(output, "OUT")]
+            ),
             *given(report, "--report", (*JSON, *HTML), may_be_stdout=True),
             *given(save_inputs, "--save-inputs", PNG),
             *given(map_file, "--merge-map", (".npz",)),
         ],
-        claims_on([model], {
+        claims_on([model if folder is None else folder.model], {
+            "the input folder": None if folder is None else folder.path,
             "--calibration": options["calibration"],
             "--tokenizer": options["tokenizer"],
             "--data": options["data"],
@@ -183,6 +193,7 @@ def fold(
             "--device": file_named(options["device"], ".toml"),
             "--latency-table": options["latency_table"],
         }),
+        [] if folder is None else [folder.path],
     )  # fmt: skip
     options["merge_map"] = map_file is not None
     options["ratios"] = dict(options["ratios"])

@@ -13,7 +13,7 @@ _SHOWN_LAYERS = 20
 
 
 @click.command()
-@click.argument("model", metavar="IN.onnx", type=PATH)
+@click.argument("model", metavar="IN.onnx|DIR", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")

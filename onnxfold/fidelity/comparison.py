@@ -15,6 +15,7 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
+from onnxfold.folders import model_file
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.session import Feeds, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
@@ -56,7 +57,7 @@ def compare(
     Parameters
     ----------
     a, b : path or ModelProto
-        Reference and candidate, with the same inputs.
+        Reference and candidate, with the same inputs; or folders of language models.
     inputs : dict of str to ndarray or path, optional
         Arrays named after the inputs, samples along axis 0; an .npz file of them, with labels as `y`; or a folder of
         JPEG and PNG files, of which up to 512 are read. By default inputs are generated, 256 samples or, for large
@@ -109,6 +110,7 @@ def compare(
         require_samples(inputs, scaled=scale is not None)
     elif scale is not None:
         raise ConfigError("mean and std are for a folder of images: give one as inputs, or leave them out")
+    a, b = model_file(a), model_file(b)
     views = []
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it

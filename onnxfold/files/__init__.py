@@ -3,16 +3,19 @@
 from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
 from onnxfold.files.cache import Cache, key_of
 from onnxfold.files.claims import Output, Read, check_outputs, given
+from onnxfold.files.contents import Entry, entries_of
 from onnxfold.files.targets import STDOUT, Target, check_ending, is_disk_full, reason, target_of
 
 __all__ = [
     "STDOUT",
     "Cache",
+    "Entry",
     "Output",
     "Read",
     "Target",
     "check_ending",
     "check_outputs",
+    "entries_of",
     "explained",
     "given",
     "is_disk_full",

@@ -78,7 +78,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     check_new_folder(path)
     real = path.resolve()
-    with explained(path), part_directory(real.parent) as draft:
+    with explained(path), part_directory(real.parent) as part:
+        draft = part / "draft"  # the part itself is locked, and a model is saved under a lock of its folder
+        draft.mkdir(0o700)
         yield draft
         if real.exists():  # and empty: not every system replaces a folder
             draft.chmod(real.stat().st_mode & 0o777)

@@ -57,7 +57,7 @@ def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be
     return [] if path is None else [Output(path, role, endings, may_be_stdout=may_be_stdout)]
 
 
-def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
+def check_outputs(outputs: Iterable[Output], reads: Iterable[Read], closed: Iterable[Path] = ()) -> None:
     """Check everything that will be written, before any work.
 
     Parameters
@@ -66,12 +66,14 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
         What is written.
     reads : iterable of Read
         What is read. It is looked at only where an output exists: what does not exist is not read.
+    closed : iterable of Path
+        Folders that are read as a whole, so that nothing is written into them.
 
     Raises
     ------
     ConfigError
-        If an output is the same file as another output or as something that is read, if its name promises another
-        format, or if a folder is not empty.
+        If an output is the same file as another output or as something that is read, or lies in a closed folder, if its
+        name promises another format, or if a folder is not empty.
     ModelSaveError
         If an output cannot be written.
     """
@@ -86,6 +88,12 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read]) -> None:
             raise ConfigError(
                 f"{output.role} '{output.path}' is the file that standard output or error goes to: give another path"
             )
+    for folder in closed:
+        for output in written:
+            if _is_in(output.path, folder):
+                raise ConfigError(
+                    f"{output.role} '{output.path}' lies in '{folder}', which is read: give a path outside of it"
+                )
     present = [output for output in written if output.path.exists()]
     for read in reads if present else ():
         for output in present:

@@ -10,6 +10,7 @@ from onnxfold.config import FoldConfig, checks
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
+from onnxfold.folders import ModelFolder
 from onnxfold.folding.merge_map import NPZ, npz_of
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.model_files import claims_on, lazy_files
@@ -41,8 +42,10 @@ class FoldResult:
         inputs: ModelInputs | None = None,
         reads: Callable[[], Iterable[Read]] = tuple,
         merge_map: dict[str, Array] | None = None,
+        folder: ModelFolder | None = None,
     ) -> None:
         self._merge_map = merge_map
+        self._folder = folder
         self.view = view
         self._reads = reads
         self._inputs = inputs
@@ -104,20 +107,27 @@ class FoldResult:
         """Write the folded model; `path` appears complete or not at all.
 
         Weights are written beside it on request, or if it exceeds 2 GB: to ``<path>.data``, or to
-        ``<path>.<hash>.data`` where there is another file of that name.
+        ``<path>.<hash>.data`` where there is another file of that name. Where a folder was folded, `path` becomes its
+        copy with the folded model in it, whose weights lie in a file of their own if they did before.
 
         Raises
         ------
         ModelSaveError
             If it cannot be written.
         ConfigError
-            If `path` is a file that the fold read: these are never overwritten.
+            If `path` is a file that the fold read: these are never overwritten. Where a folder was folded, if it is
+            anything but an empty folder, or lies in that folder.
         """
         external = self._external_data if save_as_external_data is None else save_as_external_data
-        target = checks.path("path", path)
+        target, folder = checks.path("path", path), self._folder
         reads = [*self._reads(), *(Read(p, "a file that holds weights of this model") for p in lazy_files(self.view))]
-        check_outputs(outputs_of(target, "the output", external_data=external), reads)
-        save(self.view, target, external_data=external, keep=[read.path for read in reads])
+        write_model = partial(save, self.view, external_data=external, keep=[read.path for read in reads])
+        if folder is None:
+            check_outputs(outputs_of(target, "the output", external_data=external), reads)
+            write_model(target)
+        else:
+            check_outputs([folder.output(target, "the output")], reads, [folder.path])
+            folder.write(target, write_model)
         return target
 
     def save_merge_map(self, path: str | Path) -> Path:
@@ -157,7 +167,7 @@ class FoldResult:
         return write_png_grid(images, target)
 
 
-def files_read(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Read]]:
+def files_read(model: ModelLike, config: FoldConfig, folder: ModelFolder | None = None) -> Callable[[], Iterator[Read]]:
     """Return a function that lists the files that a fold reads; their paths hold even if the working folder changes."""
     model = model if isinstance(model, ModelProto) else Path(model).absolute()
     data = {
@@ -166,6 +176,7 @@ def files_read(model: ModelLike, config: FoldConfig) -> Callable[[], Iterator[Re
         "the labelled data": config.data,
         "the device": config.device,
         "the latency table": config.latency_table,
+        "the input folder": None if folder is None else folder.path,
     }
     files = {
         role: Path(given).absolute() for role, given in data.items()

@@ -1,0 +1,115 @@
+"""Contents of a folder: all of them are copied, and nothing outside of the folder is read."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfileobj
+
+from onnxfold.errors import ConfigError, ModelLoadError
+from onnxfold.files.targets import reason
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file, folder or link.
+
+    Parameters
+    ----------
+    place : Path
+        Where it is, relative to the folder.
+    target : Path, optional
+        For a link, the place that it leads to, relative to the folder.
+    is_folder : bool
+        Whether it is a folder itself.
+    """
+
+    place: Path
+    target: Path | None = None
+    is_folder: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file itself."""
+        return self.target is None and not self.is_folder
+
+    def copy(self, source: Path, draft: Path) -> None:
+        """Make the same entry in another folder; a link leads to the same place there.
+
+        Parameters
+        ----------
+        source, draft : Path
+            The folder that it lies in, and the one that gets the copy, which has the folders around it already.
+
+        Raises
+        ------
+        ModelLoadError
+            If it cannot be read, or is no file any more.
+        """
+        made = draft / self.place
+        if self.is_folder:
+            made.mkdir()
+        elif self.target is not None:
+            made.symlink_to(os.path.relpath(draft / self.target, made.parent))
+        else:
+            _copy_file(source / self.place, made)
+
+
+def entries_of(folder: Path) -> tuple[Entry, ...]:
+    """Return everything in a folder, folders before what is in them, in the order of names.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Raises
+    ------
+    ConfigError
+        If a link leads outside, or something is neither a file nor a folder nor a link.
+    ModelLoadError
+        If a folder cannot be read.
+    """
+    try:
+        return tuple(_entries(Path(os.path.realpath(folder)), Path()))
+    except OSError as error:
+        raise ModelLoadError(f"'{error.filename or folder}' cannot be read: {reason(error)}") from None
+
+
+def _entries(root: Path, place: Path) -> Iterator[Entry]:
+    with os.scandir(root / place) as found:
+        names = sorted(found, key=lambda entry: entry.name)
+    for entry in names:
+        here = place / entry.name
+        if entry.is_symlink():
+            leads = Path(os.path.realpath(entry.path))
+            if not leads.is_relative_to(root):
+                raise ConfigError(
+                    f"'{root / here}' is a link out of its folder, to '{leads}': put a copy in the link's place"
+                )
+            yield Entry(here, target=leads.relative_to(root))
+        elif entry.is_dir(follow_symlinks=False):
+            yield Entry(here, is_folder=True)
+            yield from _entries(root, here)
+        elif entry.is_file(follow_symlinks=False):
+            yield Entry(here)
+        else:
+            raise ConfigError(f"'{root / here}' is a FIFO, a device or a socket: take it out of the folder")
+
+
+def _copy_file(source: Path, made: Path) -> None:
+    """Copy a file with its mode; what took its place since it was found is not followed, and not waited for."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        opened = os.fdopen(os.open(source, flags), "rb")
+    except OSError as error:
+        raise ModelLoadError(f"'{source}' cannot be read: {reason(error)}") from None
+    with closing(opened) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise ModelLoadError(f"'{source}' is no file any more")
+        with made.open("xb") as copy:
+            copyfileobj(file, copy, 1 << 20)
+        made.chmod(stat.S_IMODE(mode) & 0o777)

@@ -1,0 +1,199 @@
+"""A folder as onnxruntime-genai's builder or optimum writes it, as a value.
+
+It holds one ONNX model, perhaps with weights in files of their own, and what its runtime reads: configurations and a
+tokenizer. The copy with another model in it is written whole or not at all; what is not known is copied as it is.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from onnx import ModelProto
+
+from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, UnsupportedModelError
+from onnxfold.files import Entry, Output, entries_of, new_folder, reason
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.model_files import external_files
+from onnxfold.machine import memory
+
+#: What onnxruntime-genai reads first, and what transformers, optimum and transformers.js do.
+GENAI, TRANSFORMERS = "genai_config.json", "config.json"
+
+_ONNX = ".onnx"
+#: Memory of a JSON file beside its bytes, as Python objects.
+_OBJECTS = 12
+#: So many files are named.
+_SHOWN = 4
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder with one model.
+
+    Parameters
+    ----------
+    path : Path
+        The folder.
+    place : Path
+        The model's file, relative to the folder.
+    entries : tuple of Entry
+        Everything but the model and its weights.
+    has_weight_files : bool
+        Whether weights of the model lie in files of their own.
+    """
+
+    path: Path
+    place: Path
+    entries: tuple[Entry, ...]
+    has_weight_files: bool = False
+
+    @property
+    def model(self) -> Path:
+        """The model's file."""
+        return self.path / self.place
+
+    def output(self, path: Path, role: str) -> Output:
+        """Return the folder that a copy becomes, as an output.
+
+        Raises
+        ------
+        ConfigError
+            If it is called like a file.
+        """
+        if path.suffix.lower() == _ONNX:
+            raise ConfigError(f"'{self.path}' is a folder, so {role} is one, too: give the path of a new folder")
+        return Output(path, role, is_folder=True)
+
+    def write(self, path: Path, save: Callable[[Path], object]) -> None:
+        """Write a copy with another model in it; it appears whole, or not at all.
+
+        Parameters
+        ----------
+        path : Path
+            The copy: nothing is there, or an empty folder.
+        save : callable
+            Writes the model to the path that it is given.
+
+        Raises
+        ------
+        ConfigError
+            If there is anything but an empty folder.
+        ModelLoadError
+            If something cannot be read.
+        ModelSaveError
+            If something cannot be written.
+        """
+        source = Path(os.path.realpath(self.path))
+        with new_folder(path) as draft:
+            for entry in self.entries:
+                entry.copy(source, draft)
+            save(draft / self.place)
+
+
+def folder_of(model: ModelLike) -> ModelFolder | None:
+    """Return the folder that stands for the model in it; None for a model that is given otherwise.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        A model, or a folder.
+
+    Raises
+    ------
+    ModelNotFoundError
+        If it is a folder, and none of a language model.
+    UnsupportedModelError
+        If it holds several models.
+    ConfigError
+        If a link in it leads outside.
+    ModelLoadError
+        If it cannot be read.
+    """
+    if isinstance(model, ModelProto) or not isinstance(model, str | os.PathLike):
+        return None
+    path = Path(model)
+    try:
+        if not path.is_dir():
+            return None
+    except (OSError, ValueError):  # whoever loads it says what is wrong
+        return None
+    if not any((path / name).is_file() for name in (GENAI, TRANSFORMERS)):
+        raise ModelNotFoundError(
+            f"'{path}' is a folder without {GENAI} or {TRANSFORMERS}: give the path of an .onnx file"
+        )
+    entries = entries_of(path)
+    place = _model_among(path, entries)
+    root = Path(os.path.realpath(path))
+    weights = {Path(os.path.realpath(file)) for file in external_files(path / place)}
+    kept = (e for e in entries if e.place != place and Path(os.path.realpath(root / e.place)) not in weights)
+    return ModelFolder(path, place, tuple(kept), bool(weights))
+
+
+def model_file(model: ModelLike) -> ModelLike:
+    """Return the model, that in it for a folder. Errors are those of :func:`folder_of`."""
+    folder = folder_of(model)
+    return model if folder is None else folder.model
+
+
+def takes_folders(function: F) -> F:
+    """Let a function of a model take a folder for the model in it."""
+
+    @wraps(function)
+    def opened(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
+        return function(model_file(model), *args, **kwargs)
+
+    return cast(F, opened)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return what a configuration holds.
+
+    Raises
+    ------
+    ModelLoadError
+        If it cannot be read, or is no JSON object.
+    """
+    try:
+        memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
+    except (ValueError, RecursionError):
+        raise ModelLoadError(f"'{path}' is not JSON: write the folder again") from None
+    if not isinstance(found, dict):
+        raise ModelLoadError(f"'{path}' holds no JSON object: write the folder again")
+    return found
+
+
+def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
+    """Return the one model of a folder."""
+    models = [entry.place for entry in entries if entry.place.suffix.lower() == _ONNX and not entry.is_folder]
+    if not models:
+        raise ModelNotFoundError(f"'{folder}' is a folder without an ONNX model: give the path of an .onnx file")
+    if len(models) > 1:
+        names = ", ".join(map(str, models[:_SHOWN])) + (", ..." if len(models) > _SHOWN else "")
+        raise UnsupportedModelError(
+            f"'{folder}' holds {len(models)} ONNX files ({names}), which are no single model: fold each file by itself"
+        )
+    named = _named_by_genai(folder)
+    if named is not None and Path(named) != models[0]:
+        raise ModelNotFoundError(f"'{folder / GENAI}' names the model '{named}', and the folder holds '{models[0]}'")
+    if next(entry for entry in entries if entry.place == models[0]).target is not None:
+        raise ConfigError(f"'{folder / models[0]}' is a link: put the model in its place")
+    return models[0]
+
+
+def _named_by_genai(folder: Path) -> str | None:
+    """Return the file that genai's configuration names; None where there is none."""
+    if not (folder / GENAI).is_file():
+        return None
+    found: Any = read_config(folder / GENAI)
+    for key in ("model", "decoder", "filename"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else None
