@@ -3,8 +3,9 @@
 onnxruntime knows the operators of its own (com.microsoft, and what old exporters wrote into the default domain). A
 model of one node, whose inputs have the dimensions and symbols of the graph, is loaded: what it says of its outputs is
 the result. Where it leaves something open, the node is run on arrays of two sizes. A dimension that is the same for
-both is a number, and one that is a symbol's size both times is that symbol. Other values of the same size must give
-the same dimensions: otherwise they depend on values, and stay unknown.
+both is a number, and one that is a symbol's size both times is that symbol. A symbol that is called the sum of others,
+or the total, has the size of the sum, as masks must fit what is cached. Other values of the same size must give the
+same dimensions: otherwise they depend on values, and stay unknown.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import onnxruntime as ort
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.runtime import session_options
+from onnxfold.graph.symbols import summands
 from onnxfold.graph.tensor_types import TensorType
 from onnxfold.graph.tensors import Array, to_proto
 
@@ -125,6 +127,10 @@ def _measured(
     """Return what runs at two sizes tell of the results; what is known already stays."""
     names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
     sizes = {s: (_FIRST + _FIRST_STEP * i, _SECOND + _SECOND_STEP * i) for i, s in enumerate(names)}
+    for name in names:
+        parts = [sizes[part] for part in summands(name, names)]
+        if parts:
+            sizes[name] = sum(first for first, _ in parts), sum(second for _, second in parts)
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
         shapes = {n: [d if isinstance(d, int) else sizes[d][which] for d in _named(k)] for n, k in given.items()}

@@ -1,11 +1,11 @@
 """Learn dimensions that depend on the lengths of the inputs in ways that shape inference does not follow."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from onnxfold.graph.symbols import summands
 from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -101,11 +101,8 @@ def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
         choice = (_OF_IMAGES if of_image else _SIZES)[run]
         sizes[name] = choice[list(names).index(name) % len(choice)]
     for name in names:
-        parts = [part for part in re.split(r"\s*\+\s*", name) if part]
-        if len(parts) < 2 and "total" in name.lower():
-            past = next((n for n in names if "past" in n.lower()), "")
-            parts = [past, next((n for n in names if "seq" in n.lower() and n not in (past, name)), "")]
-        if len(parts) > 1 and all(part in sizes for part in parts):
+        parts = summands(name, names)
+        if parts:
             sizes[name] = sum(sizes[part] for part in parts)
     return sizes
 

@@ -47,6 +47,7 @@ WORKS_ON = {
     "PackedToSlices": ["packed_attention"],
     "ViewsToTranspose": ["keys_turned_by_views", "heads_of_multi_head_attention", "turned_beside_ones"],
     "RepeatsToGather": ["repeated_heads"],
+    "HeadsToAxis": ["normed_heads"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
@@ -81,9 +82,9 @@ def _partly_output() -> onnx.ModelProto:
 def _identity_outputs() -> onnx.ModelProto:
     """Identities write graph outputs, one of them a weight, one the input."""
     model = _base()
-    for index, source in enumerate(("x", "gemm_1_b", "relu_0_out")):
-        model.graph.node.append(helper.make_node("Identity", [source], [f"same_{index}"]))
-        model.graph.output.append(helper.make_tensor_value_info(f"same_{index}", onnx.TensorProto.FLOAT, None))
+    for name, source in (("same_x", "x"), ("same_weight", "gemm_1_b"), ("same_relu", "relu_0_out")):
+        model.graph.node.append(helper.make_node("Identity", [source], [name]))
+        model.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
@@ -240,6 +241,19 @@ def _repeated_heads() -> onnx.ModelProto:
     )
 
 
+def _normed_heads() -> onnx.ModelProto:
+    """As onnxruntime-genai gives every head a norm."""
+    return _parsed(
+        """
+        rows = Reshape (x, apart)
+        normed = LayerNormalization <axis = 2> (rows, scale)
+        y = Reshape (normed, together)
+        """,
+        "[N, 5, 8]",
+        "int64[3] apart = {0, -1, 4}, int64[3] together = {0, -1, 8}, float[4] scale = {1, 0.5, 2, 1.5}",
+    )
+
+
 def _packed_attention() -> onnx.ModelProto:
     """As the attention of ViTs takes queries and values out of one product; the last part is not read."""
     return _parsed(
@@ -256,7 +270,7 @@ def _packed_attention() -> onnx.ModelProto:
 
 
 _FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph, _zero_states)
-_ATTENTION = (_lengths_by_range, _keys_turned_by_views, _repeated_heads, _packed_attention)
+_ATTENTION = (_lengths_by_range, _keys_turned_by_views, _repeated_heads, _packed_attention, _normed_heads)
 _VIEWS = (_heads_of_multi_head_attention, _turned_beside_ones)
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -378,10 +392,8 @@ def test_training_dropout_stays() -> None:
         values = [helper.make_tensor_value_info(n, 1, ["N", 3]) for n in ("x", "y")]
         if "mask" in outputs:
             values.append(helper.make_tensor_value_info("mask", onnx.TensorProto.BOOL, ["N", 3]))
-        weights = [
-            numpy_helper.from_array(np.float32(0.5), "ratio"),
-            numpy_helper.from_array(np.array(True), "yes"),
-        ]
+        values_of = {"ratio": np.float32(0.5), "yes": np.array(True)}
+        weights = [numpy_helper.from_array(np.asarray(v), name) for name, v in values_of.items()]
         graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
         view = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
         assert not EliminateIdentity()(view).modified

@@ -48,6 +48,15 @@ def test_packed_queries() -> None:
     assert found[1][1] == (None, 2, None, 16)
 
 
+def test_lengths_that_must_fit_together() -> None:
+    """A cache can only be added to where what is added to scores is as long as past and present together."""
+    new, past = _kind("batch", "sequence", 64), _kind("batch", 4, "past_sequence", 16)
+    bias = _kind("batch", 1, "sequence", "total_sequence")
+    found = _results("MultiHeadAttention", [new, new, new, None, None, bias, past, past], 3, num_heads=4)
+    present = _kind("batch", 4, "total_sequence", 16)
+    assert found == [new, present, present]
+
+
 def test_operators_that_old_exporters_wrote_into_the_default_domain() -> None:
     image = _kind("n", 3, "h", 32)
     assert _results("ImageScaler", [image], domain="", scale=1.0, bias=[0.0, 0.0, 0.0]) == [image]
