@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -12,13 +11,10 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.channels.declarations import Role
-from onnxfold.channels.layers import linear_weights
-from onnxfold.graph.load import load
 from onnxfold.inspection import inspect_model
-from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing import genai_models
 from testing.compare import relative_difference
+from testing.covered import covered
 from testing.genai_models import Kind, genai_decoder, genai_feeds
 from testing.models import run
 from testing.quick import quick_fold
@@ -54,28 +50,12 @@ GROUPS: dict[str, tuple[list[int], list[int]]] = {
 }
 
 
-def _covered(path: Path) -> float:
-    """Return the share of the weights in groups; the vocabulary and what a cache holds aside."""
-    found = inspect_model(path)
-    view = load(path)
-    NORMALIZE(view)
-    held = {r.axis.split("'")[1] for r in found.refusals if "'past" in r.reason}
-    sides: dict[tuple[str, Role], float] = defaultdict(float)
-    for member in (m for group in found.groups for m in group.members):
-        width = view.weights[member.axis.tensor].shape[member.axis.axis]
-        sides[member.axis.tensor, member.role] += member.positions.size / width
-    names = [
-        n for n in linear_weights(view) if not {WORDS, genai_models.WORDS} & {*view.weights[n].shape} and n not in held
-    ]
-    covered = [view.weight_size(n) * max(sides[n, Role.PRODUCER], sides[n, Role.CONSUMER]) for n in names]
-    return sum(covered) / sum(map(view.weight_size, names))
-
-
 @pytest.mark.parametrize(("name", "style", "exporter"), CASES)
 def test_heads_and_channels_fold(name: str, style: Style, exporter: Exporter, tmp_path: Path) -> None:
     case = language_case(name, style)
     path = case.export(tmp_path / "model.onnx", exporter)
     feeds = [case.feeds(*lengths) for lengths in ((2, 7, 5), (3, 4, 0), (1, 1, 9))]
+    assert covered(path, WORDS) >= 0.95
     _folds(path, feeds, *GROUPS[name], parts=2 if name.endswith("_cached") else 1)
 
 
@@ -87,12 +67,12 @@ def test_decoders_of_genai_fold(kind: Kind, tmp_path: Path) -> None:
     feeds = [genai_feeds(model, *lengths) for lengths in ((1, 7, 5), (3, 4, 0), (2, 1, 9))]
     # The heads of a cache stay, and with them those of queries where every one has keys of its own.
     heads = [] if kind == "multi_head_cached" else [6, 6]
+    assert covered(path, genai_models.WORDS) >= 0.95
     _folds(path, feeds, heads, [80, 80], parts=1 if kind == "multi_head" else 2)
 
 
 def _folds(path: Path, feeds: Sequence[Feeds], heads: list[int], others: list[int], parts: int) -> None:
     """Check the groups of a file; widen it and fold it back; halve it."""
-    assert _covered(path) >= 0.95
     found = inspect_model(path)
     assert all(r.reason for r in found.refusals)
     groups = found.groups

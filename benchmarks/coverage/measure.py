@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import numpy as np
 import onnx
 import onnxruntime as ort
-import torch
 
 import onnxfold
+from benchmarks.coverage.cases import Case
 from benchmarks.coverage.held_back import RECURRENT, general, held_back
 from benchmarks.coverage.row import SPARSITY, Row
 from onnxfold import api
@@ -22,11 +22,10 @@ from onnxfold.channels.declarations import Role
 from onnxfold.graph.load import load
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference
+from testing.covered import covered
 from testing.widening.axes import Array
 from testing.widening.declarations import DeclaredNumbers, normalised
 from testing.widening.widen import Widening, in_order
-from testing.zoo.export import Form, export
-from testing.zoo.prepare import Entry
 
 #: A fold at SPARSITY that moves the outputs of a random network less than this shows that they hardly depend on it.
 BLIND: Final = 1e-3
@@ -34,17 +33,17 @@ BLIND: Final = 1e-3
 SAMPLES: Final = 64
 
 
-def measure(name: str, form: Form, built: Entry, folder: Path) -> Row:
+def measure(name: str, form: str, case: Case, folder: Path) -> Row:
     """Do every step for one form; without a file, or without its groups, nothing follows."""
     row = Row(name, form)
     start = time.perf_counter()
     path = folder / f"{name}.{form}.onnx"
     steps = {
-        "export": lambda: _export(row, built, path),
-        "original": lambda: _check_original(row, built, path),
-        "inspect": lambda: _inspect(row, path),
-        "fold": lambda: _fold(row, path),
-        "lossless": lambda: _widen(row, path),
+        "export": lambda: _export(row, case, path),
+        "original": lambda: _check_original(row, case, path),
+        "inspect": lambda: _inspect(row, case, path),
+        "fold": lambda: _fold(row, case, path),
+        "lossless": lambda: _widen(row, case, path),
     }
     for step, action in steps.items():
         try:
@@ -58,51 +57,49 @@ def measure(name: str, form: Form, built: Entry, folder: Path) -> Row:
     return row
 
 
-def _export(row: Row, built: Entry, path: Path) -> None:
-    module, inputs = built
-    try:
-        export(module, inputs, path, row.form)
-    except Exception as error:
-        row.notes.append(f"no export with a free batch ({type(error).__name__}): exported with batch {len(inputs[0])}")
+def _export(row: Row, case: Case, path: Path) -> None:
+    note = case.export(path, row.form)
+    if note:
+        row.notes.append(note)
         row.static_batch = True
-        export(module, inputs, path, row.form, dynamic_batch=False)
 
 
-def _check_original(row: Row, built: Entry, path: Path) -> None:
+def _check_original(row: Row, case: Case, path: Path) -> None:
     """Run the export beside torch: what does not run or differs here is not the fold's doing."""
-    module, inputs = built
-    feeds = {f"x{i}": x.numpy() for i, x in enumerate(inputs)}
-    with torch.no_grad():
-        result = module(*inputs)
-    expected = [r.numpy() for r in ((result,) if isinstance(result, torch.Tensor) else result)]
+    checked = case.checked()
+    if checked is None:
+        run_model(path, case.feeds(path, seed=10))
+        return
+    feeds, expected = checked
     difference = relative_difference(expected, run_model(path, feeds))
     if difference > 1e-3:
         row.notes.append(f"the export itself differs from torch by {difference:.1e}")
 
 
-def _inspect(row: Row, path: Path) -> None:
+def _inspect(row: Row, case: Case, path: Path) -> None:
     found = api.inspect_model(path)
     row.weights, row.groups = found.share.weights, len(found.groups)
     row.outputs, row.inputs, row.either = found.share.outputs, found.share.inputs, found.share.either
+    row.without_words = covered(path, case.words) if case.words else None
     view = load(path)
     NORMALIZE(view)
-    covered: dict[tuple[str, Role], float] = defaultdict(float)
+    parts: dict[tuple[str, Role], float] = defaultdict(float)
     for group in found.groups:
         for m in group.members:
             size = view.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks
-            covered[m.axis.tensor, m.role] += m.positions.size / size
-    row.held = held_back(view, found, covered)
+            parts[m.axis.tensor, m.role] += m.positions.size / size
+    row.held = held_back(view, found, parts)
     unshared = count_parameters(view)
     if unshared > 1.02 * found.parameters:
         row.notes.append(f"normalising makes {unshared:,} weights of {found.parameters:,}: shared ones became several")
     recurrent = [i for n in view.nodes if n.op_type in RECURRENT for i in n.input[1:3]]
-    stay = {i for i in recurrent if covered[i, Role.PRODUCER] < 1.0}
+    stay = {i for i in recurrent if parts[i, Role.PRODUCER] < 1.0}
     if stay:
         why = dict.fromkeys(general(r.reason) for r in found.refusals if any(f"'{i}'" in r.axis for i in stay))
         row.notes.append(f"{len(stay)} of {len(recurrent)} recurrent weights stay: {'; '.join(why)}")
 
 
-def _fold(row: Row, path: Path) -> None:
+def _fold(row: Row, case: Case, path: Path) -> None:
     result = onnxfold.fold(path, SPARSITY, inputs="dead-leaves", samples=SAMPLES, cache=None)
     row.reached = result.report.sparsity
     row.notes += [note for note in result.report.notes if not note.startswith("reached sparsity")]
@@ -114,7 +111,7 @@ def _fold(row: Row, path: Path) -> None:
     if "original" in row.errors:  # nothing to compare with
         return
     row.valid = False
-    feeds = _feeds(path, seed=11)
+    feeds = case.feeds(path, seed=11)
     before, after = run_model(path, feeds), run_model(saved, feeds)
     for a, b in zip(before, after, strict=True):
         if a.shape != b.shape:
@@ -124,11 +121,11 @@ def _fold(row: Row, path: Path) -> None:
     row.valid = True
 
 
-def _widen(row: Row, path: Path) -> None:
+def _widen(row: Row, case: Case, path: Path) -> None:
     """Double every channel, fold by half, compare with the original; the same with one to three copies of each."""
     if row.groups == 0 or "original" in row.errors:
         return
-    feeds = _feeds(path, seed=12)
+    feeds = case.feeds(path, seed=12)
     expected = run_model(path, feeds)
     model = normalised(path)
     row.normalised = relative_difference(expected, run_model(model, feeds))
@@ -161,14 +158,3 @@ def _session(model: Path | onnx.ModelProto) -> ort.InferenceSession:
 
 def run_model(model: Path | onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     return cast(list[Array], _session(model).run(None, feeds))
-
-
-def _feeds(path: Path, seed: int, batch: int = 3) -> dict[str, Array]:
-    """Return normal noise, or small integers, of the shapes that a file declares."""
-    rng = np.random.default_rng(seed)
-    feeds: dict[str, Array] = {}
-    for info in _session(path).get_inputs():
-        shape = [d if isinstance(d, int) else batch for d in info.shape]
-        floats = info.type == "tensor(float)"
-        feeds[info.name] = rng.standard_normal(shape).astype(np.float32) if floats else rng.integers(0, 20, shape)
-    return feeds

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from benchmarks.coverage.row import ENOUGH, SPARSITY, STEPS, TOLERANCE, Row
+from benchmarks.coverage.row import ENOUGH, MOST, SPARSITY, STEPS, TOLERANCE, Row
 from benchmarks.coverage.text import decimals, percent, power_of_ten, table_row, yes_or_no
 
 _HOW = """
-For every architecture of testing.zoo and every form: share of the conv/linear weights in fold groups, fold at
+For every architecture of testing.zoo and every form (language models: both exporters of torch with free lengths;
+graphs as onnxruntime-genai's builder writes them): share of the conv/linear weights in fold groups, fold at
 sparsity 0.3, run of the saved file in onnxruntime on inputs that the fold did not see, and, after every channel has
 been copied (twice; one to three times), whether folding gives the original function back. Every architecture runs in
 a process of its own with a limit of processor time per form; an exception is a row of the table.
@@ -36,6 +37,12 @@ def summary(rows: list[Row]) -> list[str]:
         f"{len(exact)} give the original outputs back to {TOLERANCE:g} of their largest entry; "
         f"with one to three copies of each: {sum((r.uneven or 0) <= TOLERANCE for r in uneven)} of {len(uneven)}",
     ]
+    spoken = [r.without_words for r in rows if r.without_words is not None]
+    if spoken:
+        lines.append(
+            f"- language models, vocabulary and heads of a cache aside: {sum(s >= MOST for s in spoken)} of "
+            f"{len(spoken)} files have at least {MOST:.0%} of these weights in groups, the least {min(spoken):.1%}"
+        )
     errors = Counter(step for r in rows for step in r.errors)
     if errors:
         lines.append("- exceptions: " + ", ".join(f"{errors[s]} in {s}" for s in STEPS if errors[s]))
@@ -54,17 +61,13 @@ def markdown(rows: list[Row], seconds: float, environment: list[str], again: Seq
     lines += [*summary(rows), ""]
     lines += ["## Reasons", "", "Weights in no group on either side, as part of all conv/linear weights of all files:"]
     lines += ["", "| share | files | reason |", "| ---: | ---: | --- |", *_top_reasons(rows), ""]
-    head = ["architecture", "weights", *(f"either, {f}" for f in forms), "sparsity", "valid", "worst after widening"]
-    lines += ["## Architectures", "", table_row(head), table_row(["---", "---:"] + ["---:"] * (len(head) - 2))]
+    lines += ["## Architectures", ""]
+    groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        mine = [by_case[name, form] for form in forms if (name, form) in by_case]
-        reached = sorted({decimals(r.reached) for r in mine if r.reached is not None})
-        spread = reached[0] if len(reached) == 1 else f"{reached[0]} to {reached[-1]}" if reached else "-"
-        exact = [max(r.lossless, r.uneven or 0.0) for r in mine if r.lossless is not None]
-        worst = power_of_ten(max(exact)) if exact else "-"
-        cells = [name, f"{max(r.weights for r in mine):,}", *(percent(r.either) for r in mine), spread]
-        lines.append(table_row([*cells, f"{sum(bool(r.valid) for r in mine)} of {len(mine)}", worst]))
-    lines += ["", *_below(rows), *_exceptions(rows)]
+        groups.setdefault(tuple(f for f in forms if (name, f) in by_case), []).append(name)
+    for own, members in groups.items():
+        lines += [*_architectures(by_case, members, own), ""]
+    lines += [*_below(rows), *_exceptions(rows)]
     for form in forms:
         lines += ["", f"## {form}", ""]
         head = [
@@ -93,6 +96,25 @@ def markdown(rows: list[Row], seconds: float, environment: list[str], again: Seq
             lines.append(table_row(cells))
     lines += ["", "## Environment", "", *environment]
     return "\n".join(lines) + "\n"
+
+
+def _architectures(by_case: Mapping[tuple[str, str], Row], names: list[str], forms: Sequence[str]) -> list[str]:
+    """Return the table of architectures that have the same forms."""
+    speak = any(by_case[n, f].without_words is not None for n in names for f in forms)
+    head = ["architecture", "weights", *(f"either, {f}" for f in forms)]
+    head += ["without vocabulary and cache"] * speak + ["sparsity", "valid", "worst after widening"]
+    lines = [table_row(head), table_row(["---", "---:"] + ["---:"] * (len(head) - 2))]
+    for name in names:
+        mine = [by_case[name, form] for form in forms]
+        reached = sorted({decimals(r.reached) for r in mine if r.reached is not None})
+        spread = reached[0] if len(reached) == 1 else f"{reached[0]} to {reached[-1]}" if reached else "-"
+        exact = [max(r.lossless, r.uneven or 0.0) for r in mine if r.lossless is not None]
+        worst = power_of_ten(max(exact)) if exact else "-"
+        cells = [name, f"{max(r.weights for r in mine):,}", *(percent(r.either) for r in mine)]
+        if speak:
+            cells.append(percent(min((r.without_words for r in mine if r.without_words is not None), default=None)))
+        lines.append(table_row([*cells, spread, f"{sum(bool(r.valid) for r in mine)} of {len(mine)}", worst]))
+    return lines
 
 
 def _top_reasons(rows: list[Row], limit: int = 15) -> list[str]:

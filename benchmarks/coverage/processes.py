@@ -17,10 +17,9 @@ from typing import cast
 
 import torch
 
+from benchmarks.coverage.cases import TABLE
 from benchmarks.coverage.measure import measure
 from benchmarks.coverage.row import Row
-from testing.zoo.export import Form
-from testing.zoo.table import ZOO
 
 #: Seconds of processor time: other work on the machine changes no row.
 CPU_LIMIT = 180
@@ -28,14 +27,14 @@ CPU_LIMIT = 180
 TIME_LIMIT = 3600.0
 
 
-def _work(name: str, forms: list[Form], pipe: Connection) -> None:
+def _work(name: str, forms: list[str], pipe: Connection) -> None:
     torch.set_num_threads(1)
     # Messages that torch's exporters write past Python's streams.
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     with tempfile.TemporaryDirectory() as folder:
-        built = ZOO[name]()
+        built = TABLE[name][0]()
         for form in forms:
             resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + CPU_LIMIT, resource.RLIM_INFINITY))
             pipe.send(measure(name, form, built, Path(folder)))
@@ -46,11 +45,11 @@ def _work(name: str, forms: list[Form], pipe: Connection) -> None:
 class _Job:
     name: str
     process: BaseProcess
-    forms: list[Form]
+    forms: list[str]
     deadline: float
 
 
-def run(names: list[str], forms: list[Form], jobs: int = 1) -> Iterator[Row]:
+def run(names: list[str], forms: list[str], jobs: int = 1) -> Iterator[Row]:
     """Yield rows as they are done; a form that takes too long or kills its process is a row with an error."""
     # fork: every process works with the library as it was imported here, and starts at once.
     context = multiprocessing.get_context("fork")
@@ -59,10 +58,11 @@ def run(names: list[str], forms: list[Form], jobs: int = 1) -> Iterator[Row]:
         while waiting and len(active) < jobs:
             name = waiting.pop(0)
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(name, forms, theirs), daemon=True)
+            wanted = [form for form in forms if form in TABLE[name][1]]
+            process = context.Process(target=_work, args=(name, wanted, theirs), daemon=True)
             process.start()
             theirs.close()
-            active[mine] = _Job(name, process, list(forms), time.monotonic() + TIME_LIMIT)
+            active[mine] = _Job(name, process, wanted, time.monotonic() + TIME_LIMIT)
         ready = cast(list[Connection], wait(list(active), timeout=1.0))
         for pipe in list(active):
             job = active[pipe]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from testing.zoo.export import Form
-
 SPARSITY: Final = 0.3
 TOLERANCE: Final = 1e-4
 ENOUGH: Final = 0.9
+#: What of a language model's weights should be in groups, its vocabulary aside.
+MOST: Final = 0.95
 STEPS: Final = ("export", "original", "inspect", "fold", "lossless")
 
 
@@ -18,16 +18,18 @@ class Row:
     """One architecture in one form; None where a step did not get that far.
 
     `errors` maps the step to its one-line text, `traces` to the end of the traceback. `held` lists the reasons for
-    which weights lie in no group on either side, with their share of all conv/linear weights.
+    which weights lie in no group on either side, with their share of all conv/linear weights. `without_words` is the
+    share on either side for language models, their vocabulary and what a cache holds aside.
     """
 
     name: str
-    form: Form
+    form: str
     weights: int = 0
     groups: int = 0
     outputs: float | None = None
     inputs: float | None = None
     either: float | None = None
+    without_words: float | None = None
     reached: float | None = None
     noise_error: float | None = None
     valid: bool | None = None
