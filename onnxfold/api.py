@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
-from onnxfold.folders import ModelFolder, folder_of, takes_folders
+from onnxfold.folders import ModelFolder, folder_of, takes_folders, with_heads
 from onnxfold.folding.choose_inputs import choose_inputs, require_given
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
@@ -28,11 +29,13 @@ from onnxfold.folding.merge_map import merge_arrays
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
+from onnxfold.folding.scopes import no_ties
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
+from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_ties, changes_of
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
@@ -82,6 +85,8 @@ def fold(
     objective: str = "balanced",
     keep: Sequence[str] = (),
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
+    allow_cache_change: bool = False,
+    per_layer_cache: bool = False,
     dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
@@ -150,6 +155,11 @@ def fold(
         Groups with a node that matches one of these globs keep all channels.
     input_shapes : mapping of str to sequence of int
         Sizes of free input dimensions.
+    allow_cache_change : bool
+        Whether heads of keys and values that a language model keeps in caches may go, equally many in every layer: the
+        shapes of these inputs and outputs change, and the configurations of a folder.
+    per_layer_cache : bool
+        Whether layers may keep different numbers of them; needs `allow_cache_change`.
     dtype : str
         Types of the result: 'keep', the model's own, or 'int8', QDQ ONNX with int8 weights and uint8 activations,
         calibrated on the inputs of the fold. With 'int8', `sparsity` may be 0: quantise only.
@@ -220,10 +230,12 @@ def _fold(
     """Fold a model, which lies in a folder perhaps."""
     start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
-        opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths)
+        ties = partial(cache_ties, per_layer=config.per_layer_cache) if config.allow_cache_change else no_ties
+        opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths, ties=ties)
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)
+        heads = cache_heads(opened.view) if config.allow_cache_change else {}
         measures = config.max_latency is not None and config.latency_table is None and config.device is None
         config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
@@ -251,6 +263,10 @@ def _fold(
                 texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
             )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
+    if config.allow_cache_change:
+        left = cache_heads(written.view)
+        folder, told = (folder, ()) if folder is None else with_heads(folder, heads, left)
+        notes = (*notes, *changes_of(heads, left), *told)
     report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
     external = config.save_as_external_data or (folder is not None and folder.has_weight_files)
     arrays = merge_arrays(folded.graphs) if config.merge_map else None

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 WORDS, WIDTH, HEADS, HIDDEN = 64, 32, 2, 48
 SIZE = WIDTH // HEADS
-_LONGEST = 64
+#: Rows of rotary tables: as long as the sequences that models are run on.
+_LONGEST = 256
 #: Special tokens of the tokenizer, in the order of their ids.
 SPECIAL = ("<s>", "[MASK]")
 

@@ -24,6 +24,7 @@ from onnxfold.budget.costs.lengths import Cost, Integers
 from onnxfold.budget.next_moves import NextMoves
 from onnxfold.budget.objectives import Tradeoff
 from onnxfold.budget.requests import Budgets
+from onnxfold.budget.ties import TiedWidths
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.graph.tensors import Matrix
 
@@ -60,9 +61,16 @@ def allocate_globally(
     BudgetError
         If even the narrowest widths exceed a budget; with the closest reachable values.
     """
+    tied = TiedWidths.of(space.groups)
+    if tradeoff is not None:
+        errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
+    found = _allocated(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
+    return tied.expanded(found)
+
+
+def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
     if tradeoff is None:
         return _searched(space, errors, budgets).whole_widths
-    errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
     found = _searched(space, errors, budgets, tradeoff)
     if tradeoff.added_error == np.inf:
         return found.whole_widths

@@ -13,6 +13,7 @@ from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.objectives import Tradeoff, find_objective
 from onnxfold.budget.preferred_steps import preferred_steps
 from onnxfold.budget.requests import NANOSECONDS, Budget, Budgets, tightest
+from onnxfold.budget.ties import TiedWidths
 from onnxfold.budget.width_space import WidthSpace
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
@@ -189,7 +190,9 @@ def width_request(
     if sparsity is not None:
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:
-            return replace(goal, widths=solve_uniform(space, cost, before, sparsity))
+            tied = TiedWidths.of(groups)
+            found = solve_uniform(tied.space(space), tied.cost(cost), before, sparsity)
+            return replace(goal, widths=tied.expanded(found))
         require_reachable(space, cost, before, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
         limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})

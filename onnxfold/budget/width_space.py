@@ -73,6 +73,8 @@ class WidthSpace:
             found = [i for i, group in enumerate(groups) if group.matches(glob)]
             if not found:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
+            ties = {groups[i].tie for i in found} - {None}
+            found += [i for i, group in enumerate(groups) if group.tie in ties and i not in found]
             fixed.update({i: width_for(groups[i], ratio, round_to) for i in found})
         return cls(groups, fixed, round_to, preferred)
 

@@ -164,4 +164,15 @@ class Select:
     width: int
 
 
+@dataclass(frozen=True)
+class Tie:
+    """Axes of the model's inputs and outputs that may become shorter, all of them equally long.
+
+    With a `reason` they stay as they are. No rule says this: it is what the user allows.
+    """
+
+    axes: tuple[Axis, ...]
+    reason: str = ""
+
+
 Declaration = Select | Link | Repeat | Apart | Use | Block | EqualBlocks | Count

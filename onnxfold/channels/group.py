@@ -60,6 +60,8 @@ class FoldGroup:
     apart : bool
         Whether the mean of different channels means nothing (heads of attention): they are dropped, or merged with
         exact duplicates.
+    tie : int, optional
+        Groups with the same number stay equally wide, whatever they lose.
     """
 
     name: str
@@ -70,6 +72,7 @@ class FoldGroup:
     nodes: tuple[str, ...] = ()
     averaged: bool = False
     apart: bool = False
+    tie: int | None = None
 
     @property
     def block_count(self) -> int:

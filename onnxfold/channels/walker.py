@@ -12,7 +12,7 @@ kept positions. Only the weights' *values* differ from a selection, by the encod
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from onnxfold.channels.declarations import (
     Repeat,
     Role,
     Select,
+    Tie,
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
@@ -37,6 +38,7 @@ from onnxfold.channels.equal_parts import equal_cells
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
+from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Refusal
@@ -49,38 +51,47 @@ _AMONG_OTHERS = (
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
 
-def find_groups(view: GraphView) -> ChannelAnalysis:
+def find_groups(view: GraphView, ties: Sequence[Tie] = ()) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph.
 
     Parameters
     ----------
     view : GraphView
         The graph; it is only read.
+    ties : sequence of Tie
+        Axes of inputs and outputs that may change; all others must keep their lengths.
 
     Returns
     -------
     ChannelAnalysis
         Groups in the order of their first producer, refusals with the largest weights first.
     """
-    declarations = _settled(view, declare(view))
+    declarations = _settled(view, declare(view, ties))
     elements = Elements(view, declarations)
     groups, extra_blocks = _build_groups(view, elements, declarations)
+    settled = settled_ties(groups, ties)
+    if settled != list(ties):
+        return find_groups(view, settled)
+    groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
     selects = [d for d in declarations if isinstance(d, Select)]
     return ChannelAnalysis(groups, refusals, counts, selects)
 
 
-def declare(view: GraphView) -> list[Declaration]:
-    """Collect what the rules say about every node, and keep the model's interface fixed."""
+def declare(view: GraphView, ties: Sequence[Tie] = ()) -> list[Declaration]:
+    """Collect what the rules say about every node, and keep the model's interface fixed, but for ties."""
+    tied = {axis: tie.reason for tie in ties for axis in tie.axes}
     live: set[Axis] = set()
     declarations: list[Declaration] = []
     for node in view.nodes:
         declarations += _declare_node(NodeContext(view, node, live))
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
-            reason = f"it is the model's {kind} '{name}', whose shape must stay"
-            declarations += [Block(Axis(name, i), reason, "") for i in range(len(view.shape(name) or ()))]
+            stays = f"it is the model's {kind} '{name}', whose shape must stay"
+            for axis in (Axis(name, i) for i in range(len(view.shape(name) or ()))):
+                reason = tied.get(axis, stays)
+                declarations += [Block(axis, reason, "")] if reason else []
     return declarations
 
 

@@ -116,6 +116,11 @@ class FoldConfig:
         Globs; groups that have a matching node are kept whole.
     input_shapes : mapping of str to sequence of int
         Fixes symbolic dimensions of the model's inputs for the analysis.
+    allow_cache_change : bool
+        Whether heads in caches of keys and values may go, together with all query heads that read them, so that inputs
+        and outputs that hold caches change their shapes; in all layers equally many.
+    per_layer_cache : bool
+        Whether every layer may keep another number of them; only with `allow_cache_change`.
     dtype : {'keep', 'int8'}
         Types of the written model: its own, or QDQ ONNX with int8 weights and uint8 activations, quantised after the
         fold. Every goal but `min_fidelity` and every limit is about the model before it is quantised. A `sparsity` of 0
@@ -175,6 +180,8 @@ class FoldConfig:
     objective: str = DEFAULT_OBJECTIVE
     keep: Sequence[str] = ()
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
+    allow_cache_change: bool = False
+    per_layer_cache: bool = False
     dtype: str = KEEP
     seed: int = 0
     verify: bool = True
@@ -200,6 +207,8 @@ class FoldConfig:
             object.__setattr__(self, "inputs", "auto")
         if self.latency_table is not None and not self.needs_latency:
             raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
+        if self.per_layer_cache and not self.allow_cache_change:
+            raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
         if self.max_memory is not None:
             parse_bytes(self.max_memory)
 
@@ -218,7 +227,7 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data"):
+        for name in ("verify", "merge_map", "save_as_external_data", "allow_cache_change", "per_layer_cache"):
             self._set(name, checks.flag(name, getattr(self, name)))
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):
@@ -375,6 +384,7 @@ class FoldConfig:
             "objective": self.objective,
             "keep": list(self.keep),
             "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
+            **{name: True for name in ("allow_cache_change", "per_layer_cache") if getattr(self, name)},
             "seed": self.seed,
             **({} if self.dtype == KEEP else {"dtype": self.dtype}),
             # It changes the result only if it is too low for the request, so the default is not recorded.

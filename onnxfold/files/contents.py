@@ -35,13 +35,15 @@ class Entry:
         """Whether it is a file itself."""
         return self.target is None and not self.is_folder
 
-    def copy(self, source: Path, draft: Path) -> None:
+    def copy(self, source: Path, draft: Path, content: bytes | None = None) -> None:
         """Make the same entry in another folder; a link leads to the same place there.
 
         Parameters
         ----------
         source, draft : Path
             The folder that it lies in, and the one that gets the copy, which has the folders around it already.
+        content : bytes, optional
+            What the copy of a file holds, if not the same.
 
         Raises
         ------
@@ -53,6 +55,8 @@ class Entry:
             made.mkdir()
         elif self.target is not None:
             made.symlink_to(os.path.relpath(draft / self.target, made.parent))
+        elif content is not None:
+            made.write_bytes(content)
         else:
             _copy_file(source / self.place, made)
 

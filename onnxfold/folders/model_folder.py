@@ -6,8 +6,8 @@ tokenizer. The copy with another model in it is written whole or not at all; wha
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -46,12 +46,15 @@ class ModelFolder:
         Everything but the model and its weights.
     has_weight_files : bool
         Whether weights of the model lie in files of their own.
+    edited : mapping of Path to bytes
+        What a copy of the folder holds in the place of some of its files, by their places.
     """
 
     path: Path
     place: Path
     entries: tuple[Entry, ...]
     has_weight_files: bool = False
+    edited: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
     def model(self) -> Path:
@@ -92,7 +95,7 @@ class ModelFolder:
         source = Path(os.path.realpath(self.path))
         with new_folder(path) as draft:
             for entry in self.entries:
-                entry.copy(source, draft)
+                entry.copy(source, draft, self.edited.get(entry.place))
             save(draft / self.place)
 
 

@@ -1,12 +1,13 @@
 """Load a model, check it, and analyse its graphs: the part of a fold before the request matters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
-from onnxfold.folding.scopes import Scope, copy_scopes, open_scopes, require_finite_channels, require_groups
+from onnxfold.channels.declarations import Tie
+from onnxfold.folding.scopes import Scope, copy_scopes, no_ties, open_scopes, require_finite_channels, require_groups
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.view import GraphView
@@ -48,7 +49,12 @@ class OpenedModel:
 
 
 def open_model(
-    model: ModelLike, input_shapes: Mapping[str, Sequence[int]], progress: Progress, *, needs_groups: bool = True
+    model: ModelLike,
+    input_shapes: Mapping[str, Sequence[int]],
+    progress: Progress,
+    *,
+    needs_groups: bool = True,
+    ties: Callable[[GraphView], Sequence[Tie]] = no_ties,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -62,6 +68,8 @@ def open_model(
         Called for every step.
     needs_groups : bool
         Whether there is nothing to do without fold groups.
+    ties : callable
+        As of :func:`onnxfold.folding.scopes.open_scopes`.
 
     Raises
     ------
@@ -78,7 +86,7 @@ def open_model(
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
-    scopes = open_scopes(view)
+    scopes = open_scopes(view, ties=ties)
     if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
         size = replace(size, macs=count_macs(view))
     for scope in scopes:

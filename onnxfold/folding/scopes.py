@@ -1,9 +1,10 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.channels.declarations import Tie
 from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.finite import flaw
@@ -40,12 +41,29 @@ class Scope:
     body: Body | None = None
 
 
-def open_scopes(view: GraphView, body: Body | None = None) -> list[Scope]:
-    """Normalise and analyse a graph and every body inside it; outer graphs come first."""
+def no_ties(view: GraphView) -> Sequence[Tie]:
+    """Let all inputs and outputs stay as they are."""
+    return ()
+
+
+def open_scopes(
+    view: GraphView, body: Body | None = None, ties: Callable[[GraphView], Sequence[Tie]] = no_ties
+) -> list[Scope]:
+    """Normalise and analyse a graph and every body inside it; outer graphs come first.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    body : Body, optional
+        Where it goes back to.
+    ties : callable
+        Takes the normalised graph, returns the axes of its inputs and outputs that may change.
+    """
     normal = NORMALIZE(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
-    return [Scope(view, find_groups(view), list(normal.records), normal.copies, body), *inner]
+    return [Scope(view, find_groups(view, ties(view)), list(normal.records), normal.copies, body), *inner]
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:

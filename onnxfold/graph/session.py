@@ -10,6 +10,7 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
+from onnxfold.graph.empty_inputs import fit_empty
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.loops import ending, open_loop
@@ -107,6 +108,7 @@ class Session:
                 raise VerificationError(f"onnxruntime does not load the model: {one_line(second)}") from None
             self.is_twin = True
         self.output_names = [o.name for o in self._session.get_outputs()]
+        self._shapes = {i.name: _fixed(i.shape) for i in self._session.get_inputs()}
 
     @property
     def may_be_endless(self) -> bool:
@@ -120,8 +122,7 @@ class Session:
         for info in self._session.get_inputs():
             if info.type not in _DTYPES:
                 raise VerificationError(f"input '{info.name}' has the type {info.type}, which onnxfold cannot feed")
-            shape = tuple(d if isinstance(d, int) and d > 0 else None for d in info.shape)
-            infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), shape))
+            infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), self._shapes[info.name]))
         return infos
 
     def require(self, feeds: Feeds) -> None:
@@ -142,10 +143,11 @@ class Session:
         VerificationError
             If the model fails while running, or has a Loop that does not end.
         """
+        feeds = {name: fit_empty(name, values, self._shapes) for name, values in feeds.items()}
         self._sizes.require(feeds)
         try:
             with ending(self._loop) as options:
-                return list(self._session.run(None, dict(feeds), options))
+                return list(self._session.run(None, feeds, options))
         except VerificationError:
             raise
         except Exception as error:
@@ -162,6 +164,10 @@ class Session:
     def run_all(self, batches: Iterable[Feeds]) -> list[Array]:
         """Return all outputs for batches of inputs, joined along axis 0."""
         return joined_outputs([self.run(batch) for batch in batches])
+
+
+def _fixed(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
+    return tuple(d if isinstance(d, int) and d > 0 else None for d in shape)
 
 
 def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:

@@ -227,6 +227,16 @@ class GraphView:
                     dim.dim_value = size
         self.assume({})
 
+    def resize(self, sizes: Mapping[str, Mapping[int, int]]) -> None:
+        """Give axes of inputs and outputs, by name and number, other lengths than those that are stated or assumed."""
+        for info in (*self.graph.input, *self.graph.output):
+            for axis, size in sizes.get(info.name, {}).items():
+                if info.type.tensor_type.shape.dim[axis].HasField("dim_value"):
+                    info.type.tensor_type.shape.dim[axis].dim_value = size
+        for name, shape in self._input_shapes.items():
+            self._input_shapes[name] = tuple(sizes.get(name, {}).get(axis, size) for axis, size in enumerate(shape))
+        self._types = None
+
     # -- weights -------------------------------------------------------------------------------
 
     @property

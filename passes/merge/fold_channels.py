@@ -69,6 +69,7 @@ class FoldChannels(Pass):
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
                 changed[select.node] = self._renumbered(view, changed.get(select.node, by_output[select.node]), select)
         view.substitute(changed)
+        view.resize({name: self._resized(view, name) for name in (*view.input_names, *view.output_names)})
         view.drop_inferable_infos()
         return PassResult(modified=bool(tensors))
 
@@ -78,6 +79,12 @@ class FoldChannels(Pass):
         for axis in {member.axis for member, _ in self.plan.members_of(tensor)}:
             new[axis.axis] = self.plan.kept_between(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
         return new
+
+    def _resized(self, view: GraphView, name: str) -> dict[int, int]:
+        """Return the new lengths of axes of an input or output that lose channels."""
+        axes = [Axis(name, axis) for axis in range(len(view.shape(name) or ()))]
+        sizes = {axis: (view.shape(name) or ())[axis.axis] for axis in axes if self.plan.touches(axis)}
+        return {axis.axis: self.plan.kept_between(axis, 0, size) for axis, size in sizes.items() if size is not None}
 
     def _renumbered(self, view: GraphView, node: NodeProto, select: Select) -> NodeProto:
         old = view.weight(node.input[select.input_index])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import onnxruntime as ort
 import pytest
 
 import onnxfold
 from testing.generate import by_genai, by_loop
-from testing.model_folders import write_genai_folder, write_optimum_folder
+from testing.model_folders import HEADS, SHARED, write_genai_folder, write_optimum_folder
 
 pytest.importorskip("onnxruntime_genai")
 
@@ -24,6 +27,40 @@ def test_a_folded_folder_writes_as_onnxruntime_does(tmp_path: Path) -> None:
     assert written == [by_loop(folder, PROMPT, LENGTH) for folder in (source, folded)]
     assert all(len(set(tokens[len(PROMPT) :])) > 3 for tokens in written)
     assert written[0] != written[1]
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_caches_with_fewer_heads(per_layer: bool, tmp_path: Path) -> None:
+    source = write_genai_folder(tmp_path / "in")
+    ratios = {"node_qkv": 0.34, "node_qkv_1": 0.67 if per_layer else 0.34}
+    options: dict[str, Any] = {"channel_ratio": 0.25, "ratios": ratios, "method": "fold-ar", "verify": False}
+    result = onnxfold.fold(source, allow_cache_change=True, per_layer_cache=per_layer, **options)
+    folded = result.save(tmp_path / "out")
+    heads = [i.shape[1] for i in ort.InferenceSession(folded / "model.onnx").get_inputs() if "key_values" in i.name]
+    assert heads == ([2, 2, 1, 1] if per_layer else [2, 2, 2, 2])
+    written = by_genai(folded, PROMPT, LENGTH)
+    assert written == by_loop(folded, PROMPT, LENGTH) == by_loop(folded, PROMPT, LENGTH, keeps_past=False)
+    assert len(set(written[len(PROMPT) :])) > 3
+    texts = [(folder / "genai_config.json").read_text().splitlines() for folder in (source, folded)]
+    changed = [(a.strip(), b.strip()) for a, b in zip(*texts, strict=True) if a != b]
+    if per_layer:
+        assert not changed
+        assert any("layers keep different numbers of heads" in note for note in result.report.notes)
+    else:
+        assert changed == [
+            (f'"num_attention_heads": {HEADS},', '"num_attention_heads": 4,'),
+            (f'"num_key_value_heads": {SHARED}', '"num_key_value_heads": 2'),
+        ]
+
+
+def test_a_folder_of_optimum_states_its_heads(tmp_path: Path) -> None:
+    source = write_optimum_folder(tmp_path / "in")
+    options: dict[str, Any] = {"channel_ratio": 0.5, "method": "fold-ar", "verify": False, "allow_cache_change": True}
+    folded = onnxfold.fold(source, **options).save(tmp_path / "out")
+    config = json.loads((source / "config.json").read_text())
+    assert json.loads((folded / "config.json").read_text()) == config | {"num_key_value_heads": 1}
+    written = by_loop(folded, PROMPT, LENGTH)
+    assert written == by_loop(folded, PROMPT, LENGTH, keeps_past=False)
 
 
 def test_a_folder_of_optimum_writes_with_its_past(tmp_path: Path) -> None:

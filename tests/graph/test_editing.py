@@ -64,6 +64,7 @@ EDITS: dict[str, Callable[[GraphView], object]] = {
     "drop_lost_infos": lambda v: v.drop_lost_infos(),
     "assume": lambda v: v.assume({"x": (5, 3, 8, 8)}),
     "fix_input_shapes": lambda v: v.fix_input_shapes({"x": (5, None)}),
+    "resize": lambda v: v.resize({"x": {2: 16, 3: 16}}),
     "unlist_weights": lambda v: v.unlist_weights(),
     "set_weight": lambda v: v.set_weight("conv_0_w", np.zeros((5, 3, 3, 3))),
     "put_weights": lambda v: v.put_weights({"conv_0_w": np.zeros((5, 3, 3, 3), np.float32)}),

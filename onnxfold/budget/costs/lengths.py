@@ -12,7 +12,7 @@ and many choices of widths are evaluated at once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -70,6 +70,13 @@ class Length:
     blocks: int = 1
     whole: int = field(default=0, compare=False)
     tiling: Tiling = PLAIN
+
+    def renumbered(self, numbers: Sequence[int]) -> "Length":
+        """Return the length with other numbers for its groups; those that get the same number become one part."""
+        parts: dict[int, int] = {}
+        for group, positions in self.parts:
+            parts[numbers[group]] = parts.get(numbers[group], 0) + positions
+        return replace(self, parts=tuple(sorted(parts.items())))
 
     @property
     def constant(self) -> int:
@@ -214,6 +221,18 @@ class Cost(ABC):
     def many(self, widths: Integers) -> Integers:
         """Return the costs, shape (m,), of m choices of widths, shape (m, n_groups)."""
 
+    def renumbered(self, numbers: Sequence[int]) -> "Cost":
+        """Return the cost as a function of other widths: group i has the width of number `numbers[i]`."""
+        return _Renumbered(self, np.asarray(numbers, np.int64))
+
+
+class _Renumbered(Cost):
+    def __init__(self, cost: Cost, numbers: Integers) -> None:
+        self._cost, self._numbers = cost, numbers
+
+    def many(self, widths: Integers) -> Integers:
+        return self._cost.many(widths[:, self._numbers])
+
 
 class SumCost(Cost):
     """A sum of products, divided by a number."""
@@ -222,6 +241,7 @@ class SumCost(Cost):
         factors: dict[tuple[Length, ...], int] = {}
         for product in products:
             factors[product.lengths] = factors.get(product.lengths, 0) + product.factor
+        self._factors = dict(factors)
         self.fixed = factors.pop((), 0)
         self.divisor = divisor
         self.table = ProductTable([Product(factor, lengths) for lengths, factor in factors.items()], group_count)
@@ -230,6 +250,14 @@ class SumCost(Cost):
         """Return the sums, shape (m,), for m choices of widths, shape (m, n_groups)."""
         total: Integers = self.fixed + self.table(widths.T).sum(axis=0)
         return total // self.divisor
+
+    def renumbered(self, numbers: Sequence[int]) -> "SumCost":
+        """Return the same sum, so that moves of single widths stay cheap."""
+        products = [
+            Product(factor, tuple(length.renumbered(numbers) for length in lengths))
+            for lengths, factor in self._factors.items()
+        ]
+        return SumCost(products, max(numbers, default=-1) + 1, self.divisor)
 
 
 def numbered(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:

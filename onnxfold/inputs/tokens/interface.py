@@ -158,9 +158,9 @@ class TokenInterface:
         return self.of(Part.IDS, Part.EMBEDDED)
 
     def typed(self, infos: Sequence[InputInfo]) -> "TokenInterface":
-        """Return the same inputs in the types that onnxruntime takes them in: a float32 twin takes float32."""
-        types = {info.name: info.dtype for info in infos}
-        return replace(self, inputs=tuple(replace(one, dtype=types.get(one.name, one.dtype)) for one in self.inputs))
+        """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
+        known = {info.name: info for info in infos}
+        return replace(self, inputs=tuple(_as_taken(one, known.get(one.name)) for one in self.inputs))
 
     def __str__(self) -> str:
         """Return what the model takes, input by input; many that are alike are counted."""
@@ -211,6 +211,14 @@ def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
         for i in infos
     )
     return TokenInterface(found, LookUp()) if _has_tokens(found) else None
+
+
+def _as_taken(one: TokenInput, info: InputInfo | None) -> TokenInput:
+    if info is None:
+        return one
+    sizes = info.shape if len(info.shape) == len(one.shape) else one.shape
+    shape = tuple(old if size is None or old is None else size for old, size in zip(one.shape, sizes, strict=True))
+    return replace(one, dtype=info.dtype, shape=shape)
 
 
 def _part(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Part:

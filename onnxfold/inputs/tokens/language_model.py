@@ -10,13 +10,13 @@ import numpy as np
 from onnxfold.errors import VerificationError
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
+from onnxfold.inputs.tokens.cache_heads import CACHED
 from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds
 from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
 
 #: Words in the names of outputs that hold states and caches.
 _NO_SCORES = re.compile(r"hidden|embed|state|pool|present|past|cache", re.IGNORECASE)
 _SCORES = re.compile(r"logits", re.IGNORECASE)
-_CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
 #: Scores may be padded, or fewer than the rows of the table.
 _PADDED = 1.5
 _TRIED = 8
@@ -90,7 +90,7 @@ class LanguageModel:
         inputs = [one.name for one in self.interface.of(Part.CACHE) if not one.is_encoders]
         if not inputs or self.interface.fixed_length is not None or fixed_past(self.interface):
             return {}
-        outputs = [name for name in self.session.output_names if _CACHED.search(name)]
+        outputs = [name for name in self.session.output_names if CACHED.search(name)]
         by_key = {_key(name): name for name in outputs}
         found = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
         if len(found) == len(inputs) and len(set(found.values())) == len(inputs):

@@ -1,0 +1,72 @@
+"""Numbers of heads in the configurations of a folder, after heads of its model's caches went.
+
+Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
+where all layers keep equally many, one number says it for all. `num_attention_heads` of ``config.json`` stays, because
+libraries divide `hidden_size` by it for the size of a head.
+"""
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
+from onnxfold.inputs.tokens.cache_heads import Heads
+
+_QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
+
+
+def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelFolder, tuple[str, ...]]:
+    """Return a folder whose copy states the heads of a folded model, and notes on what no configuration can state.
+
+    Parameters
+    ----------
+    folder : ModelFolder
+        The folder.
+    before, after : mapping of str to int or None
+        Heads in every cache, of the model in the folder and of the folded one.
+
+    Raises
+    ------
+    ModelLoadError
+        If a configuration cannot be read.
+    """
+    if before == after:
+        return folder, ()
+    names = [name for name in (GENAI, TRANSFORMERS) if (folder.path / name).is_file()]
+    was, is_now = set(before.values()), set(after.values())
+    if len(was) != 1 or len(is_now) != 1:
+        unequal = "layers keep different numbers of heads of keys and values, which no configuration states"
+        return folder, (f"{unequal}: {' and '.join(names)} stayed; a runtime must read them from the model",)
+    old, new = was.pop() or 0, is_now.pop() or 0
+    edited: dict[Path, bytes] = {}
+    for name in names:
+        path = Path(os.path.realpath(folder.path / name))
+        config = read_config(path)
+        if name == GENAI:
+            _edit_genai(config, old, new)
+        else:
+            config[_SHARED] = new
+        edited[path.relative_to(os.path.realpath(folder.path))] = _in_the_form_of(path, config)
+    return replace(folder, edited=edited), ()
+
+
+def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
+    found = config.get("model")
+    decoder = found.get("decoder") if isinstance(found, dict) else None
+    if not isinstance(decoder, dict):
+        return
+    decoder[_SHARED] = new
+    queries = decoder.get(_QUERIES)
+    if isinstance(queries, int) and old and queries % old == 0:
+        decoder[_QUERIES] = queries // old * new
+
+
+def _in_the_form_of(path: Path, config: dict[str, Any]) -> bytes:
+    """Return a configuration with the indentation and the end that its file has."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    indentation = re.search(r"\n([ \t]+)\"", text)
+    written = json.dumps(config, indent=indentation.group(1) if indentation else None, ensure_ascii=False)
+    return (written + text[len(text.rstrip()) :]).encode()

@@ -1,0 +1,83 @@
+"""Heads in the caches of a language model: how many there are, and where they lie on its inputs and outputs.
+
+A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with keys and values together.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from onnxfold.channels.declarations import Axis, Tie
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.feeds import fixed_past
+from onnxfold.inputs.tokens.interface import Part, token_interface
+
+#: Words in the names of outputs that continue caches.
+CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
+
+#: Heads by cache, None where their number is not stated.
+Heads = Mapping[str, int | None]
+
+_RANKS = (4, 5)
+_HEADS = -3
+
+
+def cache_heads(view: GraphView) -> Heads:
+    """Return the number of heads in every cache that a model reads.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    """
+    interface = token_interface(view)
+    caches = [] if interface is None else interface.of(Part.CACHE)
+    return {one.name: one.shape[_HEADS] for one in caches if len(one.shape) in _RANKS}
+
+
+def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
+    """Return the axes of heads in caches, as those that may change; a note says so where there are none.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model, normalised; it gets the note.
+    per_layer : bool
+        Whether every layer may keep another number of heads; otherwise those that have as many keep as many.
+    """
+    heads = {axis: (view.shape(axis.tensor) or ())[axis.axis] for axis in _axes(view)}
+    interface = token_interface(view)
+    why = ""
+    if interface is None or not heads:
+        why = "it has none"
+    elif None in heads.values():
+        why = "it does not state how many heads all of them hold; give --input-shapes"
+    elif fixed_past(interface):
+        why = "their length is fixed"
+    if why:
+        view.notes.append(f"no cache of the model changes: {why}")
+        return []
+    if per_layer:
+        return [Tie((axis,)) for axis in heads]
+    return [Tie(tuple(a for a in heads if heads[a] == count)) for count in sorted({h or 0 for h in heads.values()})]
+
+
+def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
+    """Return notes on caches that lost heads.
+
+    Parameters
+    ----------
+    before, after : mapping of str to int or None
+        Heads in every cache.
+    """
+    counts = Counter((after.get(name), heads) for name, heads in before.items() if after.get(name) != heads)
+    return tuple(f"{count} caches hold {new} heads instead of {old}" for (new, old), count in counts.items())
+
+
+def _axes(view: GraphView) -> Iterator[Axis]:
+    read = cache_heads(view)
+    written = [name for name in view.output_names if read and CACHED.search(name)]
+    for name in (*read, *written):
+        rank = len(view.shape(name) or ())
+        if rank in _RANKS:
+            yield Axis(name, rank + _HEADS)

@@ -1,0 +1,183 @@
+"""Heads in caches go where that is allowed: whole groups of them, in all layers equally many unless asked otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxfold
+from onnxfold.budget.costs.macs import MacsCost
+from onnxfold.budget.costs.ram import RamCost
+from onnxfold.budget.costs.weights import WeightCost
+from onnxfold.budget.ties import TiedWidths
+from onnxfold.config import NOTHING
+from onnxfold.errors import ConfigError
+from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.open_model import OpenedModel, open_model
+from onnxfold.inputs.tokens.cache_heads import cache_ties
+from onnxfold.progress import silent
+from testing.language_models import SIZE, WORDS, decoder, grouped_query_decoder
+from testing.models import chain_conv, run
+
+LAYERS, HEADS, SHARED = 2, 6, 3
+FAST: dict[str, Any] = {"method": "prune-l1", "verify": False}
+
+
+def _grouped() -> onnx.ModelProto:
+    return grouped_query_decoder(layers=LAYERS, heads=HEADS, shared=SHARED, rotary=True)
+
+
+def _opened(model: onnx.ModelProto, *, per_layer: bool = False) -> OpenedModel:
+    return open_model(model, NOTHING, silent, ties=lambda view: cache_ties(view, per_layer=per_layer))
+
+
+def _cached(result: FoldResult) -> list[int]:
+    """Widths of the groups that hold heads, which have few channels."""
+    return [group.folded_width for group in result.report.groups if group.width <= HEADS]
+
+
+def _cache_sizes(model: onnx.ModelProto) -> dict[str, int]:
+    infos = [i for i in (*model.graph.input, *model.graph.output) if len(i.type.tensor_type.shape.dim) == 4]
+    return {i.name: i.type.tensor_type.shape.dim[1].dim_value for i in infos}
+
+
+def _feeds(model: onnx.ModelProto, heads: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
+    ids = np.random.default_rng(3).integers(0, WORDS, (2, 9))
+    caches = [i.name for i in model.graph.input if i.name.startswith("past")]
+    empty = {name: np.zeros((2, heads[name], 0, SIZE), np.float32) for name in caches}
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), **empty}
+
+
+def test_caches_stay_by_default() -> None:
+    result = onnxfold.fold(_grouped(), channel_ratio=0.5, **FAST)
+    assert set(_cache_sizes(result.model).values()) == {SHARED}
+    assert [group.width for group in result.report.groups] == [HEADS, 48] * LAYERS
+
+
+@pytest.mark.parametrize("make", [_grouped, lambda: decoder(layers=LAYERS)], ids=["grouped queries", "decomposed"])
+def test_whole_groups_go_and_the_shapes_are_written(make: Callable[[], onnx.ModelProto]) -> None:
+    model = make()
+    (heads,) = set(_cache_sizes(model).values())
+    result = onnxfold.fold(model, channel_ratio=0.4, method="fold-ar", samples=8, cache=None, allow_cache_change=True)
+    folded = result.model
+    assert _cache_sizes(folded) == dict.fromkeys(_cache_sizes(model), heads - 1)
+    assert [i.name for i in folded.graph.input] == [i.name for i in model.graph.input]
+    for node in (n for n in folded.graph.node if n.op_type == "GroupQueryAttention"):
+        counts = {a.name: a.i for a in node.attribute}
+        assert (counts["num_heads"], counts["kv_num_heads"]) == (4, 2)
+    outputs = run(folded, _feeds(folded, _cache_sizes(folded)))
+    stated = list(_cache_sizes(folded).values())
+    assert {o.shape[1] for o in outputs[1:]} == set(stated)
+    assert result.report.fidelity is not None, result.report.notes
+    assert any(f"caches hold {heads - 1} heads instead of {heads}" in note for note in result.report.notes)
+    compared = onnxfold.compare(model, folded)  # each of them on an empty past with its own heads
+    assert compared.outputs[0].relative_error == pytest.approx(result.report.fidelity.outputs[0].relative_error)
+
+
+def test_equal_groups_fold_back_at_no_loss() -> None:
+    """Two groups of heads are equal in every layer, other two in each; what reads them may differ."""
+    model = _grouped()
+    for name, kept, copy in (("qkv_w", 0, 1), ("qkv_w_1", 2, 1)):
+        (weight,) = (t for t in model.graph.initializer if t.name == name)
+        values = np.array(numpy_helper.to_array(weight))
+        parts = values.reshape(len(values), -1, SIZE)  # heads of queries, then of keys, then of values
+        queries, keys, rows = parts[:, :HEADS], parts[:, HEADS : HEADS + SHARED], parts[:, HEADS + SHARED :]
+        each = HEADS // SHARED
+        queries[:, copy * each : (copy + 1) * each] = queries[:, kept * each : (kept + 1) * each]
+        keys[:, copy], rows[:, copy] = keys[:, kept], rows[:, kept]
+        weight.CopyFrom(numpy_helper.from_array(values, name))
+    before = run(model, _feeds(model, _cache_sizes(model)))[0]
+    for method in ("fold-ls", "fold-ar"):
+        options: dict[str, Any] = {"ratios": {"node_qkv*": 0.34}, "channel_ratio": 0.0, "samples": 8, "cache": None}
+        folded = onnxfold.fold(model, method=method, verify=False, allow_cache_change=True, **options).model
+        after = run(folded, _feeds(folded, _cache_sizes(folded)))[0]
+        np.testing.assert_allclose(after, before, atol=2e-5 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("sparsity", [0.25, 0.45])
+@pytest.mark.parametrize("allocation", ["global", "uniform"])
+def test_all_layers_keep_equally_many(allocation: str, sparsity: float) -> None:
+    model = _grouped()
+    for weight in model.graph.initializer:  # the heads of one layer seem to be worth nothing
+        if weight.name in ("o_w_1", "qkv_w_1"):
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 1e-3, weight.name))
+    result = onnxfold.fold(model, sparsity, allocation=allocation, round_to=1, allow_cache_change=True, **FAST)
+    assert len(set(_cached(result))) == 1
+    assert len(set(_cache_sizes(result.model).values())) == 1
+    assert result.report.sparsity == pytest.approx(sparsity, abs=0.06)  # a step of heads is that long
+
+
+def test_layers_differ_where_that_is_allowed() -> None:
+    ratios = {"node_qkv": 0.34, "node_qkv_1": 0.67}
+    options: dict[str, Any] = {"channel_ratio": 0.0, "ratios": ratios, "allow_cache_change": True, **FAST}
+    folded = onnxfold.fold(_grouped(), per_layer_cache=True, **options)
+    assert _cached(folded) == [2, 1]
+    sizes = _cache_sizes(folded.model)
+    assert {name.split(".")[1]: size for name, size in sizes.items()} == {"0": 2, "1": 1}
+    run(folded.model, _feeds(folded.model, sizes))
+    assert _cached(onnxfold.fold(_grouped(), **options)) == [1, 1]  # what is asked of one layer holds for all
+    assert _cached(onnxfold.fold(_grouped(), keep=["node_qkv_1"], sparsity=0.1, allow_cache_change=True, **FAST)) == [
+        3,
+        3,
+    ]
+
+
+def test_one_cache_that_must_stay_keeps_all() -> None:
+    model = _grouped()
+    model.graph.node.append(helper.make_node("Identity", ["present.1.value"], ["other"], name="shown"))
+    shape = ["batch", SHARED, "total", SIZE]
+    model.graph.output.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, shape))
+    result = onnxfold.fold(model, channel_ratio=0.5, allow_cache_change=True, **FAST)
+    assert set(_cache_sizes(result.model).values()) == {SHARED}
+    assert _cached(result) == [3, 3]  # heads of queries, that is
+    whys = [refusal.reason for refusal in result.report.refusals if "qkv" in refusal.node]
+    assert any("it must stay as long as the same axis of 'past_key_values.1." in why for why in whys)
+    own = onnxfold.fold(model, channel_ratio=0.5, allow_cache_change=True, per_layer_cache=True, **FAST)
+    assert {n: s for n, s in _cache_sizes(own.model).items() if ".0." in n} == dict.fromkeys(
+        ("past_key_values.0.key", "past_key_values.0.value", "present.0.key", "present.0.value"), 2
+    )
+    assert {s for n, s in _cache_sizes(own.model).items() if ".0." not in n} == {SHARED}
+
+
+def test_costs_of_tied_widths_are_those_of_all_widths() -> None:
+    opened = _opened(_grouped())
+    opened.view.assume({n: (2, SHARED, 5, SIZE) if "past" in n else (2, 9) for n in opened.view.input_names})
+    groups = [group for _, found in opened.graphs for group in found]
+    tied = TiedWidths.of(groups)
+    assert tied.numbers == (0, 1, 0, 2)
+    random = np.random.default_rng(0)
+    for cost in (WeightCost(opened.graphs), MacsCost(opened.graphs), RamCost(opened.graphs)):
+        fewer = cost.renumbered(tied.numbers)
+        for _ in range(8):
+            widths = [int(random.integers(1, size + 1)) for size in (3, 48, 48)]
+            assert fewer(widths) == cost(tied.expanded(widths))
+    assert TiedWidths.of([group for _, found in _opened(_grouped(), per_layer=True).graphs for group in found]).are_free
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [(chain_conv(0), "it has none"), (decoder(past=False), "it has none")],
+    ids=["pictures", "no past"],
+)
+def test_models_without_caches_say_so(model: onnx.ModelProto, why: str) -> None:
+    result = onnxfold.fold(model, channel_ratio=0.5, allow_cache_change=True, **FAST)
+    assert f"no cache of the model changes: {why}" in result.report.notes
+
+
+def test_caches_of_a_fixed_length_stay() -> None:
+    model = _grouped()
+    for info in (i for i in model.graph.input if i.name.startswith("past")):
+        info.type.tensor_type.shape.dim[2].dim_value = 7
+    result = onnxfold.fold(model, channel_ratio=0.5, allow_cache_change=True, **FAST)
+    assert "no cache of the model changes: their length is fixed" in result.report.notes
+    assert set(_cache_sizes(result.model).values()) == {SHARED}
+
+
+def test_the_option_for_layers_needs_the_other() -> None:
+    with pytest.raises(ConfigError, match="per_layer_cache changes nothing without allow_cache_change"):
+        onnxfold.fold(_grouped(), per_layer_cache=True)
