@@ -42,11 +42,14 @@ def by_loop(
     keeps_past : bool
         Whether the model is fed its own past; otherwise it reads everything again for every token.
     """
-    if end is None and (folder / "genai_config.json").exists():
-        end = json.loads((folder / "genai_config.json").read_text())["model"]["eos_token_id"]
+    size = 0
+    if (folder / "genai_config.json").exists():
+        config = json.loads((folder / "genai_config.json").read_text())["model"]
+        end, size = config["eos_token_id"] if end is None else end, config["decoder"]["head_size"]
     session = ort.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     shapes = {i.name: i.shape for i in session.get_inputs() if i.name.startswith("past_key_values.")}
-    caches = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in shapes.items()}
+    sizes = {name: shape[3] if isinstance(shape[3], int) else size for name, shape in shapes.items()}
+    caches = {name: np.zeros((1, shapes[name][1], 0, sizes[name]), np.float32) for name in shapes}
     outputs = [output.name for output in session.get_outputs()]
     written, new = list(ids), list(ids)
     while len(written) < length:

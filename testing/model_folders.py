@@ -40,7 +40,7 @@ def genai_config(*, heads: int = HEADS, shared: int = SHARED, layers: int = LAYE
 def write_genai_folder(folder: Path, *, seed: int = 0, external: bool = True) -> Path:
     """Write a model with grouped queries and a cache, its configuration, a tokenizer, and files that nobody knows."""
     folder.mkdir()
-    model = grouped_query_decoder(seed, layers=LAYERS, heads=HEADS, shared=SHARED, rotary=True)
+    model = grouped_query_decoder(seed, layers=LAYERS, heads=HEADS, shared=SHARED, rotary=True, free_size=True)
     options: dict[str, Any] = {"save_as_external_data": True, "location": "model.onnx.data"} if external else {}
     onnx.save(model, folder / "model.onnx", **options)
     (folder / "genai_config.json").write_text(json.dumps(genai_config(), indent=4))

@@ -35,7 +35,7 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
     """
     if before == after:
         return folder, ()
-    names = [name for name in (GENAI, TRANSFORMERS) if (folder.path / name).is_file()]
+    names = [name for name in (GENAI, TRANSFORMERS) if (folder.root / name).is_file()]
     was, is_now = set(before.values()), set(after.values())
     if len(was) != 1 or len(is_now) != 1:
         unequal = "layers keep different numbers of heads of keys and values, which no configuration states"
@@ -43,13 +43,13 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
     old, new = was.pop() or 0, is_now.pop() or 0
     edited: dict[Path, bytes] = {}
     for name in names:
-        path = Path(os.path.realpath(folder.path / name))
+        path = Path(os.path.realpath(folder.root / name))
         config = read_config(path)
         if name == GENAI:
             _edit_genai(config, old, new)
         else:
             config[_SHARED] = new
-        edited[path.relative_to(os.path.realpath(folder.path))] = _in_the_form_of(path, config)
+        edited[path.relative_to(folder.root)] = _in_the_form_of(path, config)
     return replace(folder, edited=edited), ()
 
 

@@ -39,7 +39,9 @@ class ModelFolder:
     Parameters
     ----------
     path : Path
-        The folder.
+        The folder as it was given.
+    root : Path
+        The folder itself, links followed, wherever the process works.
     place : Path
         The model's file, relative to the folder.
     entries : tuple of Entry
@@ -51,6 +53,7 @@ class ModelFolder:
     """
 
     path: Path
+    root: Path
     place: Path
     entries: tuple[Entry, ...]
     has_weight_files: bool = False
@@ -92,10 +95,9 @@ class ModelFolder:
         ModelSaveError
             If something cannot be written.
         """
-        source = Path(os.path.realpath(self.path))
         with new_folder(path) as draft:
             for entry in self.entries:
-                entry.copy(source, draft, self.edited.get(entry.place))
+                entry.copy(self.root, draft, self.edited.get(entry.place))
             save(draft / self.place)
 
 
@@ -135,7 +137,7 @@ def folder_of(model: ModelLike) -> ModelFolder | None:
     root = Path(os.path.realpath(path))
     weights = {Path(os.path.realpath(file)) for file in external_files(path / place)}
     kept = (e for e in entries if e.place != place and Path(os.path.realpath(root / e.place)) not in weights)
-    return ModelFolder(path, place, tuple(kept), bool(weights))
+    return ModelFolder(path, root, place, tuple(kept), bool(weights))
 
 
 def model_file(model: ModelLike) -> ModelLike:

@@ -126,7 +126,7 @@ class FoldResult:
             check_outputs(outputs_of(target, "the output", external_data=external), reads)
             write_model(target)
         else:
-            check_outputs([folder.output(target, "the output")], reads, [folder.path])
+            check_outputs([folder.output(target, "the output")], reads, [folder.root])
             folder.write(target, write_model)
         return target
 
@@ -176,7 +176,7 @@ def files_read(model: ModelLike, config: FoldConfig, folder: ModelFolder | None 
         "the labelled data": config.data,
         "the device": config.device,
         "the latency table": config.latency_table,
-        "the input folder": None if folder is None else folder.path,
+        "the input folder": None if folder is None else folder.root,
     }
     files = {
         role: Path(given).absolute() for role, given in data.items()

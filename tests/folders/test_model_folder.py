@@ -196,6 +196,18 @@ def test_a_result_checks_its_folder_again(source: Path, folded: FoldResult, tmp_
         folded.save(tmp_path / "out")
 
 
+def test_the_working_folder_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_genai_folder(tmp_path / "in")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    result = package.fold("in", channel_ratio=0.5, method="prune-l1", verify=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="outside of it"):
+        result.save("../in/out")
+    result.save("out")
+    assert _without_model(tmp_path / "elsewhere" / "out") == _without_model(tmp_path / "in")
+
+
 def test_a_full_disk_leaves_nothing(folded: FoldResult, tmp_path: Path) -> None:
     with files_of_at_most(20_000), pytest.raises(package.errors.ModelSaveError):
         folded.save(tmp_path / "out")
@@ -225,6 +237,17 @@ def test_inspect_and_compare_take_folders(source: Path, folded: FoldResult, tmp_
     files = onnxfold("compare", source / "model.onnx", tmp_path / "out" / "model.onnx", *text)
     told = [next(line for line in d.stdout.splitlines() if "perplexity" in line) for d in (done, files)]
     assert told[0] == told[1]
+
+
+def test_a_text_compares_folders_with_other_caches(source: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "text.txt").write_text("abcdefghij " * 20)
+    result = package.fold(source, channel_ratio=0.34, method="fold-ar", verify=False, allow_cache_change=True)
+    folded = result.save(tmp_path / "out")
+    assert "4 caches hold 2 heads instead of 3" in result.report.notes
+    found = package.compare(source, folded, text=tmp_path / "text.txt", window=16, windows=4)
+    assert found.perplexity is not None
+    assert found.perplexity.a != found.perplexity.b
 
 
 def test_what_is_no_folder_is_taken_as_it_is(source: Path) -> None:
