@@ -100,7 +100,7 @@ def _inspect(row: Row, case: Case, path: Path) -> None:
 
 
 def _fold(row: Row, case: Case, path: Path) -> None:
-    result = onnxfold.fold(path, SPARSITY, inputs="dead-leaves", samples=SAMPLES, cache=None)
+    result = onnxfold.fold(path, SPARSITY, inputs=case.inputs, samples=SAMPLES, cache=None)
     row.reached = result.report.sparsity
     row.notes += [note for note in result.report.notes if not note.startswith("reached sparsity")]
     if result.report.fidelity is not None:
@@ -131,7 +131,7 @@ def _widen(row: Row, case: Case, path: Path) -> None:
     row.normalised = relative_difference(expected, run_model(model, feeds))
     wide = Widening(model, 0, 2, DeclaredNumbers).apply()
     row.widened = relative_difference(expected, run_model(wide, feeds))
-    folded = _exact(wide, channel_ratio=0.5)
+    folded = _exact(wide, case, channel_ratio=0.5)
     row.lossless = relative_difference(expected, run_model(folded, feeds))
     # One to three copies, so that nothing that weighs channels by their number comes out equal by chance.
     widening = Widening(model, 0, None, DeclaredNumbers)
@@ -140,12 +140,12 @@ def _widen(row: Row, case: Case, path: Path) -> None:
         return
     uneven = widening.apply()
     row.widened = max(row.widened, relative_difference(expected, run_model(uneven, feeds)))
-    folded = _exact(uneven, channel_ratio=0.0, ratios=ratios)
+    folded = _exact(uneven, case, channel_ratio=0.0, ratios=ratios)
     row.uneven = relative_difference(expected, run_model(folded, feeds))
 
 
-def _exact(model: onnx.ModelProto, **widths: Any) -> onnx.ModelProto:
-    return onnxfold.fold(model, **widths, inputs="dead-leaves", samples=SAMPLES, cache=None, verify=False).model
+def _exact(model: onnx.ModelProto, case: Case, **widths: Any) -> onnx.ModelProto:
+    return onnxfold.fold(model, **widths, inputs=case.inputs, samples=SAMPLES, cache=None, verify=False).model
 
 
 def _session(model: Path | onnx.ModelProto) -> ort.InferenceSession:

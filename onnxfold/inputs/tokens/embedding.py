@@ -18,6 +18,12 @@ _TABLES = {
     "GatherBlockQuantized": (1, 0, -1),
     "EmbedLayerNormalization": (0, 2, 3),
 }
+#: By domain and operator: where tables of cosines are read, which have a row per position.
+_TURNS = {
+    ("com.microsoft", "GroupQueryAttention"): 7,
+    ("com.microsoft", "RotaryEmbedding"): 2,
+    ("", "RotaryEmbedding"): 1,
+}
 #: Ids without a table are below this.
 _UNKNOWN = 2
 #: Some models begin to count positions at 2.
@@ -64,7 +70,7 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]))
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
     rows = [s[0] for s in limits if len(s) == 2 and s[1] == width and s not in found and s[0] > _OFFSET]
-    lengths = [row - _OFFSET for row in rows] + list(_buffers(view))
+    lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None))
 
 
@@ -108,3 +114,12 @@ def _buffers(view: GraphView) -> Iterator[int]:
         counts = is_row and np.array_equal(view.weight(name)[0], np.arange(shape[1]))
         if (is_square or counts) and shape[-1] > 1:
             yield shape[-1]
+
+
+def _turns(view: GraphView, nodes: list[NodeProto]) -> Iterator[int]:
+    """Yield the numbers of positions that tables of cosines reach for."""
+    for node in nodes:
+        at = _TURNS.get((node.domain, node.op_type), len(node.input))
+        shape = view.shape(node.input[at]) if at < len(node.input) and node.input[at] else None
+        if shape and len(shape) == 2 and shape[0]:
+            yield shape[0]

@@ -19,6 +19,7 @@ from onnxfold.inputs.tokens.interface import Part, interface_of, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel, no_others
 from onnxfold.inputs.tokens.written_text import continued
 from onnxfold.progress import ProgressBar
+from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
 from testing.models import chain_conv
 
@@ -108,6 +109,14 @@ def test_positions_limit_the_length() -> None:
     """By a table of positions that is an input's, and by one that a constant row of numbers looks up."""
     lengths = [token_interface(load(m)) for m in (decoder(positions=20), encoder(positions=12))]
     assert [found.table.longest for found in lengths if found] == [18, 10]
+
+
+@pytest.mark.parametrize("kind", ["packed", "multi_head"])
+def test_tables_of_cosines_limit_the_length(kind: Kind) -> None:
+    found = token_interface(load(genai_decoder(kind)))
+    assert found is not None
+    assert found.table.longest == LONGEST
+    assert found.length(128) == LONGEST
 
 
 def test_ids_of_any_name_are_those_that_look_words_up() -> None:
