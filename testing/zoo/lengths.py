@@ -18,7 +18,8 @@ from testing.zoo.language import Bert, Gpt2, Llama, Style
 from testing.zoo.prepare import draw_weights
 from testing.zoo.vision_language import Clip, Swin, VisionTower
 
-Exporter = Literal["legacy", "dynamo"]
+#: The last one has operators for attention, rotary positions and the root mean square.
+Exporter = Literal["legacy", "dynamo", "dynamo-23"]
 Axes = Mapping[str, Mapping[int, str]]
 Given = dict[str, tuple[Tensor, dict[int, str]]]
 
@@ -47,6 +48,7 @@ class LanguageCase:
             plain = [name for name in self.inputs if not name.startswith("past")]
             shapes = (*free[: len(plain)], tuple(free[len(plain) :])) if len(plain) < len(free) else tuple(free)
             common |= {"dynamo": True, "dynamic_shapes": shapes, "verbose": False, "external_data": False}
+            common |= {"opset_version": 23} if exporter == "dynamo-23" else {}
         with torch.no_grad(), silence():
             torch.onnx.export(self.module, samples, str(path), **common)
         return path
