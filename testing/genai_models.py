@@ -49,10 +49,9 @@ def _normed_heads(g: TokenGraph, x: str, name: str, count: int) -> str:
     return g.node("Reshape", [_norm(g, heads, f"{name}_norm", SIZE), together], f"{name}_flat")
 
 
-def _attention(g: TokenGraph, x: str, i: int, kind: Kind) -> str:
+def _attention(g: TokenGraph, x: str, i: int, kind: Kind, shared: int) -> str:
     """Attend; past and present keys and values are inputs and outputs of the model."""
     several = kind.startswith("multi_head")
-    shared = HEADS if several else SHARED
     sizes = {"q": HEADS, "k": shared, "v": shared}
     past = [f"past_key_values.{i}.{name}" for name in ("key", "value")]
     outputs = [f"attended_{i}", *(f"present.{i}.{name}" for name in ("key", "value"))]
@@ -80,7 +79,7 @@ def _attention(g: TokenGraph, x: str, i: int, kind: Kind) -> str:
     return _linear(g, outputs[0], f"o_{i}", _INNER_WIDTH, WIDTH)
 
 
-def genai_decoder(kind: Kind, seed: int = 0, layers: int = 2) -> onnx.ModelProto:
+def genai_decoder(kind: Kind, seed: int = 0, layers: int = 2, shared: int = SHARED) -> onnx.ModelProto:
     """Return a decoder with heads of 16 and logits over 64 words.
 
     Parameters
@@ -91,6 +90,8 @@ def genai_decoder(kind: Kind, seed: int = 0, layers: int = 2) -> onnx.ModelProto
         Seed of the weights.
     layers : int
         Blocks.
+    shared : int
+        Heads of keys and values, unless there are as many as of queries.
     """
     g = TokenGraph(seed)
     angles = np.outer(np.arange(LONGEST), 1.0 / 100.0 ** (np.arange(SIZE // 2) / (SIZE // 2)))
@@ -98,6 +99,7 @@ def genai_decoder(kind: Kind, seed: int = 0, layers: int = 2) -> onnx.ModelProto
     g.constant("sines", np.sin(angles).astype(np.float32))
     x = g.node("Gather", [g.weight("embedding", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
     several = kind.startswith("multi_head")
+    shared = HEADS if several else shared
     if several:
         _masked(g)
     else:
@@ -105,13 +107,13 @@ def genai_decoder(kind: Kind, seed: int = 0, layers: int = 2) -> onnx.ModelProto
     normed = _norm(g, x, "norm")
     outputs: dict[str, list[Any]] = {"logits": ["batch_size", "sequence_length", WORDS]}
     for i in range(layers):
-        normed, x = _sum_and_norm(g, x, _attention(g, normed, i, kind), f"norm_{i}")
+        normed, x = _sum_and_norm(g, x, _attention(g, normed, i, kind, shared), f"norm_{i}")
         gate, up = (_linear(g, normed, f"{name}_{i}", WIDTH, INNER) for name in ("gate", "up"))
         active = g.node("Mul", [gate, g.node("Sigmoid", [gate], f"sigmoid_{i}")], f"active_{i}")
         down = _linear(g, g.node("Mul", [active, up], f"gated_{i}"), f"down_{i}", INNER, WIDTH)
         normed, x = _sum_and_norm(g, x, down, f"norm_after_{i}")
     g.node("MatMul", [normed, g.weight("head", WIDTH, WORDS, scale=0.5)], "logits")
-    cache = ["batch_size", HEADS if several else SHARED]
+    cache = ["batch_size", shared]
     inputs: dict[str, tuple[int, list[Any]]] = {
         "input_ids": (TensorProto.INT64, ["batch_size", "sequence_length"]),
         "attention_mask": (TensorProto.INT64, ["batch_size", "total_sequence_length"]),

@@ -14,8 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 WORDS, WIDTH, HEADS, HIDDEN = 64, 32, 2, 48
 SIZE = WIDTH // HEADS
-#: Rows of rotary tables: as long as the sequences that models are run on.
-_LONGEST = 256
 #: Special tokens of the tokenizer, in the order of their ids.
 SPECIAL = ("<s>", "[MASK]")
 
@@ -140,15 +138,7 @@ def _causal_bias(g: TokenGraph) -> str:
     return g.node("Unsqueeze", [g.node("Add", [causal, padded], "bias_3d"), "at_one"], "bias")
 
 
-def grouped_query_decoder(
-    seed: int = 0,
-    *,
-    free_size: bool = False,
-    layers: int = 1,
-    heads: int = HEADS,
-    shared: int = 1,
-    rotary: bool = False,
-) -> onnx.ModelProto:
+def grouped_query_decoder(seed: int = 0, *, free_size: bool = False) -> onnx.ModelProto:
     """Return a decoder as onnxruntime-genai writes it: packed queries, keys and values, GroupQueryAttention.
 
     Parameters
@@ -157,10 +147,6 @@ def grouped_query_decoder(
         Seed of the weights.
     free_size : bool
         Leave the size of heads in the caches free, as genai's builder does.
-    layers, heads, shared : int
-        Blocks, heads of queries, and heads of keys and values, of which each serves equally many of queries.
-    rotary : bool
-        Whether queries and keys are turned by their positions.
     """
     g = TokenGraph(seed)
     x = g.node("Gather", [g.weight("embedding", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
@@ -171,33 +157,55 @@ def grouped_query_decoder(
     shape = g.node("Shape", ["attention_mask"], "mask_shape")
     whole = g.node("Gather", [shape, g.constant("first", np.array(1, np.int64))], "total64")
     whole = g.node("Cast", [whole], "total32", to=TensorProto.INT32)
-    turns: list[str] = []
-    if rotary:
-        angles = np.arange(_LONGEST)[:, None] * 100.0 ** -np.linspace(0, 1, SIZE // 2)
-        turns = [g.constant(f"{f.__name__}_cache", f(angles).astype(np.float32)) for f in (np.cos, np.sin)]
-    cache = ["batch", shared, "past_sequence_length", "cache_dim" if free_size else SIZE]
+    width = WIDTH + 2 * SIZE  # two heads of queries, one of keys and values
+    packed = g.node("MatMul", [g.norm(x, "norm"), g.weight("qkv_w", WIDTH, width)], "qkv")
+    inputs = [packed, "", "", "past_key_values.0.key", "past_key_values.0.value", lengths, whole]
+    outputs = ["attended", "present.0.key", "present.0.value"]
+    attributes = {"num_heads": HEADS, "kv_num_heads": 1, "domain": "com.microsoft", "name": "attention"}
+    g.nodes.append(helper.make_node("GroupQueryAttention", inputs, outputs, **attributes))
+    x = g.node("Add", [x, g.node("MatMul", ["attended", g.weight("o_w", WIDTH, WIDTH)], "o")], "residual")
+    x = g.node("Add", [x, g.feed_forward(g.norm(x, "norm2"), "ff")], "block")
+    g.node("MatMul", [g.norm(x, "final"), g.weight("head", WIDTH, WORDS, scale=0.5)], "logits")
+    cache = ["batch", 1, "past_sequence_length", "cache_dim" if free_size else SIZE]
+    given: dict[str, tuple[int, list[Any]]] = {
+        "input_ids": (TensorProto.INT64, ["batch", "sequence"]),
+        "attention_mask": (TensorProto.INT64, ["batch", "total"]),
+        "past_key_values.0.key": (TensorProto.FLOAT, cache),
+        "past_key_values.0.value": (TensorProto.FLOAT, cache),
+    }
+    present = ["batch", 1, "total", cache[-1]]
+    names = {"logits": ["batch", "sequence", WORDS], "present.0.key": present, "present.0.value": present}
+    return g.model(given, names)
+
+
+def attention_decoder(seed: int = 0, *, layers: int = 1) -> onnx.ModelProto:
+    """Return a decoder with Attention of onnxruntime, whose caches hold keys and values together.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the weights.
+    layers : int
+        Blocks.
+    """
+    g = TokenGraph(seed)
+    x = g.node("Gather", [g.weight("embedding", WORDS, WIDTH, scale=1.0), "input_ids"], "words")
+    mask = g.node("Cast", ["attention_mask"], "mask32", to=TensorProto.INT32)
     inputs: dict[str, tuple[int, list[Any]]] = {
         "input_ids": (TensorProto.INT64, ["batch", "sequence"]),
         "attention_mask": (TensorProto.INT64, ["batch", "total"]),
     }
     outputs: dict[str, list[Any]] = {"logits": ["batch", "sequence", WORDS]}
     for i in range(layers):
-        end = f"_{i}" if i else ""
-        columns = (heads + 2 * shared) * SIZE
-        packed = g.node("MatMul", [g.norm(x, f"norm{end}"), g.weight(f"qkv_w{end}", WIDTH, columns)], f"qkv{end}")
-        past, present = ([f"{kind}.{i}.{part}" for part in ("key", "value")] for kind in ("past_key_values", "present"))
-        attributes = {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary)}
-        g.nodes.append(
-            helper.make_node(
-                "GroupQueryAttention", [packed, "", "", *past, lengths, whole, *turns], [f"attended{end}", *present],
-                name=f"attention{end}", domain="com.microsoft", **attributes,
-            )
-        )  # fmt: skip
-        o = g.node("MatMul", [f"attended{end}", g.weight(f"o_w{end}", heads * SIZE, WIDTH)], f"o{end}")
-        x = g.node("Add", [x, o], f"residual{end}")
-        x = g.node("Add", [x, g.feed_forward(g.norm(x, f"norm2{end}"), f"ff{end}")], f"block{end}")
-        inputs |= dict.fromkeys(past, (TensorProto.FLOAT, cache))
-        outputs |= {name: ["batch", shared, "total", cache[-1]] for name in present}
+        weights = g.weight(f"qkv_{i}_w", WIDTH, 3 * WIDTH), g.constant(f"qkv_{i}_b", np.zeros(3 * WIDTH, np.float32))
+        given, found = [g.norm(x, f"norm_{i}"), *weights, mask, f"past_{i}"], [f"attended_{i}", f"present_{i}"]
+        attributes = {"num_heads": HEADS, "unidirectional": 1, "domain": "com.microsoft", "name": f"attention_{i}"}
+        g.nodes.append(helper.make_node("Attention", given, found, **attributes))
+        o = g.node("MatMul", [found[0], g.weight(f"o_{i}_w", WIDTH, WIDTH)], f"o_{i}")
+        x = g.node("Add", [x, o], f"residual_{i}")
+        x = g.node("Add", [x, g.feed_forward(g.norm(x, f"norm2_{i}"), f"ff_{i}")], f"block_{i}")
+        inputs[f"past_{i}"] = TensorProto.FLOAT, [2, "batch", HEADS, "past", SIZE]
+        outputs[f"present_{i}"] = [2, "batch", HEADS, "total", SIZE]
     g.node("MatMul", [g.norm(x, "final"), g.weight("head", WIDTH, WORDS, scale=0.5)], "logits")
     return g.model(inputs, outputs)
 

@@ -123,21 +123,24 @@ def folder_of(model: ModelLike) -> ModelFolder | None:
     if isinstance(model, ModelProto) or not isinstance(model, str | os.PathLike):
         return None
     path = Path(model)
-    try:
-        if not path.is_dir():
-            return None
-    except (OSError, ValueError):  # whoever loads it says what is wrong
+    if not _is_folder(path):
         return None
-    if not any((path / name).is_file() for name in (GENAI, TRANSFORMERS)):
+    if not any(map(os.path.isfile, (path / GENAI, path / TRANSFORMERS))):
         raise ModelNotFoundError(
             f"'{path}' is a folder without {GENAI} or {TRANSFORMERS}: give the path of an .onnx file"
         )
     entries = entries_of(path)
     place = _model_among(path, entries)
     root = Path(os.path.realpath(path))
-    weights = {Path(os.path.realpath(file)) for file in external_files(path / place)}
-    kept = (e for e in entries if e.place != place and Path(os.path.realpath(root / e.place)) not in weights)
-    return ModelFolder(path, root, place, tuple(kept), bool(weights))
+    named = external_files(path / place)
+    # Both the name that the model uses and, if that is a link, what it leads to; other links to weights stay links.
+    own = {
+        root / place,
+        *(Path(os.path.normpath(file)) for file in named),
+        *(Path(os.path.realpath(file)) for file in named),
+    }
+    kept = (entry for entry in entries if root / entry.place not in own)
+    return ModelFolder(path, root, place, tuple(kept), bool(named))
 
 
 def model_file(model: ModelLike) -> ModelLike:
@@ -176,6 +179,13 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # whoever loads it says what is wrong
+        return False
+
+
 def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
     """Return the one model of a folder."""
     models = [entry.place for entry in entries if entry.place.suffix.lower() == _ONNX and not entry.is_folder]
@@ -186,9 +196,9 @@ def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
         raise UnsupportedModelError(
             f"'{folder}' holds {len(models)} ONNX files ({names}), which are no single model: fold each file by itself"
         )
-    named = _named_by_genai(folder)
-    if named is not None and Path(named) != models[0]:
-        raise ModelNotFoundError(f"'{folder / GENAI}' names the model '{named}', and the folder holds '{models[0]}'")
+    expected = _named_by_genai(folder)
+    if expected is not None and Path(expected) != models[0]:
+        raise ModelNotFoundError(f"'{folder / GENAI}' names the model '{expected}', and the folder holds '{models[0]}'")
     if next(entry for entry in entries if entry.place == models[0]).target is not None:
         raise ConfigError(f"'{folder / models[0]}' is a link: put the model in its place")
     return models[0]
@@ -196,7 +206,7 @@ def _model_among(folder: Path, entries: tuple[Entry, ...]) -> Path:
 
 def _named_by_genai(folder: Path) -> str | None:
     """Return the file that genai's configuration names; None where there is none."""
-    if not (folder / GENAI).is_file():
+    if not os.path.isfile(folder / GENAI):
         return None
     found: Any = read_config(folder / GENAI)
     for key in ("model", "decoder", "filename"):

@@ -50,6 +50,7 @@ class FoldChannels(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights, then counts, and forget stale shapes."""
+        sizes = {name: self._resized(view, name) for name in (*view.input_names, *view.output_names)}
         tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
         for tensor in tensors:
             old = view.weights[tensor]
@@ -69,7 +70,7 @@ class FoldChannels(Pass):
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
                 changed[select.node] = self._renumbered(view, changed.get(select.node, by_output[select.node]), select)
         view.substitute(changed)
-        view.resize({name: self._resized(view, name) for name in (*view.input_names, *view.output_names)})
+        view.resize(sizes)
         view.drop_inferable_infos()
         return PassResult(modified=bool(tensors))
 

@@ -10,18 +10,20 @@ import onnxruntime as ort
 import pytest
 
 import onnxfold
+from testing.genai_models import HEADS, Kind
 from testing.generate import by_genai, by_loop
-from testing.model_folders import HEADS, SHARED, write_genai_folder, write_optimum_folder
+from testing.model_folders import SHARED, write_genai_folder, write_optimum_folder
 
 pytest.importorskip("onnxruntime_genai")
 
 PROMPT, LENGTH = (1, 5, 9, 13), 24
 
 
-def test_a_folded_folder_writes_as_onnxruntime_does(tmp_path: Path) -> None:
-    source = write_genai_folder(tmp_path / "in")
+@pytest.mark.parametrize("kind", ["packed", "normed"])
+def test_a_folded_folder_writes_as_onnxruntime_does(kind: Kind, tmp_path: Path) -> None:
+    source = write_genai_folder(tmp_path / "in", kind)
     result = onnxfold.fold(source, channel_ratio=0.5, method="fold-naive", cluster="kmeans", verify=False)
-    assert [(g.width, g.folded_width) for g in result.report.groups] == [(6, 3), (48, 24)] * 2
+    assert [(g.width, g.folded_width) for g in result.report.groups] == [(6, 3), (80, 40)] * 2
     folded = result.save(tmp_path / "out")
     written = [by_genai(folder, PROMPT, LENGTH) for folder in (source, folded)]
     assert written == [by_loop(folder, PROMPT, LENGTH) for folder in (source, folded)]
@@ -32,7 +34,7 @@ def test_a_folded_folder_writes_as_onnxruntime_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize("per_layer", [False, True])
 def test_caches_with_fewer_heads(per_layer: bool, tmp_path: Path) -> None:
     source = write_genai_folder(tmp_path / "in")
-    ratios = {"node_qkv": 0.34, "node_qkv_1": 0.67 if per_layer else 0.34}
+    ratios = {"node_qkv_0": 0.34, "node_qkv_1": 0.67 if per_layer else 0.34}
     options: dict[str, Any] = {"channel_ratio": 0.25, "ratios": ratios, "method": "fold-ar", "verify": False}
     result = onnxfold.fold(source, allow_cache_change=True, per_layer_cache=per_layer, **options)
     folded = result.save(tmp_path / "out")

@@ -68,13 +68,25 @@ def test_links_inside_lead_to_the_same_place(source: Path, folded: FoldResult, t
     (copied / "chat" / "up.json").symlink_to("../tokenizer.json")
     (copied / "again").symlink_to("chat")
     (copied / "round").symlink_to(".")
+    (copied / "weights").symlink_to("model.onnx.data")
     package.fold(copied, channel_ratio=0.5, method="prune-l1", verify=False).save(tmp_path / "out")
-    links = {n: (tmp_path / "out" / n).resolve() for n in ("beside.txt", "chat/up.json", "again", "round")}
+    links = {n: (tmp_path / "out" / n).resolve() for n in ("beside.txt", "chat/up.json", "again", "round", "weights")}
     out = (tmp_path / "out").resolve()
     assert all((out / name).is_symlink() for name in links)
     assert links == {
         "beside.txt": out / "NOTICE.txt", "chat/up.json": out / "tokenizer.json", "again": out / "chat", "round": out,
+        "weights": out / "model.onnx.data",
     }  # fmt: skip
+
+
+def test_weights_under_a_link_become_a_file(tmp_path: Path) -> None:
+    source = write_genai_folder(tmp_path / "in")
+    (source / "model.onnx.data").rename(source / "chat" / "stored")
+    (source / "model.onnx.data").symlink_to("chat/stored")
+    package.fold(source, channel_ratio=0.5, method="prune-l1", verify=False).save(tmp_path / "out")
+    assert not (tmp_path / "out" / "chat" / "stored").exists()
+    assert not (tmp_path / "out" / "model.onnx.data").is_symlink()
+    onnx.load(tmp_path / "out" / "model.onnx")
 
 
 def _outside(folder: Path) -> None:
@@ -229,7 +241,7 @@ def test_inspect_and_compare_take_folders(source: Path, folded: FoldResult, tmp_
     folded.save(tmp_path / "out")
     (tmp_path / "text.txt").write_text("abcdefghij " * 20)
     assert onnxfold("inspect", source).stdout == onnxfold("inspect", source / "model.onnx").stdout != ""
-    assert package.inspect(source)[0].name == "node_qkv"
+    assert package.inspect(source)[0].name == "node_qkv_0"
     text = ("--text", tmp_path / "text.txt", "--window", 16, "--windows", 4)
     done = onnxfold("compare", source, tmp_path / "out", *text)
     assert done.code == 0, done.stderr
@@ -244,7 +256,7 @@ def test_a_text_compares_folders_with_other_caches(source: Path, tmp_path: Path)
     (tmp_path / "text.txt").write_text("abcdefghij " * 20)
     result = package.fold(source, channel_ratio=0.34, method="fold-ar", verify=False, allow_cache_change=True)
     folded = result.save(tmp_path / "out")
-    assert "4 caches hold 2 heads instead of 3" in result.report.notes
+    assert "heads in 4 caches: 2 in place of 3" in result.report.notes
     found = package.compare(source, folded, text=tmp_path / "text.txt", window=16, windows=4)
     assert found.perplexity is not None
     assert found.perplexity.a != found.perplexity.b

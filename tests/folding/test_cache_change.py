@@ -21,15 +21,16 @@ from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.open_model import OpenedModel, open_model
 from onnxfold.inputs.tokens.cache_heads import cache_ties
 from onnxfold.progress import silent
-from testing.language_models import SIZE, WORDS, decoder, grouped_query_decoder
+from testing.genai_models import HEADS, INNER, SIZE, genai_decoder
+from testing.language_models import WORDS, attention_decoder, decoder
 from testing.models import chain_conv, run
 
-LAYERS, HEADS, SHARED = 2, 6, 3
+LAYERS, SHARED = 2, 3
 FAST: dict[str, Any] = {"method": "prune-l1", "verify": False}
 
 
 def _grouped() -> onnx.ModelProto:
-    return grouped_query_decoder(layers=LAYERS, heads=HEADS, shared=SHARED, rotary=True)
+    return genai_decoder("packed", layers=LAYERS, shared=SHARED)
 
 
 def _opened(model: onnx.ModelProto, *, per_layer: bool = False) -> OpenedModel:
@@ -42,24 +43,33 @@ def _cached(result: FoldResult) -> list[int]:
 
 
 def _cache_sizes(model: onnx.ModelProto) -> dict[str, int]:
-    infos = [i for i in (*model.graph.input, *model.graph.output) if len(i.type.tensor_type.shape.dim) == 4]
-    return {i.name: i.type.tensor_type.shape.dim[1].dim_value for i in infos}
+    infos = [i for i in (*model.graph.input, *model.graph.output) if len(i.type.tensor_type.shape.dim) > 3]
+    return {i.name: i.type.tensor_type.shape.dim[-3].dim_value for i in infos}
 
 
 def _feeds(model: onnx.ModelProto, heads: dict[str, int]) -> dict[str, np.ndarray[Any, Any]]:
     ids = np.random.default_rng(3).integers(0, WORDS, (2, 9))
-    caches = [i.name for i in model.graph.input if i.name.startswith("past")]
-    empty = {name: np.zeros((2, heads[name], 0, SIZE), np.float32) for name in caches}
+    caches = {i.name: i.type.tensor_type.shape.dim for i in model.graph.input if i.name.startswith("past")}
+    batch = {4: (2,), 5: (2, 2)}  # keys and values may be together
+    shapes = {name: (*batch[len(dims)], heads[name], 0, dims[-1].dim_value) for name, dims in caches.items()}
+    empty = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), **empty}
 
 
 def test_caches_stay_by_default() -> None:
     result = onnxfold.fold(_grouped(), channel_ratio=0.5, **FAST)
     assert set(_cache_sizes(result.model).values()) == {SHARED}
-    assert [group.width for group in result.report.groups] == [HEADS, 48] * LAYERS
+    assert [group.width for group in result.report.groups] == [HEADS, INNER] * LAYERS
 
 
-@pytest.mark.parametrize("make", [_grouped, lambda: decoder(layers=LAYERS)], ids=["grouped queries", "decomposed"])
+FORMS = {
+    "grouped queries": _grouped,
+    "decomposed": lambda: decoder(layers=LAYERS),
+    "keys and values together": lambda: attention_decoder(layers=LAYERS),
+}
+
+
+@pytest.mark.parametrize("make", FORMS.values(), ids=FORMS)
 def test_whole_groups_go_and_the_shapes_are_written(make: Callable[[], onnx.ModelProto]) -> None:
     model = make()
     (heads,) = set(_cache_sizes(model).values())
@@ -72,9 +82,9 @@ def test_whole_groups_go_and_the_shapes_are_written(make: Callable[[], onnx.Mode
         assert (counts["num_heads"], counts["kv_num_heads"]) == (4, 2)
     outputs = run(folded, _feeds(folded, _cache_sizes(folded)))
     stated = list(_cache_sizes(folded).values())
-    assert {o.shape[1] for o in outputs[1:]} == set(stated)
+    assert {o.shape[-3] for o in outputs[1:]} == set(stated)
     assert result.report.fidelity is not None, result.report.notes
-    assert any(f"caches hold {heads - 1} heads instead of {heads}" in note for note in result.report.notes)
+    assert any(f"caches: {heads - 1} in place of {heads}" in note for note in result.report.notes)
     compared = onnxfold.compare(model, folded)  # each of them on an empty past with its own heads
     assert compared.outputs[0].relative_error == pytest.approx(result.report.fidelity.outputs[0].relative_error)
 
@@ -82,7 +92,7 @@ def test_whole_groups_go_and_the_shapes_are_written(make: Callable[[], onnx.Mode
 def test_equal_groups_fold_back_at_no_loss() -> None:
     """Two groups of heads are equal in every layer, other two in each; what reads them may differ."""
     model = _grouped()
-    for name, kept, copy in (("qkv_w", 0, 1), ("qkv_w_1", 2, 1)):
+    for name, kept, copy in (("qkv_0_w", 0, 1), ("qkv_1_w", 2, 1)):
         (weight,) = (t for t in model.graph.initializer if t.name == name)
         values = np.array(numpy_helper.to_array(weight))
         parts = values.reshape(len(values), -1, SIZE)  # heads of queries, then of keys, then of values
@@ -104,7 +114,7 @@ def test_equal_groups_fold_back_at_no_loss() -> None:
 def test_all_layers_keep_equally_many(allocation: str, sparsity: float) -> None:
     model = _grouped()
     for weight in model.graph.initializer:  # the heads of one layer seem to be worth nothing
-        if weight.name in ("o_w_1", "qkv_w_1"):
+        if weight.name in ("o_1_w", "qkv_1_w"):
             weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * 1e-3, weight.name))
     result = onnxfold.fold(model, sparsity, allocation=allocation, round_to=1, allow_cache_change=True, **FAST)
     assert len(set(_cached(result))) == 1
@@ -113,7 +123,7 @@ def test_all_layers_keep_equally_many(allocation: str, sparsity: float) -> None:
 
 
 def test_layers_differ_where_that_is_allowed() -> None:
-    ratios = {"node_qkv": 0.34, "node_qkv_1": 0.67}
+    ratios = {"node_qkv_0": 0.34, "node_qkv_1": 0.67}
     options: dict[str, Any] = {"channel_ratio": 0.0, "ratios": ratios, "allow_cache_change": True, **FAST}
     folded = onnxfold.fold(_grouped(), per_layer_cache=True, **options)
     assert _cached(folded) == [2, 1]
@@ -154,7 +164,7 @@ def test_costs_of_tied_widths_are_those_of_all_widths() -> None:
     for cost in (WeightCost(opened.graphs), MacsCost(opened.graphs), RamCost(opened.graphs)):
         fewer = cost.renumbered(tied.numbers)
         for _ in range(8):
-            widths = [int(random.integers(1, size + 1)) for size in (3, 48, 48)]
+            widths = [int(random.integers(1, size + 1)) for size in (SHARED, INNER, INNER)]
             assert fewer(widths) == cost(tied.expanded(widths))
     assert TiedWidths.of([group for _, found in _opened(_grouped(), per_layer=True).graphs for group in found]).are_free
 

@@ -71,7 +71,7 @@ def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
         Heads in every cache.
     """
     counts = Counter((after.get(name), heads) for name, heads in before.items() if after.get(name) != heads)
-    return tuple(f"{count} caches hold {new} heads instead of {old}" for (new, old), count in counts.items())
+    return tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
 
 
 def _axes(view: GraphView) -> Iterator[Axis]:
