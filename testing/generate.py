@@ -54,6 +54,8 @@ def by_loop(
     written, new = list(ids), list(ids)
     while len(written) < length:
         feeds = {"input_ids": np.array([new], np.int64), "attention_mask": np.ones((1, len(written)), np.int64)}
+        if any(i.name == "position_ids" for i in session.get_inputs()):
+            feeds["position_ids"] = np.arange(len(written))[None, -len(new) :]
         found = dict(zip(outputs, session.run(None, feeds | caches), strict=True))
         if keeps_past:
             caches = {name: found[name.replace("past_key_values", "present")] for name in caches}

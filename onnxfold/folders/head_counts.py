@@ -16,6 +16,8 @@ from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read
 from onnxfold.inputs.tokens.cache_heads import Heads
 
 _QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
+#: What Falcon calls them.
+_OTHER_NAMES = ("num_kv_heads",)
 
 
 def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelFolder, tuple[str, ...]]:
@@ -42,15 +44,16 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
         return folder, (f"{unequal}: {' and '.join(names)} stayed; a runtime must read them from the model",)
     old, new = was.pop() or 0, is_now.pop() or 0
     edited: dict[Path, bytes] = {}
+    notes: tuple[str, ...] = ()
     for name in names:
         path = Path(os.path.realpath(folder.root / name))
         config = read_config(path)
         if name == GENAI:
             _edit_genai(config, old, new)
-        else:
-            config[_SHARED] = new
+        elif not _edit_transformers(config, new):
+            notes = (f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model",)
         edited[path.relative_to(folder.root)] = _in_the_form_of(path, config)
-    return replace(folder, edited=edited), ()
+    return replace(folder, edited=edited), notes
 
 
 def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
@@ -62,6 +65,18 @@ def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
     queries = decoder.get(_QUERIES)
     if isinstance(queries, int) and old and queries % old == 0:
         decoder[_QUERIES] = queries // old * new
+
+
+def _edit_transformers(config: dict[str, Any], new: int) -> bool:
+    """Write the number to where it stands, in the part about text perhaps; return whether it stood there."""
+    text = config.get("text_config")
+    for part in (text if isinstance(text, dict) else {}, config):
+        for name in (_SHARED, *_OTHER_NAMES):
+            if name in part:
+                part[name] = new
+                return True
+    config[_SHARED] = new
+    return False
 
 
 def _in_the_form_of(path: Path, config: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxfold
+from onnxfold.folders import folder_of, with_heads
 from testing.genai_models import HEADS, Kind
 from testing.generate import by_genai, by_loop
 from testing.model_folders import SHARED, write_genai_folder, write_optimum_folder
@@ -63,6 +64,26 @@ def test_a_folder_of_optimum_states_its_heads(tmp_path: Path) -> None:
     assert json.loads((folded / "config.json").read_text()) == config | {"num_key_value_heads": 1}
     written = by_loop(folded, PROMPT, LENGTH)
     assert written == by_loop(folded, PROMPT, LENGTH, keeps_past=False)
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"text_config": {"num_key_value_heads": 2}}, {"text_config": {"num_key_value_heads": 1}}),
+        ({"num_kv_heads": 2}, {"num_kv_heads": 1}),
+        ({"n_head": 2}, {"n_head": 2, "num_key_value_heads": 1}),
+    ],
+)
+def test_the_number_is_written_where_it_stood(stated: dict[str, Any], told: dict[str, Any], tmp_path: Path) -> None:
+    source = write_optimum_folder(tmp_path / "in")
+    (source / "config.json").write_text(json.dumps(stated))
+    before, after = {"past.0.key": 2, "past.0.value": 2}, {"past.0.key": 1, "past.0.value": 1}
+    folder = folder_of(source)
+    assert folder is not None
+    changed, notes = with_heads(folder, before, after)
+    assert json.loads(changed.edited[Path("config.json")]) == told
+    assert bool(notes) == ("n_head" in stated)
+    assert with_heads(folder, before, before) == (folder, ())
 
 
 def test_a_folder_of_optimum_writes_with_its_past(tmp_path: Path) -> None:
