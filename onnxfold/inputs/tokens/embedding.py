@@ -42,11 +42,14 @@ class LookUp:
         Whether a table was found; else only the smallest ids are safe.
     longest : int, optional
         Longest sequence that positions reach for; None where nothing limits it.
+    is_alone : bool
+        Whether onnxruntime runs one sequence at a time only: cosines are computed for one, and not repeated.
     """
 
     rows: int = _UNKNOWN
     is_known: bool = False
     longest: int | None = None
+    is_alone: bool = False
 
 
 def look_up(view: GraphView, ids: str) -> LookUp:
@@ -71,7 +74,8 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
     rows = [s[0] for s in limits if len(s) == 2 and s[1] == width and s not in found and s[0] > _OFFSET]
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
-    return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None))
+    is_alone = any(_turns_one(view, node) for node in nodes)
+    return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -123,3 +127,11 @@ def _turns(view: GraphView, nodes: list[NodeProto]) -> Iterator[int]:
         shape = view.shape(node.input[at]) if at < len(node.input) and node.input[at] else None
         if shape and len(shape) == 2 and shape[0]:
             yield shape[0]
+
+
+def _turns_one(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node turns positions by cosines of one sequence, which torch's exporter computes for all of them."""
+    if node.domain or node.op_type != "RotaryEmbedding" or len(node.input) > 3:
+        return False
+    shape = view.shape(node.input[1])
+    return shape is not None and len(shape) == 3 and shape[0] == 1

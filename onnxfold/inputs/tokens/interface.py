@@ -136,6 +136,8 @@ class TokenInterface:
     @property
     def fixed_batch(self) -> int | None:
         """The size of batch that the model is fixed to; None where it takes any."""
+        if self.table.is_alone:
+            return 1
         return next((one.shape[0] for one in self._sequences if len(one.shape) > 1), None)
 
     @property

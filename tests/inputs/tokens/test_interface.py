@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.graph.footprint import Footprint
@@ -21,7 +21,7 @@ from onnxfold.inputs.tokens.written_text import continued
 from onnxfold.progress import ProgressBar
 from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
-from testing.models import chain_conv
+from testing.models import chain_conv, run
 
 MODELS = {
     "decoder": decoder(), "positions": decoder(positions=50, layers=2), "no past": decoder(past=False),
@@ -109,6 +109,33 @@ def test_positions_limit_the_length() -> None:
     """By a table of positions that is an input's, and by one that a constant row of numbers looks up."""
     lengths = [token_interface(load(m)) for m in (decoder(positions=20), encoder(positions=12))]
     assert [found.table.longest for found in lengths if found] == [18, 10]
+
+
+def test_cosines_of_one_sequence_limit_the_batch() -> None:
+    """As torch exports rotary positions in operator set 23; onnxruntime does not repeat them."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["" : 23]>
+        g (int64[B, S] input_ids) => (float[B, 1, S, 8] y)
+        <float[50, 8] words, float[1, 1, 4] row, int64[1] one = {1}, int64[1] four = {4}> {
+            x = Gather (words, input_ids)
+            heads = Unsqueeze (x, one)
+            length = Shape <start = 1> (input_ids)
+            target = Concat <axis = 0> (one, length, four)
+            cosines = Expand (row, target)
+            y = RotaryEmbedding (heads, cosines, cosines)
+        }
+        """
+    )
+    random = np.random.default_rng(0)
+    for name, shape in (("words", (50, 8)), ("row", (1, 1, 4))):
+        model.graph.initializer.append(numpy_helper.from_array(random.random(shape, np.float32), name))
+    found = token_interface(load(model))
+    assert found is not None
+    assert found.fixed_batch == 1
+    assert run(model, {"input_ids": np.ones((1, 3), np.int64)})[0].shape == (1, 1, 3, 8)
+    with pytest.raises(Exception, match="same shape"):
+        run(model, {"input_ids": np.ones((2, 3), np.int64)})
 
 
 @pytest.mark.parametrize("kind", ["packed", "multi_head"])
