@@ -28,10 +28,11 @@ Feeds = Mapping[str, NDArray[Any]]
 STYLES: tuple[Style, ...] = ("eager", "sdpa")
 #: Those of the dynamo exporter take torch several seconds each.
 QUICK = {("bert", "eager", "legacy"), ("llama_cached", "sdpa", "legacy")}
-NEW: list[tuple[str, Style, Exporter]] = [(name, "sdpa", "dynamo-23") for name in ("llama", "qwen3_cached", "whisper")]
+MORE: list[tuple[str, Style, Exporter]] = [(name, "sdpa", "dynamo-23") for name in ("llama", "qwen3_cached", "whisper")]
+MORE += [("t5", "bmm", "legacy"), ("t5", "bmm", "dynamo"), ("whisper", "bmm", "legacy")]
 CASES = [
     pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.long])
-    for case in [*product(NETWORKS, STYLES, ("legacy", "dynamo")), *NEW]
+    for case in [*product(NETWORKS, STYLES, ("legacy", "dynamo")), *MORE]
 ]
 
 #: Sizes of heads, or of groups of heads that share keys and values, and of other groups.

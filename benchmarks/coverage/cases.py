@@ -147,10 +147,13 @@ def _builder(kind: Kind) -> Case:
     return BuilderCase(genai_decoder(kind))
 
 
+_STYLES: Final[tuple[Style, ...]] = ("eager", "sdpa")
+
 #: What builds every case, and the forms that it has.
 TABLE: Final[dict[str, tuple[Callable[[], Case], tuple[str, ...]]]] = {
     **{name: (partial(_zoo, name), FORMS) for name in ZOO},
-    **{f"{n}_{s}": (partial(_lengths, n, cast(Style, s)), LENGTHS) for n in CASES for s in get_args(Style)},
+    **{f"{n}_{s}": (partial(_lengths, n, s), LENGTHS) for n in CASES for s in _STYLES},
+    "t5_bmm": (partial(_lengths, "t5", "bmm"), LENGTHS),
     **{f"genai_{kind}": (partial(_builder, kind), (BUILDER,)) for kind in get_args(Kind)},
 }
 

@@ -8,6 +8,7 @@ from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
+from onnxfold.passes.normalize.heads_from_batch import HeadsFromBatch
 from onnxfold.passes.normalize.heads_to_axis import HeadsToAxis
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
@@ -34,6 +35,7 @@ NORMALIZE = Pipeline(
         FreezeReshapes(),
         RemoveUnused(),  # of what computed target shapes
         HeadsToAxis(),
+        HeadsFromBatch(),
         RepeatsToGather(),  # before views are moved, one of which may be the first of a repetition
         ViewsToTranspose(),
         PackedToSlices(),

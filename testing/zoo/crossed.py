@@ -23,6 +23,16 @@ def later(length: int) -> Tensor:
     return torch.where(torch.ones(length, length, dtype=torch.bool).triu(1), _LEAST, 0.0)[None, None]
 
 
+def batched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend with batch and heads on one axis, as BART, OPT, CLIP and Whisper were written for years."""
+    batch, heads, length, size = q.shape
+    q, k, v = (y.contiguous().view(batch * heads, -1, size) for y in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if mask is not None:
+        scores = (scores.view(batch, heads, length, -1) + mask).view(batch * heads, length, -1)
+    return torch.bmm(scores.softmax(-1), v).view(batch, heads, length, size)
+
+
 class CrossedAttention(nn.Module):
     """Queries of one sequence, keys and values of the same one or of another one."""
 
@@ -40,6 +50,9 @@ class CrossedAttention(nn.Module):
             scale = 1.0 if self.plain else self.size**-0.5
             out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
             out = out.transpose(1, 2).contiguous()
+        elif self.style == "bmm":
+            q = q if self.plain else q * self.size**-0.5
+            out = batched(q, k, v, mask).transpose(1, 2).contiguous()
         else:
             q = q * self.size**0.5 if self.plain else q  # `mixed` scales
             out = mixed(q, k, v, mask, self.style)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Style = Literal["eager", "sdpa"]
+#: Products over heads written out, torch's operator for attention, products over batch and heads on one axis.
+Style = Literal["eager", "sdpa", "bmm"]
 Kind = Literal["llama", "qwen2", "qwen3"]
 Cache = tuple[Tensor, ...]
 

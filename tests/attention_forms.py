@@ -1,0 +1,160 @@
+"""Small graphs as exporters write lengths, views and products around attention."""
+
+import onnx
+
+
+def _parsed(body: str, shape: str, constants: str = "") -> onnx.ModelProto:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float{shape} x) => (float y) <{constants}>'
+    model = onnx.parser.parse_model(text + "{" + body + "}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def lengths_by_range() -> onnx.ModelProto:
+    """The number of its sample is added to every one."""
+    return _parsed(
+        """
+        sizes = Shape <start = 0, end = 1> (x)
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Squeeze (sizes)
+        numbers = Range (zero, count, one)
+        places = Constant <value_ints = [1]> ()
+        column = Unsqueeze (numbers, places)
+        added = Cast <to = 1> (column)
+        y = Add (x, added)
+        """,
+        "[N, 6]",
+    )
+
+
+def keys_turned_by_views() -> onnx.ModelProto:
+    """As the dynamo exporter writes the transposition of keys."""
+    return _parsed(
+        """
+        sizes = Shape <start = 0, end = 1> (x)
+        inner = Constant <value_ints = [-1, 8, 4]> ()
+        flat = Reshape (x, inner)
+        turned = Transpose <perm = [0, 2, 1]> (flat)
+        rest = Constant <value_ints = [3, 4, 8]> ()
+        target = Concat <axis = 0> (sizes, rest)
+        y = Reshape <allowzero = 1> (turned, target)
+        """,
+        "[N, 3, 8, 4]",
+    )
+
+
+def heads_of_multi_head_attention() -> onnx.ModelProto:
+    """As torch's MultiheadAttention gives heads an axis: sequence first, batch and heads on one axis."""
+    return _parsed(
+        """
+        front = Transpose <perm = [1, 0, 2]> (x)
+        flat = Reshape (front, views)
+        turned = Transpose <perm = [1, 0, 2]> (flat)
+        sizes = Shape <start = 0, end = 1> (x)
+        target = Concat <axis = 0> (sizes, rest)
+        y = Reshape (turned, target)
+        """,
+        "[N, 7, 24]",
+        "int64[3] views = {7, -1, 8}, int64[3] rest = {3, 7, 8}",
+    )
+
+
+def turned_beside_ones() -> onnx.ModelProto:
+    """An axis of size one takes the place of another."""
+    return _parsed(
+        """
+        apart = Unsqueeze (x, front)
+        turned = Transpose <perm = [2, 1, 0, 3]> (apart)
+        y = Squeeze (turned, behind)
+        """,
+        "[N, 3, 24]",
+        "int64[1] front = {0}, int64[1] behind = {2}",
+    )
+
+
+def repeated_heads() -> onnx.ModelProto:
+    """As exporters give every query head its keys."""
+    return _parsed(
+        """
+        sizes = Shape <start = 0, end = 1> (x)
+        place = Constant <value_ints = [2]> ()
+        apart = Unsqueeze (x, place)
+        inner = Constant <value_ints = [2, 3, 8, 4]> ()
+        wide = Concat <axis = 0> (sizes, inner)
+        repeated = Expand (apart, wide)
+        rest = Constant <value_ints = [6, 8, 4]> ()
+        target = Concat <axis = 0> (sizes, rest)
+        y = Reshape (repeated, target)
+        """,
+        "[N, 2, 8, 4]",
+    )
+
+
+def normed_heads() -> onnx.ModelProto:
+    """As onnxruntime-genai gives every head a norm."""
+    return _parsed(
+        """
+        rows = Reshape (x, apart)
+        normed = LayerNormalization <axis = 2> (rows, scale)
+        y = Reshape (normed, together)
+        """,
+        "[N, 5, 8]",
+        "int64[3] apart = {0, -1, 4}, int64[3] together = {0, -1, 8}, float[4] scale = {1, 0.5, 2, 1.5}",
+    )
+
+
+def packed_attention() -> onnx.ModelProto:
+    """As the attention of ViTs takes queries and values out of one product; the last part is not read."""
+    return _parsed(
+        """
+        parts = Reshape (x, apart)
+        turned = Transpose <perm = [2, 0, 3, 1, 4]> (parts)
+        queries = Gather (turned, first)
+        values = Gather (turned, last)
+        y = Add (queries, values)
+        """,
+        "[N, 5, 24]",
+        "int64[5] apart = {0, 0, 3, 2, 4}, int64 first = {0}, int64 last = {-1}",
+    )
+
+
+def heads_in_batch() -> onnx.ModelProto:
+    """As BART and its kin multiply: batch and heads on one axis, apart for the mask alone."""
+    return _parsed(
+        """
+        sizes = Shape <start = 0, end = 1> (x)
+        flat = Reshape (x, joined)
+        halved = Mul (flat, half)
+        turned = Transpose <perm = [0, 2, 1]> (flat)
+        scores = MatMul (halved, turned)
+        rest = Constant <value_ints = [2, 5, 5]> ()
+        target = Concat <axis = 0> (sizes, rest)
+        apart = Reshape (scores, target)
+        masked = Add (apart, mask)
+        again = Reshape (masked, square)
+        weights = Softmax <axis = -1> (again)
+        mixed = MatMul (weights, flat)
+        last = Constant <value_ints = [2, 5, 4]> ()
+        back = Concat <axis = 0> (sizes, last)
+        heads = Reshape (mixed, back)
+        y = Transpose <perm = [0, 2, 1, 3]> (heads)
+        """,
+        "[N, 2, 5, 4]",
+        "int64[3] joined = {-1, 5, 4}, int64[3] square = {-1, 5, 5}, float half = {0.5}, float mask = {-1.0}",
+    )
+
+
+ATTENTION_FORMS = {
+    form.__name__: form
+    for form in (
+        lengths_by_range,
+        keys_turned_by_views,
+        heads_of_multi_head_attention,
+        turned_beside_ones,
+        repeated_heads,
+        normed_heads,
+        packed_attention,
+        heads_in_batch,
+    )
+}
