@@ -145,6 +145,25 @@ def heads_in_batch() -> onnx.ModelProto:
     )
 
 
+def heads_in_batch_behind_positions() -> onnx.ModelProto:
+    """As torch's MultiheadAttention that gives its weights: positions, batch and heads, size."""
+    return _parsed(
+        """
+        front = Transpose <perm = [1, 0, 2]> (x)
+        flat = Reshape (front, joined)
+        queries = Transpose <perm = [1, 0, 2]> (flat)
+        keys = Transpose <perm = [1, 2, 0]> (flat)
+        scores = MatMul (queries, keys)
+        weights = Softmax <axis = -1> (scores)
+        mixed = MatMul (weights, queries)
+        turned = Transpose <perm = [1, 0, 2]> (mixed)
+        y = Reshape (turned, rows)
+        """,
+        "[N, 5, 6]",
+        "int64[3] joined = {5, -1, 3}, int64[2] rows = {-1, 6}",
+    )
+
+
 ATTENTION_FORMS = {
     form.__name__: form
     for form in (
@@ -156,5 +175,6 @@ ATTENTION_FORMS = {
         normed_heads,
         packed_attention,
         heads_in_batch,
+        heads_in_batch_behind_positions,
     )
 }

@@ -27,12 +27,13 @@ from testing.zoo.lengths import WORDS, Exporter, language_case
 Feeds = Mapping[str, NDArray[Any]]
 STYLES: tuple[Style, ...] = ("eager", "sdpa")
 #: Those of the dynamo exporter take torch several seconds each.
-QUICK = {("bert", "eager", "legacy"), ("llama_cached", "sdpa", "legacy")}
+QUICK = {("bert", "eager", "legacy"), ("llama_cached", "sdpa", "legacy"), ("torch_attention", "eager", "legacy")}
 MORE: list[tuple[str, Style, Exporter]] = [(name, "sdpa", "dynamo-23") for name in ("llama", "qwen3_cached", "whisper")]
 MORE += [("t5", "bmm", "legacy"), ("t5", "bmm", "dynamo"), ("whisper", "bmm", "legacy")]
 CASES = [
     pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.long])
     for case in [*product(NETWORKS, STYLES, ("legacy", "dynamo")), *MORE]
+    if case[:2] != ("torch_attention", "sdpa")  # it has no style
 ]
 
 #: Sizes of heads, or of groups of heads that share keys and values, and of other groups.
@@ -48,6 +49,7 @@ GROUPS: dict[str, tuple[list[int], list[int]]] = {
     "whisper": ([4] * 6, [32, *[128] * 4]),
     "vit": ([4] * 3, [128] * 3),
     "swin": ([3, 3, 6, 6, 6, 6], [96, 96, 192, 192, 192, 192]),
+    "torch_attention": ([3, 3], [96, 96]),
     "clip": ([3, 3, 4, 4, 4], [96, 96, 128, 128, 128]),
 }
 

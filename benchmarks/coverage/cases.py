@@ -148,11 +148,14 @@ def _builder(kind: Kind) -> Case:
 
 
 _STYLES: Final[tuple[Style, ...]] = ("eager", "sdpa")
+#: What has a style of its own.
+_OWN: Final = "torch_attention"
 
 #: What builds every case, and the forms that it has.
 TABLE: Final[dict[str, tuple[Callable[[], Case], tuple[str, ...]]]] = {
     **{name: (partial(_zoo, name), FORMS) for name in ZOO},
-    **{f"{n}_{s}": (partial(_lengths, n, s), LENGTHS) for n in CASES for s in _STYLES},
+    **{f"{n}_{s}": (partial(_lengths, n, s), LENGTHS) for n in CASES if n != _OWN for s in _STYLES},
+    _OWN: (partial(_lengths, _OWN, "eager"), LENGTHS),
     "t5_bmm": (partial(_lengths, "t5", "bmm"), LENGTHS),
     **{f"genai_{kind}": (partial(_builder, kind), (BUILDER,)) for kind in get_args(Kind)},
 }

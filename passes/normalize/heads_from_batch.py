@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_int, attr_ints, captured_names, node_key, rewritten
@@ -19,8 +20,10 @@ class HeadsFromBatch(Pass):
     """Let products over batch and heads keep both axes.
 
     Case 1: (B, N, S, H) -> (B*N, S, H), products and a softmax, -> (B, N, S, H), as BART, OPT, CLIP and Whisper were
-    written for years, goes without the views. Batch and heads on one axis, of a size that is not known, hide which of
-    its positions are which head. Where anything else reads a tensor between them, all of these views stay.
+    written for years, goes without the views. Case 2: (S, B, N*H) -> (S, B*N, H) -> (B*N, S, H), products and a
+    softmax, -> (S, B*N, H) -> (S*B, N*H), as torch's MultiheadAttention that gives its weights, goes through
+    (S, B, N, H). Batch and heads on one axis, of a size that is not known, hide which of its positions are which head.
+    Where anything else reads a tensor between such views, all of them stay.
     """
 
     def run(self, view: GraphView) -> PassResult:
@@ -34,17 +37,25 @@ class HeadsFromBatch(Pass):
             kept |= failed  # at least one more
         if not moved.made:
             return PassResult(modified=False)
+        names = {name: view.add_weight(f"{name}_shape", np.array(t, np.int64)) for name, t in moved.targets.items()}
+        for key, node in moved.made.items():
+            if node.output[0] in names:
+                moved.made[key] = rewritten(node, inputs=[node.input[0], names[node.output[0]]])
         view.rename_inputs(moved.renamed)
         return PassResult(view.substitute(moved.made, moved.dropped))
 
 
 @dataclass(frozen=True)
 class _Apart:
-    """A tensor with axes for batch and heads in place of one with both on an axis, and the views that it comes from."""
+    """A tensor with axes for batch and heads in place of one with both on axis `place`.
+
+    `views` are the views that it comes from.
+    """
 
     name: str
     heads: int
     views: frozenset[str]
+    place: int = 0
 
 
 class _Moved:
@@ -56,6 +67,8 @@ class _Moved:
         self.renamed: dict[str, str] = {}
         self.made: dict[str, NodeProto] = {}
         self.dropped: set[str] = set()
+        #: Target shapes of new views by their results; they become weights at the end.
+        self.targets: dict[str, list[int]] = {}
 
     def follow(self) -> frozenset[str] | None:
         """Go through the graph; return the views that must stay if something stands in the way, None if nothing does.
@@ -67,12 +80,35 @@ class _Moved:
             if read:
                 if not self._moves(node):
                     return frozenset[str]().union(*(one.views for one in read))
-            elif node_key(node) not in self.kept and (heads := _joins(self.view, node)):
-                source = self.renamed.get(node.input[0], node.input[0])
-                self.apart[node.output[0]] = _Apart(source, heads, frozenset([node_key(node)]))
-                self.dropped.add(node_key(node))
+            elif node.op_type == "Reshape" and node_key(node) not in self.kept:
+                self._join(node)
         outside = (one.views for name, one in self.apart.items() if name in self.view.output_names)
         return next(outside, None)
+
+    def _join(self, node: NodeProto) -> None:
+        """Take apart what a Reshape puts on one axis with the batch, if it does."""
+        before, after = _dims(self.view, node.input[0]), _dims(self.view, node.output[0])
+        if before is None or after is None or len(after) != 3:
+            return
+        result, views = node.output[0], frozenset([node_key(node)])
+        source = self.renamed.get(node.input[0], node.input[0])
+        if len(before) == 4 and _same(before[2:], after[1:]) and isinstance(before[1], int) and before[1] > 1:
+            self.apart[result] = _Apart(source, before[1], views)
+            self.dropped.add(node_key(node))
+            return
+        width, size = before[-1], after[-1]
+        if len(before) != 3 or not _same(before[:1], after[:1]):
+            return
+        if not isinstance(width, int) or not isinstance(size, int):
+            return
+        if width % size == 0 and width > size:
+            name = self.view.fresh_name(f"{result}_apart")
+            self.apart[result] = _Apart(name, width // size, views, place=1)
+            outer = [d if isinstance(d, int) else 0 for d in before[:2]]  # 0 copies
+            self.targets[name] = [*outer, width // size, size]
+            self.made[node_key(node)] = rewritten(
+                node, inputs=[source, f"{name}_shape"], outputs=[name], without=["allowzero"]
+            )
 
     def _moves(self, node: NodeProto) -> bool:
         """Follow a node that reads such tensors; return whether that goes."""
@@ -81,54 +117,69 @@ class _Moved:
             return self._back(node, first)
         found = [self.apart.get(name) for name in node.input]
         ones = [one for one in found if one is not None]
-        attributes = _attributes(self.view, node, len(ones))
-        if attributes is None or len({one.heads for one in ones}) > 1 or len(node.output) > 1:
+        if len({(one.heads, one.place) for one in ones}) > 1 or len(node.output) > 1:
+            return False
+        attributes = _attributes(self.view, node, len(ones), ones[0].place)
+        if attributes is None:
             return False
         inputs = [old if one is None else one.name for old, one in zip(node.input, found, strict=True)]
         result = self.view.fresh_name(f"{node.output[0]}_apart")
-        self.apart[node.output[0]] = _Apart(result, ones[0].heads, frozenset[str]().union(*(one.views for one in ones)))
+        views = frozenset[str]().union(*(one.views for one in ones))
+        place = _order(node).index(ones[0].place) if node.op_type == "Transpose" else ones[0].place
+        self.apart[node.output[0]] = _Apart(result, ones[0].heads, views, place)
         self.made[node_key(node)] = rewritten(node, inputs=inputs, outputs=[result], attributes=attributes)
         return True
 
     def _back(self, node: NodeProto, source: _Apart) -> bool:
         """Follow a Reshape that takes batch and heads apart again, or changes nothing."""
         before, after = _dims(self.view, node.input[0]), _dims(self.view, node.output[0])
-        if before is None or after is None or node.output[0] in self.view.output_names:
+        if before is None or after is None:
             return False
-        if len(after) == 3 and after[1:] == before[1:]:
+        if source.place:
+            return self._flat(node, source, before, after)
+        if node.output[0] in self.view.output_names:
+            return False
+        if len(after) == 3 and _same(after[1:], before[1:]):
             self.apart[node.output[0]] = source
-        elif len(after) == 4 and after[1:] == [source.heads, *before[1:]]:
+        elif len(after) == 4 and _same(after[1:], [source.heads, *before[1:]]):
             self.renamed[node.output[0]] = source.name
         else:
             return False
         self.dropped.add(node_key(node))
         return True
 
-
-def _joins(view: GraphView, node: NodeProto) -> int:
-    """Return the number of heads that a Reshape puts on one axis with the batch, 0 if it does something else."""
-    if node.op_type != "Reshape" or node.output[0] in view.output_names:
-        return 0
-    before, after = _dims(view, node.input[0]), _dims(view, node.output[0])
-    if before is None or after is None or len(before) != 4 or len(after) != 3 or before[2:] != after[1:]:
-        return 0
-    return before[1] if isinstance(before[1], int) and before[1] > 1 and before[0] != 1 else 0
+    def _flat(self, node: NodeProto, source: _Apart, before: list[int | str], after: list[int | str]) -> bool:
+        """Follow a Reshape that puts the heads of (S, B*N, H) behind each other; its target may copy nothing."""
+        copies = not self.view.is_weight(node.input[1]) or (self.view.weight(node.input[1]) == 0).any()
+        if copies or not isinstance(before[2], int) or after[-1] != source.heads * before[2]:
+            return False
+        self.made[node_key(node)] = rewritten(node, inputs=[source.name, node.input[1]])
+        return True
 
 
 def _dims(view: GraphView, tensor: str) -> list[int | str] | None:
-    """Return the numbers or symbols of dimensions; None where one but the first has neither."""
+    """Return the numbers or symbols of dimensions, "" for those that have neither; None for an unknown rank."""
     shape, symbols = view.shape(tensor), view.symbols(tensor)
     if shape is None:
         return None
-    dims = [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
-    return None if "" in dims[1:] else dims
+    return [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
 
 
-def _attributes(view: GraphView, node: NodeProto, moved: int) -> Mapping[str, object] | None:
-    """Return the attributes that differ with one more axis in front, None where a node cannot have it."""
+def _same(some: list[int | str], others: list[int | str]) -> bool:
+    """Whether dimensions are known to be equal."""
+    return some == others and "" not in some
+
+
+def _order(node: NodeProto) -> list[int]:
+    """Return the permutation of a Transpose of three axes."""
+    return attr_ints(node, "perm", (2, 1, 0))
+
+
+def _attributes(view: GraphView, node: NodeProto, moved: int, place: int) -> Mapping[str, object] | None:
+    """Return the attributes that differ with two axes in place of axis `place`, None where a node cannot have them."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    if node.op_type in _ALONE or (node.op_type == "MatMul" and moved == 2):
+    if node.op_type in _ALONE or (node.op_type == "MatMul" and moved == 2 and not place):
         return {}
     if node.op_type in _IN_PAIRS:
         others = [name for name in node.input if view.is_weight(name)]
@@ -137,6 +188,7 @@ def _attributes(view: GraphView, node: NodeProto, moved: int) -> Mapping[str, ob
     if node.op_type == "Softmax":
         usual = -1 if view.opset() >= 13 else 1
         return {"axis": 3} if attr_int(node, "axis", usual) in (-1, 2) else None
-    if node.op_type == "Transpose" and list(attr_ints(node, "perm", (2, 1, 0))) == [0, 2, 1]:
-        return {"perm": [0, 1, 3, 2]}
+    if node.op_type == "Transpose":
+        pairs = ((old, old + 1) if old == place else (old + (old > place),) for old in _order(node))
+        return {"perm": [axis for pair in pairs for axis in pair]}
     return None

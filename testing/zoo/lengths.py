@@ -16,7 +16,7 @@ from testing.zoo.crossed import T5, Whisper
 from testing.zoo.export import silence
 from testing.zoo.language import Bert, Gpt2, Llama, Style
 from testing.zoo.prepare import draw_weights
-from testing.zoo.vision_language import Clip, Swin, VisionTower
+from testing.zoo.vision_language import Clip, Swin, TorchEncoder, VisionTower
 
 #: The last one has operators for attention, rotary positions and the root mean square.
 Exporter = Literal["legacy", "dynamo", "dynamo-23"]
@@ -129,5 +129,6 @@ CASES: Final[dict[str, tuple[Callable[[Style], nn.Module], Callable[[], Given]]]
     "whisper": (Whisper, partial(_tokens, "sound", "written")),
     "vit": (VisionTower, _image),
     "swin": (Swin, _image),
+    "torch_attention": (lambda style: TorchEncoder(), lambda: {"vectors": (torch.randn(2, 9, 24), {0: "batch"})}),
     "clip": (Clip, partial(_tokens, "mask", "image")),
 }

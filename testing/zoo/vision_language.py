@@ -84,6 +84,37 @@ class Clip(nn.Module):
         return text @ seen_image.t() * self.scale.exp(), text, seen_image
 
 
+class TorchLayer(nn.Module):
+    """torch's own attention, which gives its weights, too, unless it is told not to; and a feed-forward layer."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add both branches."""
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y)[0]
+        result: Tensor = x + self.down(functional.relu(self.up(self.norm2(x))))
+        return result
+
+
+class TorchEncoder(nn.Module):
+    """What reads 9 vectors, as DETR and its kin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(TorchLayer(24, 3) for _ in range(2)))
+        self.norm, self.head = nn.LayerNorm(24), nn.Linear(24, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return numbers for every vector."""
+        result: Tensor = self.head(self.norm(self.layers(x)))
+        return result
+
+
 class WindowAttention(nn.Module):
     """Attention within windows, one learned number per head and distance; neighbours of a shifted image stay apart."""
 

@@ -49,7 +49,7 @@ WORKS_ON = {
     "ViewsToTranspose": ["keys_turned_by_views", "heads_of_multi_head_attention", "turned_beside_ones"],
     "RepeatsToGather": ["repeated_heads"],
     "HeadsToAxis": ["normed_heads"],
-    "HeadsFromBatch": ["heads_in_batch"],
+    "HeadsFromBatch": ["heads_in_batch", "heads_in_batch_behind_positions"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
