@@ -234,6 +234,11 @@ class NodeContext(NodeReader):
             else:
                 self.link(a, b)
 
+    def ignore(self, tensor: str) -> None:
+        """Declare that the node reads nothing of a tensor that depends on how wide its axes are."""
+        for axis in range(len(self.known_shape(tensor) or ())):
+            self._mention(Axis(tensor, axis))
+
     def refuse_rest(self, reason: str) -> None:
         """Block every axis of the node's tensors that no declaration mentioned."""
         for tensor in dict.fromkeys([*self.inputs, *captured_names(self.node), *self.outputs]):

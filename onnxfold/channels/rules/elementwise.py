@@ -23,6 +23,7 @@ def unary(node: NodeContext) -> None:
 def cast_like(node: NodeContext) -> None:
     """Only the type of the second input matters; its axes are tied to nothing."""
     node.link_all(node.input(0), node.output())
+    node.ignore(node.input(1))
 
 
 @channel_rule("Dropout", result=Result.VIEW)
