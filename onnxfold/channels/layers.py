@@ -52,6 +52,17 @@ def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
     return norm
 
 
+def takes_mean(view: GraphView, node: NodeProto) -> bool:
+    """Whether what stands behind a node can make up for another mean of its result.
+
+    That is a bias or running statistics; of what is no layer nothing is known, and nothing is asked of it.
+    """
+    layer = layer_of(view, node)
+    if layer is None or layer.bias or layer.lacks_bias or layer.has_own_bias:
+        return True
+    return any(own_statistics(view, reader) is not None for reader in view.consumers(layer.output))
+
+
 def epsilon(view: GraphView, member: Member) -> float:
     """Return the epsilon of the BatchNormalization that a member belongs to."""
     node = view.producer(member.uses[0].node)

@@ -247,10 +247,11 @@ def _of_differences(matrix: Matrix) -> Matrix:
 
 
 def _without(matrix: Matrix, places: Sequence[int]) -> Matrix:
-    """Return a matrix without some rows and columns, in its own memory, which is used up."""
-    size = len(matrix)
-    for place in sorted(places, reverse=True):
-        matrix[place : size - 1, :size] = matrix[place + 1 : size, :size]
-        matrix[:size, place : size - 1] = matrix[:size, place + 1 : size]
-        size -= 1
+    """Return a matrix without some rows and columns; a single one is taken out in its memory, which is used up."""
+    if len(places) > 1:
+        left = np.delete(np.arange(len(matrix)), places)
+        return matrix.take(left, 0).take(left, 1)
+    (place,), size = places, len(matrix) - 1
+    matrix[place:size] = matrix[place + 1 :]
+    matrix[:size, place:size] = matrix[:size, place + 1 :]
     return matrix[:size, :size]

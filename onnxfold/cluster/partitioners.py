@@ -49,6 +49,8 @@ class Task:
         Moments of the consumers on some inputs; empty without a run.
     narrowest : int
         The smallest width that may be requested.
+    merges : bool
+        Whether elimination may merge channels that are not equal.
     """
 
     view: GraphView
@@ -59,6 +61,7 @@ class Task:
     with_deviation: bool = False
     moments: Sequence[ConsumerMoments] = field(default=())
     narrowest: int = 1
+    merges: bool = True
 
     @cached_property
     def points(self) -> Points:
@@ -158,7 +161,8 @@ def _ifm(task: Task, k: int) -> ChannelPartition:
 
 def _eliminate(task: Task) -> Candidates:
     group = task.group
-    return eliminate(task.moments, task.classes, group.blocks, narrowest=task.narrowest, merges=not group.apart)
+    merges = task.merges and not group.apart
+    return eliminate(task.moments, task.classes, group.blocks, narrowest=task.narrowest, merges=merges)
 
 
 @dataclass(frozen=True)

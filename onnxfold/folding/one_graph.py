@@ -1,6 +1,7 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
-from onnxfold.machine.threads import one_blas_thread
+from onnxfold.machine.threads import one_blas_thread, usable_cores
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
@@ -28,6 +29,8 @@ from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecor
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
 _NOT_SEEN: Sequence[ConsumerMoments] = ()
+#: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.
+_BESIDE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +73,20 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
         observation = _observed(prepared, compared, progress)
         seen = _moments(prepared, observation)
-        found: list[Candidates] = []
-        for i in range(len(prepared.groups)):
-            progress("error curves", i, len(prepared.groups))
-            found.append(_candidates(prepared, i, compared, stored, seen[i], narrowest=1))
-        if observation is None or prepared.inputs is None or not any(m.shrinkage for group in seen for m in group):
+        found = _all_candidates(prepared, compared, stored, seen, progress)
+        if observation is None or prepared.inputs is None:
             return found
-        few = prepared.inputs.few(SAMPLES)
-        factors = sensitivities(observation.reference, prepared.groups, few, found, seen, progress)
+        if not prepared.inputs.are_tokens and not any(m.shrinkage for group in seen for m in group):
+            return found
+        factors = sensitivities(
+            observation.reference,
+            prepared.groups,
+            prepared.inputs.few(SAMPLES),
+            found,
+            seen,
+            progress,
+            tokens=prepared.inputs.answers,
+        )
         return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
 
 
@@ -128,7 +137,12 @@ def _fold(
         observation = _observed(prepared, original, progress)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         observation = Observation(
-            original.copy(), prepared.inputs.batches, matches=prepared.matches, was_run=False, doubt=prepared.doubt
+            original.copy(),
+            prepared.inputs.batches,
+            matches=prepared.matches,
+            was_run=False,
+            doubt=prepared.doubt,
+            isolates=prepared.inputs.are_tokens,
         )
     if candidates is None:
         seen = _moments(prepared, observation)
@@ -150,7 +164,7 @@ def _fold(
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     records = Pipeline((merge, *repair), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
-    batches = None if prepared.inputs is None else prepared.inputs.batches
+    batches = None if prepared.inputs is None else prepared.inputs.front
     diagnostics = Diagnostics()
     if prepared.diagnoses:
         diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
@@ -198,6 +212,7 @@ def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observ
         match=prepared.matches,
         shrink=prepared.inputs.are_few,
         doubt=prepared.doubt,
+        isolates=prepared.inputs.are_tokens,
         duplicates=prepared.duplicates,
         progress=progress,
     )
@@ -208,6 +223,28 @@ def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Se
     if observation is None or not observation.moments:
         return [_NOT_SEEN] * len(prepared.groups)
     return observation.moments
+
+
+def _all_candidates(
+    prepared: Prepared,
+    compared: GraphView,
+    stored: GraphView,
+    seen: Sequence[Sequence[ConsumerMoments]],
+    progress: Progress,
+) -> list[Candidates]:
+    """Return what every group could become; groups are computed beside each other, and each by one thread."""
+
+    def of(i: int) -> Candidates:
+        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
+            return _candidates(prepared, i, compared, stored, seen[i], narrowest=1)
+
+    found: list[Candidates] = []
+    widest = max((group.size for group in prepared.groups), default=0)
+    with ThreadPoolExecutor(usable_cores() if widest <= _BESIDE else 1) as pool:
+        for i, candidates in enumerate(pool.map(of, range(len(prepared.groups)))):
+            progress("error curves", i, len(prepared.groups))
+            found.append(candidates)
+    return found
 
 
 def _candidates(
@@ -230,6 +267,8 @@ def _candidates(
         with_deviation=prepared.repair.units.keeps_deviation,
         moments=moments,
         narrowest=max(narrowest, group.block_count),
+        # Inner channels of language models are products of gates, which means of factors say little of.
+        merges=prepared.inputs is None or not prepared.inputs.are_tokens,
     )
     return prepared.method_with(moments=bool(moments)).partitioner.candidates(task)
 

@@ -23,6 +23,7 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.observe import ConsumerMoments
@@ -45,6 +46,8 @@ def sensitivities(
     candidates: Sequence[Candidates],
     moments: Sequence[Sequence[ConsumerMoments]],
     progress: Progress = silent,
+    *,
+    tokens: TokenAnswers | None = None,
 ) -> Matrix:
     """Return the sensitivity of every group of a graph.
 
@@ -60,6 +63,11 @@ def sensitivities(
         Of every group, what it could become and what its consumers read.
     progress : callable, optional
         Called for every node.
+    tokens : TokenAnswers, optional
+        What the outputs of a language model are. Every position is a sample there, and of scores the divergence is
+        what is lost. A probe halves its group, and is compared with the error that is predicted for this: a few words
+        differ too much from all of them, as the first word of a text from the others, for a relative error of their
+        own.
 
     Returns
     -------
@@ -67,13 +75,14 @@ def sensitivities(
         1 where nothing could be measured.
     """
     walk = Activations(view, [batch])
-    probes = {i: _Probe(group, candidates[i], moments[i]) for i, group in enumerate(groups) if moments[i]}
+    probes = {i: _Probe(group, candidates[i], moments[i], tokens) for i, group in enumerate(groups) if moments[i]}
     readers: dict[str, dict[tuple[int, Axis], None]] = {}
     for i, probe in probes.items():
         for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
             for use in member.uses:
                 readers.setdefault(use.node, {})[i, use.channels] = None
     outputs: dict[str, list[Array]] = {}
+    answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
     nodes = view.nodes
     for done, node in enumerate(nodes):
         progress("probe groups", done, len(nodes))
@@ -91,7 +100,7 @@ def sensitivities(
         walk.run(node, instead)
         for i, was in met.items():
             probes[i].local += relative_error(was, walk.values[node.output[0]][probes[i].place])
-        outputs |= {name: walk.values[name] for name in node.output if name in view.output_names}
+        outputs |= {name: walk.values[name] for name in node.output if name in answers}
         walk.release(node)
     return np.array([probes[i].sensitivity(outputs) if i in probes else 1.0 for i in range(len(groups))])
 
@@ -99,17 +108,22 @@ def sensitivities(
 class _Probe:
     """One group at one width: `place` is its batch, `local` the sum of its consumers' relative errors."""
 
-    def __init__(self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments]) -> None:
-        self.place, self.local = -1, 0.0
-        self._group = group
+    def __init__(
+        self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], tokens: TokenAnswers | None
+    ) -> None:
+        self.place, self.local, self._predicted = -1, 0.0, 0.0
+        self._group, self._tokens = group, tokens
+        self._has_bias = all(seen.has_bias for seen in moments)
         errors = candidates.errors
         widths = np.arange(group.size - group.block_count, 0, -group.block_count)
         lossy = widths[np.isfinite(errors[widths]) & (errors[widths] > 0.0)]
         self.is_lossy = len(lossy) > 0
         if not self.is_lossy:
             return
-        far = lossy[errors[lossy] >= _ERROR]
-        partition = candidates.partition(int(far[0] if len(far) else lossy[-1]))
+        far = lossy[errors[lossy] >= _ERROR] if tokens is None else lossy[lossy <= group.size // 2]
+        width = int(far[0] if len(far) else lossy[-1])
+        self._predicted = float(errors[width])
+        partition = candidates.partition(width)
         covariance = np.mean([seen.trusted / max(seen.energy, _TINY) for seen in moments], axis=0)
         self._map = estimate(partition, covariance)
 
@@ -118,18 +132,26 @@ class _Probe:
         moved = np.moveaxis(values, axis.axis, -1).copy()
         for where in self._group.tensors[axis].T:
             x = moved[..., where]
-            mean = x.reshape(-1, len(where)).mean(axis=0)
+            mean = x.reshape(-1, len(where)).mean(axis=0) if self._has_bias else np.zeros(len(where), x.dtype)
             moved[..., where] = (x - mean) @ self._map.T.astype(x.dtype) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
     def sensitivity(self, outputs: dict[str, list[Array]]) -> float:
         """Return what became of the consumers' errors at the outputs, given the values of these by batch."""
-        if self.place < 0 or not np.isfinite(self.local) or self.local <= 0.0:
+        base = self.local if self._tokens is None else self._predicted
+        if self.place < 0 or not np.isfinite(base) or base <= 0.0:
             return 1.0
         floats = [values for values in outputs.values() if values[0].dtype.kind == "f" and len(values) > self.place]
-        lost = [relative_error(values[0], values[self.place]) for values in floats]
+        lost = [self._lost(values[0], values[self.place]) for values in floats]
         known = [error for error in lost if np.isfinite(error)]
-        return float(np.clip(np.mean(known) / self.local, _LEAST, _MOST)) if known else 1.0
+        return float(np.clip(np.mean(known) / base, _LEAST, _MOST)) if known else 1.0
+
+    def _lost(self, was: Array, is_now: Array) -> float:
+        if self._tokens is None:
+            return relative_error(was, is_now)
+        if self._tokens.are_scores(was):
+            return divergence(was, is_now)
+        return relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
 
 
 def estimate(partition: ChannelPartition, covariance: Matrix) -> Matrix:

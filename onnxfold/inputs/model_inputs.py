@@ -23,8 +23,9 @@ from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, 
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
-from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_text import TEXTS
+from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.interface import UNIFORM, token_interface
+from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -32,6 +33,10 @@ _BATCH = 64
 #: The part of the activations' covariances that is doubtful on dead leaves of so many pixels a side: with it, the
 #: errors that are predicted for layers of an ImageNet network are those on photographs. Small images go without.
 _DOUBT, _LARGE = 0.7, 96
+#: The same for tokens that are drawn one by one. With it, sentences keep more of what a first layer does to them.
+_DOUBT_OF_TOKENS = 0.1
+#: Tokens that show the effect of a fold.
+_FRONT_TOKENS = 2_048
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,8 @@ class ModelInputs:
         Limits that reduced the request.
     short : dict of str to ndarray, optional
         A batch of a few short sequences, of a language model.
+    answers : TokenAnswers, optional
+        What the outputs of a language model are; None for other networks.
     """
 
     batches: Batches
@@ -66,6 +73,7 @@ class ModelInputs:
     cut: bool = False
     notes: tuple[str, ...] = ()
     short: dict[str, Array] | None = None
+    answers: TokenAnswers | None = None
 
     def few(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones.
@@ -80,6 +88,19 @@ class ModelInputs:
         return self.batches[0] if self.fixed_batch else next(in_batches(self.batches[0], samples))
 
     @property
+    def are_tokens(self) -> bool:
+        """Whether they are those of a language model."""
+        return self.answers is not None
+
+    @property
+    def front(self) -> Batches:
+        """What shows the effect of a fold: all, or a few batches of a language model, whose scores take much memory."""
+        if not self.are_tokens:
+            return self.batches
+        tokens = max(values.size for values in self.batches[0].values() if values.ndim <= 2)
+        return self.batches[: max(_FRONT_TOKENS // max(tokens, 1), 1)]
+
+    @property
     def has_data_statistics(self) -> bool:
         """Whether BatchNormalizations see about the same statistics as in training."""
         return self.kind in ("deep-inversion", "data")
@@ -87,6 +108,8 @@ class ModelInputs:
     @property
     def doubt(self) -> float:
         """How far the covariances of activations may differ from those on data, in [0, 1)."""
+        if self.kind in (PRIOR, UNIFORM):
+            return _DOUBT_OF_TOKENS
         images = self.images if self.kind == "dead-leaves" else None
         return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else 0.0
 
@@ -246,7 +269,8 @@ def _tokens(
     text, notes = texts.made(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
     is_fixed = texts.interface.fixed_batch is not None
     batches, short = texts.batches(text.ids), texts.short(text.ids)
-    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short)
+    found = ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short)
+    return replace(found, answers=texts.answers)
 
 
 def _generated(
@@ -339,7 +363,8 @@ def _given(
             raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
         text = texts.of_file(path, InputRequest(samples))
         is_fixed = texts.interface.fixed_batch is not None
-        return ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed, short=texts.short(text.ids))
+        made = ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed, short=texts.short(text.ids))
+        return replace(made, answers=texts.answers)
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
         most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
@@ -348,5 +373,8 @@ def _given(
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
-    short = None if texts is None or ids is None or ids.ndim < 2 else texts.short(ids)
-    return ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes), short=short)
+    made = ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))
+    if texts is None:
+        return made
+    short = None if ids is None or ids.ndim < 2 else texts.short(ids)
+    return replace(made, short=short, answers=texts.answers)

@@ -15,8 +15,10 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.synthetic import float_values
+from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
+from onnxfold.inputs.tokens.language_model import cached
 from onnxfold.inputs.tokens.token_plan import TOKENS, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
@@ -130,6 +132,12 @@ class TokenSource:
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
             return None
         return self.batches(ids[: _SHORT[0], : _SHORT[1]])[0]
+
+    @property
+    def answers(self) -> TokenAnswers:
+        """What the outputs are."""
+        known = self.interface.vocabulary if self.interface.table.is_known else 0
+        return TokenAnswers(known, cached(self.view.output_names))
 
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""

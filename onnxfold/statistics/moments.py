@@ -208,6 +208,11 @@ class CrossMoments:
         return self._yy.covariance
 
     @property
+    def mean_x(self) -> Matrix:
+        """Mean of x, shape (n,)."""
+        return self._xy.mean_x
+
+    @property
     def mean_y(self) -> Matrix:
         """Mean of y, shape (k,)."""
         return self._yy.mean_y

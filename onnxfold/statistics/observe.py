@@ -20,7 +20,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import own_statistics
+from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.channels.rows import rows_of
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
@@ -54,6 +54,8 @@ class ConsumerMoments:
         How far the inputs may differ from data.
     duplicates : ndarray of int, shape (n_units,), optional
         Classes of exact duplicates.
+    has_bias : bool
+        Whether a bias takes what means change; if not, C is about zero.
     """
 
     covariance: Matrix
@@ -61,6 +63,7 @@ class ConsumerMoments:
     shrinkage: float = 0.0
     doubt: float = 0.0
     duplicates: Classes | None = None
+    has_bias: bool = True
 
     @cached_property
     def trusted(self) -> Matrix:
@@ -94,6 +97,8 @@ class Observation:
         Whether it was run; if not, its statistics are still to be matched.
     doubt : float
         How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
+    isolates : bool
+        Whether repairs look at every group as if nothing else was folded.
     """
 
     reference: GraphView
@@ -102,6 +107,7 @@ class Observation:
     matches: bool = False
     was_run: bool = True
     doubt: float = 0.0
+    isolates: bool = False
 
 
 def observe(
@@ -112,6 +118,7 @@ def observe(
     match: bool,
     shrink: bool = False,
     doubt: float = 0.0,
+    isolates: bool = False,
     duplicates: Sequence[Classes] = (),
     progress: Progress = silent,
 ) -> Observation:
@@ -131,6 +138,8 @@ def observe(
         Trust covariances only as far as the samples go, see :mod:`onnxfold.statistics.shrinkage`.
     doubt : float
         How far the inputs may differ from data.
+    isolates : bool
+        Whether repairs are to look at every group as if nothing else was folded.
     duplicates : sequence of ndarray of int, shape (n_units,)
         Classes of exact duplicates of every group.
     progress : callable, optional
@@ -149,18 +158,21 @@ def observe(
             for use in member.uses:
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
     found: list[list[ConsumerMoments]] = [[] for _ in groups]
-    covariances: dict[tuple[int, Axis], tuple[Matrix, float]] = {}
+    covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
     nodes = reference.nodes
 
-    def see(read: Iterable[tuple[int, Member, Axis]]) -> None:
+    def see(node: NodeProto, read: Iterable[tuple[int, Member, Axis]]) -> None:
+        has_bias = takes_mean(reference, node)
         for i, member, channels in read:
             if channels.tensor not in activations.values:
                 continue
-            if (i, channels) not in covariances:
-                covariances[i, channels] = _covariance(activations, channels, groups[i], doubt if shrink else None)
-            covariance, shrinkage = covariances[i, channels]
+            key = (i, channels, has_bias)
+            if key not in covariances:
+                about = doubt if shrink else None
+                covariances[key] = _covariance(activations, channels, groups[i], about, has_bias=has_bias)
+            covariance, shrinkage = covariances[key]
             alike = duplicates[i] if duplicates else None
-            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike))
+            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike, has_bias))
 
     # What comes behind the last consumer tells nothing: of a language model, a third of the work.
     told = (
@@ -171,13 +183,13 @@ def observe(
     for done, node in enumerate(nodes[: max(told, default=len(nodes)) + 1]):
         progress("observe activations", done, len(nodes))
         read = consumers.get(node_key(node), ())
-        see(use for use in read if use[2].tensor not in node.output)
+        see(node, (use for use in read if use[2].tensor not in node.output))
         if match:
             match_statistics(activations, node)
         activations.run(node)
-        see(use for use in read if use[2].tensor in node.output)  # a recurrence reads what it wrote
+        see(node, (use for use in read if use[2].tensor in node.output))  # a recurrence reads what it wrote
         activations.release(node)
-    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt)
+    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, isolates=isolates)
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:
@@ -199,16 +211,20 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
 
 
 def _covariance(
-    activations: Activations, channels: Axis, group: FoldGroup, doubt: float | None
+    activations: Activations, channels: Axis, group: FoldGroup, doubt: float | None, *, has_bias: bool
 ) -> tuple[Matrix, float]:
-    """Return the covariance of an activation and its shrinkage: none without a doubt."""
+    """Return the covariance of an activation, about zero if no bias takes its mean, and its shrinkage.
+
+    Nothing is shrunk without a doubt.
+    """
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
     memory.require(6 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
     samples = (unit_samples(values, channels.axis, positions, stride) for values in batches)
     moments = split_moments(samples, n)
-    covariance = moments.whole.covariance
+    whole = moments.whole
+    covariance = whole.covariance if has_bias else whole.covariance + np.outer(whole.mean_x, whole.mean_x)
     return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
-from onnxfold.channels.layers import linear
+from onnxfold.channels.layers import linear, takes_mean
 from onnxfold.channels.operators import Window
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Matrix
@@ -52,7 +52,7 @@ class Compensation:
         self._walk = walk
         self._seed = seed
         self._doubt = doubt
-        self._solutions: dict[tuple[str, int, int], Matrix] = {}
+        self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._consumers: dict[str, list[Use]] = {}
         for group in walk.plan.lossy.groups:
             for member in group.with_role(Role.CONSUMER):
@@ -73,7 +73,7 @@ class Compensation:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
         for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
             if use.channels.tensor in node.input:
-                self._refit(use)
+                self._refit(use, has_bias=takes_mean(self._original, node))
 
     def refit_own(self, node: NodeProto, channels: Axis) -> None:
         """The same for what a recurrence reads of its own result, by the values that stand there now."""
@@ -89,9 +89,10 @@ class Compensation:
 
     def columns(self, channels: Axis, mapped: AxisMap) -> Matrix:
         """Return B for an activation; U where no consumer was refitted."""
-        return self._solutions.get((channels.tensor, channels.axis, 1), mapped.decode)
+        keys = ((channels.tensor, channels.axis, 1, has_bias) for has_bias in (True, False))
+        return next((self._solutions[key] for key in keys if key in self._solutions), mapped.decode)
 
-    def _refit(self, use: Use) -> None:
+    def _refit(self, use: Use, *, has_bias: bool = True) -> None:
         channels, weight = use.channels, use.axis
         shared = len(self._original.consumers(weight.tensor)) > 1
         if channels.tensor not in self._walk.reference.values or shared:
@@ -99,9 +100,9 @@ class Compensation:
         mapped = self._walk.map(channels.tensor, channels.axis)
         if mapped is None:
             return
-        key = (channels.tensor, channels.axis, weight.blocks)
+        key = (channels.tensor, channels.axis, weight.blocks, has_bias)
         if key not in self._solutions:
-            self._solutions[key] = self._solve(channels, mapped, weight.blocks)
+            self._solutions[key] = self._solve(channels, mapped, weight.blocks, has_bias=has_bias)
         fold = (mapped.positions, mapped.representatives, self._solutions[key].T)
         values = self._original.weight(weight.tensor)
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
@@ -110,7 +111,7 @@ class Compensation:
             found = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
             self._refits.columns[weight.tensor] = found
 
-    def _solve(self, channels: Axis, mapped: AxisMap, blocks: int) -> Matrix:
+    def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
         x, y = self._walk.beside(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
         if x is None:
@@ -129,7 +130,7 @@ class Compensation:
                 seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
                 goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
                 residuals.add(goal - decoded(seen, plain), seen)
-            solution[inside] = plain + correction(residuals, RIDGE + DOUBTED * self._doubt)
+            solution[inside] = plain + correction(residuals, RIDGE + DOUBTED * self._doubt, has_bias=has_bias)
         return solution
 
     # -- taps of convolutions ------------------------------------------------------------------

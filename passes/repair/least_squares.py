@@ -6,8 +6,9 @@ estimate of x from x', pulled towards the plain fold U by a ridge, is
     B = argmin_B  E||(x - E x) - B (x' - E x')||^2 + lambda ||B - U||^2
       = U + C_rx' (C_x'x' + lambda I)^-1,      r = x - U x',   lambda = ridge * trace(C_x'x') / k
 
-and the consumer becomes W B. Where x = U x' holds exactly (merged duplicates), B = U. The form with r is the one that
-is computed: it corrects what is missing, and amplifies no rounding where little is.
+and the consumer becomes W B. A consumer without a bias has to give the means, too: moments are about zero there. Where
+x = U x' holds exactly (merged duplicates), B = U. The form with r is the one that is computed: it corrects what is
+missing, and amplifies no rounding where little is.
 
 A convolution sees more than one position, and what the folded channels lack at one position their neighbours often
 show. So what W B leaves of the consumer's output, r, is regressed on the whole patches p of x' that it reads,
@@ -33,7 +34,7 @@ _BLOCK = 256
 _NOISE = 4.0 * float(np.finfo(np.float32).eps)
 
 
-def correction(residuals: CrossMoments, ridge: float) -> Matrix:
+def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) -> Matrix:
     """Return D = B - U of shape (n, k): what the plain fold lacks, from what it leaves.
 
     Zeros where the samples say nothing. In-sample, D x' is never larger than the residual it corrects, so a residual
@@ -45,8 +46,13 @@ def correction(residuals: CrossMoments, ridge: float) -> Matrix:
         Of r = x - U x' and x'.
     ridge : float
         Strength relative to the mean variance of x'.
+    has_bias : bool
+        Whether a bias takes the means; without one D has to, and moments are taken about zero.
     """
     cross, gram = residuals.cross, residuals.gram
+    if not has_bias:
+        cross = cross + np.outer(residuals.mean_x, residuals.mean_y)
+        gram = gram + np.outer(residuals.mean_y, residuals.mean_y)
     variance = np.trace(gram) / len(gram)
     # What is left of a variance far below the mean square is rounding.
     noise = _NOISE**2 * float(np.square(residuals.mean_y).mean()) + np.finfo(np.float32).tiny

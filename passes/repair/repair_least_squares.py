@@ -4,7 +4,8 @@ Walk both networks once, in topological order. At every consumer of folded chann
 the columns that reproduce the original's output best (:mod:`onnxfold.passes.repair.compensate`). Behind every layer
 whose rows were merged, restore what averaging took from the activations
 (:mod:`onnxfold.passes.repair.restore_statistics`). Every step sees what the steps before it left, so errors are
-corrected where they arise instead of adding up.
+corrected where they arise instead of adding up. Where inputs are few beside what the network tells apart, as any tokens
+are, that would fit the noise of the steps before; every group is then repaired as if nothing else was folded.
 """
 
 from dataclasses import dataclass, field
@@ -48,17 +49,17 @@ class RepairLeastSquares(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
-        walk = SideBySide.of(self.observation, view, self.plan)
+        walk = SideBySide.of(self.observation, view, self.plan, heals=self.observation.isolates)
         compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
         recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, self.refits, self.observation.doubt)
-        for before, after in walk.steps("least squares", self.progress):
+        for before, after in walk.steps("least squares", self.progress, walk.repairs):
             compensation.refit_channels(before)
             restoration.batch_norm(before)
             walk.reference.run(before)
             compensation.refit_taps(before, after)
             recurrences.refit(before, after)
-            walk.folded.run(after)
+            walk.run_folded(before, after)
             restoration.layer(before)
         restoration.finish()
         return PassResult(modified=bool(self.plan.groups))

@@ -1,11 +1,12 @@
 """The original and the folded network, run side by side node by node over batches of inputs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis
+from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array
@@ -31,6 +32,9 @@ class SideBySide:
         Match the reference's statistics to the inputs on the way.
     keep_equal : bool
         Do so only where the networks differ.
+    heals : bool
+        Let the folded network go on from the reference's values wherever these have their whole width. Every group is
+        then seen as if nothing else was folded.
     """
 
     def __init__(
@@ -42,8 +46,10 @@ class SideBySide:
         *,
         match: bool = False,
         keep_equal: bool = False,
+        heals: bool = False,
     ) -> None:
         self.plan = plan
+        self._heals = heals
         self._match = match
         self._keep_equal = keep_equal
         self.reference = Activations(reference, inputs)
@@ -54,18 +60,32 @@ class SideBySide:
         self._deviating: set[str] = set()
 
     @classmethod
-    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
+    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan, *, heals: bool = False) -> "SideBySide":
         """Return an observed network with its fold."""
         match = observation.matches and not observation.was_run
-        return cls(observation.reference, folded, plan, observation.inputs, match=match)
+        return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
 
-    def steps(self, action: str, progress: Progress) -> Iterator[tuple[NodeProto, NodeProto]]:
+    def steps(
+        self, action: str, progress: Progress, wanted: Callable[[NodeProto], bool] | None = None
+    ) -> Iterator[tuple[NodeProto, NodeProto]]:
         """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
 
         A fold changes weights and numbers, never the nodes or their results' names.
+
+        Parameters
+        ----------
+        action : str
+            What progress is told.
+        progress : callable
+            Called for every node.
+        wanted : callable, optional
+            The last node for which it is true is the last one to be run; by default all are.
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
         nodes = self.reference.view.nodes
+        if wanted is not None:
+            last = max((i for i, node in enumerate(nodes) if wanted(node)), default=-1)
+            nodes = nodes[: last + 1]
         for done, before in enumerate(nodes):
             progress(action, done, len(nodes))
             after = by_output[node_key(before)]
@@ -75,13 +95,44 @@ class SideBySide:
             if self._match and (deviates or not self._keep_equal):
                 match_statistics(self.reference, before)
             yield before, after
+            if self._heals and deviates and not self._is_narrower(before):
+                self._deviating.difference_update(before.output)
+                self._borrow(before)
             self.reference.release(before)
             self.folded.release(after)
 
     def run(self, before: NodeProto, after: NodeProto) -> None:
         """Run a node in both networks."""
         self.reference.run(before)
-        self.folded.run(after)
+        self.run_folded(before, after)
+
+    def run_folded(self, before: NodeProto, after: NodeProto) -> None:
+        """Run a node in the folded network, after it was run in the reference."""
+        if self._heals and not self.deviates(before) and not self._is_narrower(before):
+            self._borrow(before)
+        else:
+            self.folded.run(after)
+
+    def _is_narrower(self, node: NodeProto) -> bool:
+        """Whether an output of a node has fewer channels in the fold."""
+        values = self.reference.values
+        return any(
+            self.plan.touches(Axis(name, axis))
+            for name in node.output
+            if name in values
+            for axis in range(values[name][0].ndim)
+        )
+
+    def _borrow(self, node: NodeProto) -> None:
+        """Let the folded network have the reference's values of a node's outputs."""
+        for name in node.output:
+            if name in self.reference.values:
+                self.folded.values[name] = self.reference.values[name]
+
+    def repairs(self, node: NodeProto) -> bool:
+        """Whether a repair may change something at a node: a weight that was merged, or statistics."""
+        changed = any(name in self._changed for name in reads(node))
+        return changed or own_statistics(self.reference.view, node) is not None
 
     def deviates(self, node: NodeProto) -> bool:
         """Whether a node's output differs in the fold by more than a merge of equal channels.

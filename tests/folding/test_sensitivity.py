@@ -10,6 +10,7 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
 from onnxfold.folding.sensitivity import estimate, relative_error, sensitivities
 from onnxfold.graph.load import load
+from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
 from onnxfold.statistics.observe import observe
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input
@@ -42,6 +43,38 @@ def test_a_stream_dilutes_the_error_of_a_branch() -> None:
     assert alone == pytest.approx(1.0, rel=1e-4)
     assert diluted < beside < alone
     assert diluted == pytest.approx(1e-2)  # the bound
+
+
+def test_of_tokens_the_predicted_error_gives_the_measured_one() -> None:
+    """At half of the width; and outputs that are caches do not count."""
+    g = GraphBuilder("cached", 0, (5, 12))
+    hidden = g.relu(g.matmul_add("x", 12))
+    answer = g.matmul_add(g.relu(g.matmul_add(hidden, 16)), 12)
+    g.output(g.node("Softmax", [answer], (5, 12)), "present")
+    g.output(g.node("Identity", [answer], (5, 12)), "answer")
+    model = g.build()
+    view = load(model)
+    groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
+    seen = observe(view, groups, [feeds], match=False)
+    found = [  # drops cost what is predicted; merges are charged more
+        eliminate(moments, np.arange(g.size), merges=False) for g, moments in zip(groups, seen.moments, strict=True)
+    ]
+    (i,) = (i for i, group in enumerate(groups) if group.size == 16)
+
+    def probe(states: tuple[str, ...], vocabulary: int = 0) -> float:
+        tokens = TokenAnswers(vocabulary, states)
+        factors = sensitivities(seen.reference, groups, feeds, found, seen.moments, tokens=tokens)
+        return float(factors[i])
+
+    assert probe(("present",)) == pytest.approx(1.0, rel=0.05)  # the answer is what the consumer gives
+    assert probe(()) != pytest.approx(probe(("present",)), rel=0.05)
+    assert probe(("present", "answer")) == 1.0  # nothing to compare
+    assert probe(("present",), vocabulary=12) != pytest.approx(probe(("present",)), rel=0.05)  # scores of twelve words
+
+
+def test_the_divergence_of_scores() -> None:
+    was, is_now = np.log([[0.5, 0.5], [0.2, 0.8]]) + 7.0, np.log([[0.25, 0.75], [0.2, 0.8]])
+    assert divergence(was[None], is_now[None]) == pytest.approx(0.5 * (0.5 * np.log(2) + 0.5 * np.log(0.5 / 0.75)))
 
 
 def test_the_estimate_is_least_squares() -> None:

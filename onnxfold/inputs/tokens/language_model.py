@@ -1,7 +1,7 @@
 """A network that gives a score to every token of its vocabulary, run in onnxruntime."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,7 +90,7 @@ class LanguageModel:
         inputs = [one.name for one in self.interface.of(Part.CACHE) if not one.is_encoders]
         if not inputs or self.interface.fixed_length is not None or fixed_past(self.interface):
             return {}
-        outputs = [name for name in self.session.output_names if CACHED.search(name)]
+        outputs = cached(self.session.output_names)
         by_key = {_key(name): name for name in outputs}
         found = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
         if len(found) == len(inputs) and len(set(found.values())) == len(inputs):
@@ -169,6 +169,11 @@ class LanguageModel:
         shape = self.interface.fixed_batch or 2, self.interface.length(_TRIED)
         ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
         return ids
+
+
+def cached(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Return the outputs that hold caches, by their names."""
+    return tuple(name for name in outputs if CACHED.search(name))
 
 
 def _key(name: str) -> tuple[str, ...]:

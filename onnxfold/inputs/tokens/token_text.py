@@ -1,6 +1,6 @@
 """The choice of token ids without data, with the reason: text that the model writes, its tokenizer's prior, or any."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ TEXTS = (WRITTEN, FILLED, PRIOR, UNIFORM)
 _SPARE = 1.125
 #: The first tokens of a text, which nothing before them determines.
 _FIRST = 2
+#: The part of the sequences that the model writes; it has few subjects. Of the others, which know more words, the part
+#: that the model makes of drawn ids by reading them a few times; the rest is drawn.
+_WHOLE, _LOOSE, _LOOSE_READINGS = 0.5, 0.6, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,22 +157,32 @@ class TokenWriter:
     ) -> TokenText:
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
         how = f"written by the model at temperatures {temperatures}"
+        whole = self._multiple(plan.count * _WHOLE)
         if model.caches:
-            count, why = affordable_text(self.view, plan, requested)
-            if not count:
+            whole, why = affordable_text(self.view, replace(plan, count=whole), requested)
+            if not whole:
                 return self.drawn(plan, seed, why)
-            starts = self._starts(self._with_spare(count), seed)
+            starts = self._starts(self._with_spare(whole), seed)
             ids = continued(model, starts, plan.length, self._banned, seed=seed, progress=progress)
         else:
             readings, why = affordable_readings(self.view, plan, requested)
             if not readings:
                 return self.drawn(plan, seed, why)
-            count, how = plan.count, f"{how} in {readings} readings"
-            starts = self._random((self._with_spare(count), plan.length), seed)
+            how = f"{how} in {readings} readings"
+            starts = self._random((self._with_spare(whole), plan.length), seed)
             starts[:, :_FIRST] = self._starts(len(starts), seed)
             ids = reread(model, starts, _FIRST, readings, self._banned, seed=seed, progress=progress)
-        left_out = len(ids) - count
-        return TokenText(most_varied(ids, count), WRITTEN, f"{how}, the {left_out} most repetitive left out")
+        written = most_varied(ids, whole)
+        others = self._random((plan.count - whole, plan.length), seed + 2)
+        loose = self._multiple(len(others) * _LOOSE)
+        if loose and model.scores_every_position:
+            others[:loose] = reread(
+                model, others[:loose], 1, _LOOSE_READINGS, self._banned, seed=seed + 2, progress=progress
+            )
+        # In any order, so that samples that are held out are of all kinds.
+        mixed = np.random.default_rng([seed, 3]).permutation(np.concatenate([written, others]))
+        rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
+        return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
     def _filled_in(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
@@ -190,8 +203,12 @@ class TokenWriter:
         return Session(self.view) if self.source is None else Session(self.source, counted=self.view)
 
     def _with_spare(self, count: int) -> int:
+        return self._multiple(np.ceil(count * _SPARE))
+
+    def _multiple(self, count: float) -> int:
+        """Return a number of sequences that whole batches hold, at least so many."""
         fixed = self.interface.fixed_batch or 1
-        return -(-int(np.ceil(count * _SPARE)) // fixed) * fixed
+        return -(-int(np.ceil(count)) // fixed) * fixed
 
     def _starts(self, count: int, seed: int) -> Array:
         """Return the first ids of texts: half of them begin as texts do, all go on with a word."""

@@ -24,8 +24,12 @@ from onnxfold.machine import memory
 
 #: What such a file is called beside a model.
 NAME = "tokenizer.json"
-#: r0: the first ranks are about as common as each other.
-_FIRST_RANKS = 50.0
+#: r0, of merges and of words: the first ranks are about as common as each other, more so where parts of words are
+#: merged before words are.
+_FIRST_MERGES, _FIRST_WORDS = 50.0, 10.0
+#: Characters that are words of their own, the most common ones first. A vocabulary of words is sorted by how common
+#: they are only behind its characters, which are sorted by their codes.
+_CHARACTERS = ",.a-\"'()s:;i?!"
 #: Memory of a JSON file beside its bytes, as Python objects.
 _OBJECTS = 12
 #: Special tokens that a blank is written as, and that a text begins with where the file states no such thing.
@@ -141,11 +145,14 @@ class Tokenizer:
             if made in vocabulary:
                 ranks.setdefault(vocabulary[made], rank)
         used = {token: i for token, i in vocabulary.items() if not _UNUSED.fullmatch(token)}
+        first = _FIRST_MERGES
         if not ranks:
-            words = (i for token, i in used.items() if len(token.removeprefix("##")) > 1)
+            words = (i for t, i in used.items() if len(t.removeprefix("##")) > 1 and i not in self.special)
             ranks = {i: rank for rank, i in enumerate(sorted(words))}
-        # Bytes and letters mostly stand inside of longer tokens.
-        return {i: 1.0 / (ranks.get(i, len(ranks)) + _FIRST_RANKS) for i in used.values()}
+            ranks |= {vocabulary[c]: rank for rank, c in enumerate(_CHARACTERS) if c in used}
+            first = _FIRST_WORDS
+        # Other bytes and letters mostly stand inside of longer tokens.
+        return {i: 1.0 / (ranks.get(i, len(ranks)) + first) for i in used.values()}
 
 
 def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:

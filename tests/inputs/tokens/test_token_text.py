@@ -21,6 +21,7 @@ from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens import written_text
+from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import drawn, most_varied
@@ -116,6 +117,17 @@ def test_sources_in_their_order(folder: Path) -> None:
         assert _ids(inputs).max() < WORDS
 
 
+def test_text_is_mixed_with_other_words(folder: Path) -> None:
+    """Half of the sequences are written, the others are drawn; most of these are read a few times."""
+    inputs = _inputs(folder / "decoder.onnx", samples=10)
+    assert "5 sequences written by the model" in inputs.reason
+    assert "3 drawn and read 3 times, 2 drawn by frequency" in inputs.reason
+    assert _ids(inputs).shape == (10, 256)
+    assert inputs.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"))
+    assert inputs.doubt == 0.0 < _inputs(folder / "encoder.onnx", samples=1).doubt
+    assert "sequences written" not in _inputs(folder / "decoder.onnx", samples=1).reason
+
+
 def test_without_a_tokenizer_ids_are_any_that_the_table_has() -> None:
     proto = encoder()
     inputs = model_inputs(load(proto), "auto", source=proto, samples=20)
@@ -175,7 +187,7 @@ def test_the_prior_falls_with_the_rank_of_a_merge(folder: Path) -> None:
 
 def test_word_pieces_unigrams_and_templates(tmp_path: Path) -> None:
     special = [{"id": i, "content": text, "special": True} for i, text in enumerate(["[CLS]", "[SEP]"])]
-    words = {"[CLS]": 0, "[SEP]": 1, "[unused1]": 2, "a": 3, "the": 4, "of": 5}
+    words = {"[CLS]": 0, "[SEP]": 1, "[unused1]": 2, "a": 3, "the": 4, "of": 5, "q": 6}
     post = {
         "type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}],
@@ -184,9 +196,9 @@ def test_word_pieces_unigrams_and_templates(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"added_tokens": special, "post_processor": post, "model": {"vocab": words}}))
     found = read_tokenizer(path)
-    prior = found.prior(6)
+    prior = found.prior(7)
     assert found.around == ((0,), (1,))
-    assert prior[4] > prior[5] > prior[3] > 0 == prior[2]
+    assert prior[4] > prior[5] > prior[3] > prior[6] > 0 == prior[2]  # "a" is a word, "q" is a part of words
     path.write_text(json.dumps({"model": {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]]}}))
     prior = read_tokenizer(path).prior(2)
     assert prior[0] / prior[1] == pytest.approx(np.e)
@@ -283,6 +295,14 @@ def test_probes_of_groups_take_a_few_short_sequences(folder: Path) -> None:
     assert inputs.few(8)["input_ids"].shape == (4, 32)
     given = model_inputs(load(decoder()), "auto", {"input_ids": np.ones((5, 90), np.int64)})
     assert given.few(8)["input_ids"].shape == (4, 32)
+
+
+def test_channels_of_a_language_model_are_dropped_not_averaged(folder: Path) -> None:
+    """The rows that are left are rows of the original."""
+    result = onnxfold.fold(folder / "decoder.onnx", 0.2, samples=4, verify=False)
+    was, is_now = (load(model).weight("ff_0_up_w") for model in (folder / "decoder.onnx", result.model))
+    assert is_now.shape[1] < was.shape[1]
+    assert {column.tobytes() for column in is_now.T} <= {column.tobytes() for column in was.T}
 
 
 def test_what_lies_behind_the_last_consumer_is_not_observed(folder: Path) -> None:

@@ -42,7 +42,8 @@ def _network(op: str) -> onnx.ModelProto:
     g.nodes.append(helper.make_node("Transpose", ["states"], ["first"], perm=[2, 0, 1, 3]))
     g.shapes["first"] = (STEPS, 1, HIDDEN)
     flat = g.node("Reshape", ["first", g.constant("flat", np.array([0, STEPS, HIDDEN]))], [STEPS, HIDDEN])
-    g.output(g.node("MatMul", [flat, g.constant("outer", g.normal(HIDDEN, 5))], [STEPS, 5]))
+    product = g.node("MatMul", [flat, g.constant("outer", g.normal(HIDDEN, 5))], [STEPS, 5])
+    g.output(g.node("Add", [product, g.constant("shift", g.normal(5))], [STEPS, 5]))
     return g.build()
 
 

@@ -245,3 +245,39 @@ def test_statistics_behind_a_product_from_the_left_are_restored() -> None:
         rows.append(np.linalg.norm(weights["w1"], axis=1))
     assert (rows[1] >= rows[0] * (1 - 1e-3)).all()
     assert (rows[1] > rows[0] * 1.01).any()  # what averaging took
+
+
+def test_an_isolated_repair_sees_its_group_as_if_nothing_else_was_folded() -> None:
+    """Two branches in a row: what reads the second one becomes what it becomes where the first one is whole."""
+    g = GraphBuilder("branches", 0, (12,))
+    stream = g.add("x", g.gemm(g.relu(g.gemm("x", 16)), 12))
+    g.output(g.add(stream, g.gemm(g.relu(g.gemm(stream, 16)), 12)))
+    model = g.build()
+    view = load(model)
+    groups = find_groups(view).groups
+
+    def folded(*which: int, isolates: bool) -> dict[str, Array]:
+        seen = observe(view, groups, [random_input(model, 1, batch=64)], match=False, isolates=isolates)
+        chosen = tuple(groups[i] for i in which)
+        plan = FoldPlan(chosen, tuple(select_partition(np.arange(0, group.size, 2), group.size) for group in chosen))
+        result = view.copy()
+        FoldChannels(plan, ())(result)
+        RepairLeastSquares(view, plan, seen)(result)
+        return {m.axis.tensor: result.weight(m.axis.tensor) for m in groups[1].members}
+
+    alone = folded(1, isolates=True)
+    assert all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, isolates=True).items())
+    assert not all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, isolates=False).items())
+
+
+def test_a_consumer_without_a_bias_gives_the_mean_of_what_was_dropped() -> None:
+    """Half of the channels are dropped that a MatMul reads behind a ReLU, where every channel has a mean."""
+    g = GraphBuilder("no bias", 0, (5, 12))
+    g.output(g.node("MatMul", [g.relu(g.matmul_add("x", 24)), g.constant("w", g.normal(24, 6))], (5, 6)))
+    model = g.build()
+    x = random_input(model, 1, batch=256)
+    result = quick_fold(model, channel_ratio=0.5, method="fold-ls", calibration=x, verify=False)
+    held_out = random_input(model, 2, batch=256)
+    before, after = run(model, held_out)[0], run(result.model, held_out)[0]
+    lost = np.abs((after - before).mean(axis=(0, 1))).max()
+    assert lost < 0.1 * np.abs(before.mean(axis=(0, 1))).max()
