@@ -152,7 +152,7 @@ def _vectors(model: Path, sentences: Sequence[npt.NDArray[np.int64]]) -> Vectors
     session = Session(model)
     found = []
     for ids in sentences:
-        values = {"ids": ids[None], "mask": np.ones_like(ids[None]), "type": np.zeros_like(ids[None])}
+        values = {"mask": np.ones_like(ids[None]), "type": np.zeros_like(ids[None]), "input_ids": ids[None]}
         feeds = {info.name: next(v for k, v in values.items() if k in info.name) for info in session.inputs}
         mean = session.run(feeds)[0][0].mean(axis=0).astype(np.float64)
         found.append(mean / np.linalg.norm(mean))
