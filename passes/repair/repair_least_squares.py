@@ -10,6 +10,8 @@ are, that would fit the noise of the steps before; every group is then repaired 
 
 from dataclasses import dataclass, field
 
+from onnx import NodeProto
+
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -53,7 +55,11 @@ class RepairLeastSquares(Pass):
         compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
         recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, self.refits, self.observation.doubt)
-        for before, after in walk.steps("least squares", self.progress, walk.repairs):
+
+        def repaired(node: NodeProto) -> bool:
+            return walk.repairs(node) or restoration.ends_layer(node)
+
+        for before, after in walk.steps("least squares", self.progress, repaired):
             compensation.refit_channels(before)
             restoration.batch_norm(before)
             walk.reference.run(before)

@@ -138,6 +138,10 @@ class Restoration:
 
     # -- without one ---------------------------------------------------------------------------
 
+    def ends_layer(self, node: NodeProto) -> bool:
+        """Whether a node writes the result of a layer that was merged."""
+        return node_key(node) in self._layers
+
     def layer(self, before: NodeProto) -> None:
         """Restore mean and deviation behind a layer that no BatchNormalization follows."""
         layer = self._layers.get(node_key(before))

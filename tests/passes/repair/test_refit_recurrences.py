@@ -42,8 +42,7 @@ def _network(op: str) -> onnx.ModelProto:
     g.nodes.append(helper.make_node("Transpose", ["states"], ["first"], perm=[2, 0, 1, 3]))
     g.shapes["first"] = (STEPS, 1, HIDDEN)
     flat = g.node("Reshape", ["first", g.constant("flat", np.array([0, STEPS, HIDDEN]))], [STEPS, HIDDEN])
-    product = g.node("MatMul", [flat, g.constant("outer", g.normal(HIDDEN, 5))], [STEPS, 5])
-    g.output(g.node("Add", [product, g.constant("shift", g.normal(5))], [STEPS, 5]))
+    g.output(g.node("MatMul", [flat, g.constant("outer", g.normal(HIDDEN, 5))], [STEPS, 5]))
     return g.build()
 
 
@@ -64,7 +63,7 @@ def test_refitted_states_keep_the_result(op: str, monkeypatch: pytest.MonkeyPatc
     refitted = _error(model, **widths)
     monkeypatch.setattr(RecurrenceRefit, "refit", lambda *_: None)
     plain = _error(model, **widths)
-    assert refitted < 0.95 * plain
+    assert refitted < 0.97 * plain  # the reader, which has no bias, gives the means in both
 
 
 @pytest.mark.parametrize("op", GATES)

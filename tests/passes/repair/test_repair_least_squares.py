@@ -281,3 +281,15 @@ def test_a_consumer_without_a_bias_gives_the_mean_of_what_was_dropped() -> None:
     before, after = run(model, held_out)[0], run(result.model, held_out)[0]
     lost = np.abs((after - before).mean(axis=(0, 1))).max()
     assert lost < 0.1 * np.abs(before.mean(axis=(0, 1))).max()
+
+
+def test_the_bias_behind_the_last_consumer_is_restored() -> None:
+    """It is an Add of its own, and nothing is merged behind it."""
+    g = GraphBuilder("bias behind", 0, (5, 12))
+    g.output(g.matmul_add(g.relu(g.matmul_add("x", 24)), 6))
+    model = g.build()
+    result = quick_fold(model, channel_ratio=0.5, calibration=random_input(model, 1, batch=256), verify=False)
+    held_out = random_input(model, 2, batch=256)
+    before, after = run(model, held_out)[0], run(result.model, held_out)[0]
+    lost = np.abs((after - before).mean(axis=(0, 1))).max()
+    assert lost < 0.1 * np.abs(before.mean(axis=(0, 1))).max()
