@@ -1,4 +1,4 @@
-"""What folds leave of language models: perplexity of a decoder, similarities of sentences of an encoder.
+"""Perplexity of decoders, and similarities of sentences of encoders, after folds.
 
 Usage: python -m benchmarks.language_models --text FILE [--decoder MODEL.onnx] [--encoder MODEL.onnx] [--page FILE.md]
                                             [--sparsity S ...] [--methods NAME ...] [--windows N]

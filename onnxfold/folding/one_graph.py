@@ -142,7 +142,7 @@ def _fold(
             matches=prepared.matches,
             was_run=False,
             doubt=prepared.doubt,
-            isolates=prepared.inputs.are_tokens,
+            isolates=prepared.inputs.isolates,
         )
     if candidates is None:
         seen = _moments(prepared, observation)
@@ -212,7 +212,7 @@ def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observ
         match=prepared.matches,
         shrink=prepared.inputs.are_few,
         doubt=prepared.doubt,
-        isolates=prepared.inputs.are_tokens,
+        isolates=prepared.inputs.isolates,
         duplicates=prepared.duplicates,
         progress=progress,
     )

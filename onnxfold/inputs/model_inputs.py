@@ -93,6 +93,11 @@ class ModelInputs:
         return self.answers is not None
 
     @property
+    def isolates(self) -> bool:
+        """Whether repairs are to look at every group as if nothing else was folded."""
+        return self.answers is not None and self.answers.continue_text
+
+    @property
     def front(self) -> Batches:
         """What shows the effect of a fold: all, or a few batches of a language model, whose scores take much memory."""
         if not self.are_tokens:

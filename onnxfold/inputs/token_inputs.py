@@ -19,7 +19,7 @@ from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
 from onnxfold.inputs.tokens.language_model import cached
-from onnxfold.inputs.tokens.token_plan import TOKENS, planned_tokens
+from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
@@ -137,7 +137,7 @@ class TokenSource:
     def answers(self) -> TokenAnswers:
         """What the outputs are."""
         known = self.interface.vocabulary if self.interface.table.is_known else 0
-        return TokenAnswers(known, cached(self.view.output_names))
+        return TokenAnswers(known, cached(self.view.output_names), continues_text(self.view, self.interface))
 
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""

@@ -4,8 +4,9 @@ Walk both networks once, in topological order. At every consumer of folded chann
 the columns that reproduce the original's output best (:mod:`onnxfold.passes.repair.compensate`). Behind every layer
 whose rows were merged, restore what averaging took from the activations
 (:mod:`onnxfold.passes.repair.restore_statistics`). Every step sees what the steps before it left, so errors are
-corrected where they arise instead of adding up. Where inputs are few beside what the network tells apart, as any tokens
-are, that would fit the noise of the steps before; every group is then repaired as if nothing else was folded.
+corrected where they arise instead of adding up. Where inputs are few beside what the network tells apart, as those of a
+model that continues texts, that would fit the noise of the steps before; every group is then repaired as if nothing
+else was folded.
 """
 
 from dataclasses import dataclass, field

@@ -156,7 +156,9 @@ def test_one_cache_that_must_stay_keeps_all() -> None:
 
 def test_costs_of_tied_widths_are_those_of_all_widths() -> None:
     opened = _opened(_grouped())
-    opened.view.assume({n: (2, SHARED, 5, SIZE) if "past" in n else (2, 9) for n in opened.view.input_names})
+    past, new = 5, 9
+    shapes = {n: (2, past + new if "mask" in n else new) for n in opened.view.input_names if "past" not in n}
+    opened.view.assume(shapes | {n: (2, SHARED, past, SIZE) for n in opened.view.input_names if "past" in n})
     groups = [group for _, found in opened.graphs for group in found]
     tied = TiedWidths.of(groups)
     assert tied.numbers == (0, 1, 0, 2)

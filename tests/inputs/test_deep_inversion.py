@@ -17,6 +17,7 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
+from onnxfold.inputs.inversion import invert
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion, obstacle
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.targets import fused_layers
@@ -339,7 +340,8 @@ def test_threads_are_set_back() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_progress_counts_all_batches() -> None:
+def test_progress_counts_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invert, "_workers", lambda *_: 1)  # beside each other, they are told of by time
     told: list[tuple[int, int]] = []
     model = ALL_MODELS["chain_conv"](0)
     settings = replace(SETTINGS, batch=12)

@@ -1,4 +1,4 @@
-"""What the outputs of a language model are, and how much of an answer is lost."""
+"""Outputs of language models, and how much of an answer is lost."""
 
 from dataclasses import dataclass
 
@@ -17,10 +17,13 @@ class TokenAnswers:
         Number of ids; 0 where it is not known.
     states : tuple of str
         Outputs that hold caches: no answers, and each an early layer's.
+    continue_text : bool
+        Whether they say how a text goes on.
     """
 
     vocabulary: int = 0
     states: tuple[str, ...] = ()
+    continue_text: bool = False
 
     def are_scores(self, values: Array) -> bool:
         """Whether an output has a score for every id."""

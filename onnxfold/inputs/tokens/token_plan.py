@@ -82,7 +82,7 @@ def planned_tokens(
     tokens : int
         How many tokens there should be.
     """
-    usual = TEXT if interface.of(Part.CACHE, Part.CAUSAL_MASK) or _scores_words(view, interface) else SENTENCE
+    usual = TEXT if continues_text(view, interface) else SENTENCE
     length = interface.length(usual)
     cost = max(token_cost(view), 1.0)
     if requested.samples is None:
@@ -137,6 +137,11 @@ def _matrix(view: GraphView, name: str) -> str:
             return ""
         name = node.input[0]
     return name if name and len(view.weights[name].shape) >= 2 else ""
+
+
+def continues_text(view: GraphView, interface: TokenInterface) -> bool:
+    """Whether a network says how a text goes on, and does not read sentences."""
+    return bool(interface.of(Part.CACHE, Part.CAUSAL_MASK)) or _scores_words(view, interface)
 
 
 def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
