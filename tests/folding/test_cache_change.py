@@ -154,21 +154,38 @@ def test_one_cache_that_must_stay_keeps_all() -> None:
     assert {s for n, s in _cache_sizes(own.model).items() if ".0." not in n} == {SHARED}
 
 
-def test_costs_of_tied_widths_are_those_of_all_widths() -> None:
-    opened = _opened(_grouped())
+@pytest.mark.parametrize(
+    ("make", "costs"),
+    [
+        # How long the present of this operator is follows from values, so no memory is counted.
+        (_grouped, (WeightCost, MacsCost)),
+        (lambda: decoder(layers=LAYERS), (WeightCost, MacsCost, RamCost)),
+    ],
+    ids=["grouped", "decomposed"],
+)
+def test_costs_of_tied_widths_are_those_of_all_widths(
+    make: Callable[[], onnx.ModelProto], costs: tuple[Callable[[Any], Any], ...]
+) -> None:
+    opened = _opened(make())
     past, new = 5, 9
-    shapes = {n: (2, past + new if "mask" in n else new) for n in opened.view.input_names if "past" not in n}
-    opened.view.assume(shapes | {n: (2, SHARED, past, SIZE) for n in opened.view.input_names if "past" in n})
+    shapes: dict[str, tuple[int, ...]] = {}
+    for info in make().graph.input:
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        shapes[info.name] = (2, past + new if "mask" in info.name else new)
+        if "past" in info.name:
+            shapes[info.name] = (2, dims[1], past, dims[3])
+    opened.view.assume(shapes)
     groups = [group for _, found in opened.graphs for group in found]
     tied = TiedWidths.of(groups)
     assert tied.numbers == (0, 1, 0, 2)
+    sizes = [groups[tied.numbers.index(i)].size for i in range(3)]
     random = np.random.default_rng(0)
-    for cost in (WeightCost(opened.graphs), MacsCost(opened.graphs), RamCost(opened.graphs)):
+    for cost in (made(opened.graphs) for made in costs):
         fewer = cost.renumbered(tied.numbers)
         for _ in range(8):
-            widths = [int(random.integers(1, size + 1)) for size in (SHARED, INNER, INNER)]
+            widths = [int(random.integers(1, size + 1)) for size in sizes]
             assert fewer(widths) == cost(tied.expanded(widths))
-    assert TiedWidths.of([group for _, found in _opened(_grouped(), per_layer=True).graphs for group in found]).are_free
+    assert TiedWidths.of([group for _, found in _opened(make(), per_layer=True).graphs for group in found]).are_free
 
 
 @pytest.mark.parametrize(
