@@ -25,7 +25,7 @@ from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import UNIFORM, token_interface
-from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS
+from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
@@ -272,10 +272,14 @@ def _tokens(
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
     text, notes = texts.made(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
-    is_fixed = texts.interface.fixed_batch is not None
-    batches, short = texts.batches(text.ids), texts.short(text.ids)
-    found = ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short)
-    return replace(found, answers=texts.answers)
+    return _read(texts, text, notes)
+
+
+def _read(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
+    """Return a text as inputs of the model."""
+    batches, is_fixed = texts.batches(text.ids), texts.interface.fixed_batch is not None
+    short, answers = texts.short(text.ids), texts.answers
+    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short, answers=answers)
 
 
 def _generated(
@@ -366,10 +370,7 @@ def _given(
     if path is not None:
         if texts is None:
             raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
-        text = texts.of_file(path, InputRequest(samples))
-        is_fixed = texts.interface.fixed_batch is not None
-        made = ModelInputs(texts.batches(text.ids), "data", text.told, is_fixed, short=texts.short(text.ids))
-        return replace(made, answers=texts.answers)
+        return _read(texts, texts.of_file(path, InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
         most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))

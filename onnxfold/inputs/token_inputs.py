@@ -16,9 +16,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.synthetic import float_values
 from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
-from onnxfold.inputs.tokens.language_model import cached
 from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside

@@ -162,10 +162,10 @@ def observe(
     nodes = reference.nodes
 
     def see(node: NodeProto, read: Iterable[tuple[int, Member, Axis]]) -> None:
-        has_bias = takes_mean(reference, node)
         for i, member, channels in read:
             if channels.tensor not in activations.values:
                 continue
+            has_bias = takes_mean(reference, node)
             key = (i, channels, has_bias)
             if key not in covariances:
                 about = doubt if shrink else None

@@ -52,7 +52,7 @@ class RepairLeastSquares(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
-        walk = SideBySide.of(self.observation, view, self.plan, heals=self.observation.isolates)
+        walk = SideBySide.of(self.observation, view, self.plan)
         compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
         recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, self.refits, self.observation.doubt)

@@ -60,9 +60,10 @@ class SideBySide:
         self._deviating: set[str] = set()
 
     @classmethod
-    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan, *, heals: bool = False) -> "SideBySide":
+    def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
         """Return an observed network with its fold."""
         match = observation.matches and not observation.was_run
+        heals = observation.isolates
         return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
 
     def steps(

@@ -5,7 +5,7 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
@@ -13,7 +13,7 @@ from onnxfold.inputs.tokens.feeds import fixed_past
 from onnxfold.inputs.tokens.interface import Part, token_interface
 
 #: Words in the names of outputs that continue caches.
-CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
+_CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
 
 #: Heads by cache, None where their number is not stated.
 Heads = Mapping[str, int | None]
@@ -74,9 +74,14 @@ def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
     return tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
 
 
+def cached(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Return the outputs that hold caches, by their names."""
+    return tuple(name for name in outputs if _CACHED.search(name))
+
+
 def _axes(view: GraphView) -> Iterator[Axis]:
     read = cache_heads(view)
-    written = [name for name in view.output_names if read and CACHED.search(name)]
+    written = cached(view.output_names) if read else ()
     for name in (*read, *written):
         rank = len(view.shape(name) or ())
         if rank in _RANKS:

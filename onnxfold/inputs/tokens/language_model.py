@@ -1,7 +1,7 @@
 """A network that gives a score to every token of its vocabulary, run in onnxruntime."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ import numpy as np
 from onnxfold.errors import VerificationError
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.tokens.cache_heads import CACHED
+from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds
 from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
 
@@ -169,11 +169,6 @@ class LanguageModel:
         shape = self.interface.fixed_batch or 2, self.interface.length(_TRIED)
         ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
         return ids
-
-
-def cached(outputs: Iterable[str]) -> tuple[str, ...]:
-    """Return the outputs that hold caches, by their names."""
-    return tuple(name for name in outputs if CACHED.search(name))
 
 
 def _key(name: str) -> tuple[str, ...]:
