@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from os import PathLike
 
 import numpy as np
@@ -102,7 +103,7 @@ class ModelInputs:
         """What shows the effect of a fold: all, or a few batches of a language model, whose scores take much memory."""
         if not self.are_tokens:
             return self.batches
-        tokens = max(values.size for values in self.batches[0].values() if values.ndim <= 2)
+        tokens = max((prod(values.shape[:2]) for values in self.batches[0].values() if values.ndim <= 3), default=1)
         return self.batches[: max(_FRONT_TOKENS // max(tokens, 1), 1)]
 
     @property

@@ -379,3 +379,10 @@ def test_sequences_beside_images_are_no_more_than_images() -> None:
     interface = token_interface(view)
     assert interface is not None
     assert planned_tokens(view, interface, InputRequest()).count == 256
+
+
+def test_the_front_of_embedded_tokens_is_counted_in_positions() -> None:
+    """A model that reads vectors may have no input of two axes."""
+    batches = [{"inputs_embeds": np.zeros((4, 256, 8), np.float32)} for _ in range(5)]
+    assert len(ModelInputs(batches, "noise", "", answers=TokenAnswers()).front) == 2
+    assert len(ModelInputs(batches, "noise", "").front) == 5
