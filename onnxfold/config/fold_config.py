@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxfold.config import checks, latency, pixels
+from onnxfold.config.as_plain import as_plain
 from onnxfold.config.goals import LIMITS, check_goals, in_words
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, OptionTypeError
@@ -350,48 +351,6 @@ class FoldConfig:
         }
         return [name for name, is_given in given.items() if is_given]
 
-    def _latency_options(self) -> dict[str, Any]:
-        limit = latency.checked_limit(self.max_latency)
-        return latency.to_dict(limit, self.threads, self.latency_table) if self.needs_latency else {}
-
-    def _data_options(self) -> dict[str, Any]:
-        scale = self.pixel_scale
-        searched = {} if self.max_drop is None else {"data": _source(self.data), "max_drop": self.max_drop}
-        scaled = {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
-        words = {} if self.tokenizer is None else {"tokenizer": fspath(self.tokenizer)}
-        return {"calibration": _source(self.calibration), **words, **scaled, **searched}
-
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
-        return {
-            "sparsity": self.sparsity,
-            "channel_ratio": self.channel_ratio,
-            "ratios": dict(self.ratios),
-            "method": self.method,
-            "cluster": self.cluster,
-            "repair": self.repair,
-            "allocation": self.allocation,
-            "limits": {n: getattr(self, f"max_{n}") for n in LIMITS if getattr(self, f"max_{n}") is not None},
-            **self._latency_options(),
-            "device": self.device,
-            "min_fidelity": self.min_fidelity,
-            "inputs": self.inputs,
-            "samples": self.samples,
-            **({} if self.input_seconds is None else {"input_seconds": self.input_seconds}),
-            **({"input_steps": list(self.input_steps)} if self.input_steps else {}),
-            **self._data_options(),
-            "round_to": self.round_to,
-            "objective": self.objective,
-            "keep": list(self.keep),
-            "input_shapes": {k: list(v) for k, v in self.input_shapes.items()},
-            **{name: True for name in ("allow_cache_change", "per_layer_cache") if getattr(self, name)},
-            "seed": self.seed,
-            **({} if self.dtype == KEEP else {"dtype": self.dtype}),
-            # It changes the result only if it is too low for the request, so the default is not recorded.
-            **({} if self.max_memory is None else {"max_memory": self.max_memory}),
-        }
-
-
-def _source(data: Any) -> str | None:
-    """Return where samples come from: a path, or the word 'arrays'."""
-    return None if data is None else fspath(data) if isinstance(data, str | PathLike) else "arrays"
+        return as_plain(self)
