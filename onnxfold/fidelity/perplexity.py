@@ -18,6 +18,7 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, required, tokens_of
+from onnxfold.inputs.tokens.answers import log_softmax
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
@@ -67,10 +68,8 @@ class _Surprise:
         found = 0.0
         for begin in range(max(first - 1, 0), len(ids) - 1, _TOGETHER):
             end = min(begin + _TOGETHER, len(ids) - 1)
-            rows = scores[begin:end].astype(np.float64)
-            rows -= rows.max(axis=1, keepdims=True)
-            chosen = rows[np.arange(end - begin), ids[begin + 1 : end + 1]]
-            found += float((np.log(np.exp(rows).sum(axis=1)) - chosen).sum())
+            logs = log_softmax(scores[begin:end])
+            found -= float(logs[np.arange(end - begin), ids[begin + 1 : end + 1]].sum())
         self.total += found
         self.tokens += len(ids) - 1 - max(first - 1, 0)
 

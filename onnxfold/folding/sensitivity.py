@@ -12,7 +12,8 @@ is what the group's error curve is multiplied by. All probes are batches beside 
 begins where its first consumer is met.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
+from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.observe import ConsumerMoments
@@ -81,7 +82,6 @@ def sensitivities(
         for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
             for use in member.uses:
                 readers.setdefault(use.node, {})[i, use.channels] = None
-    outputs: dict[str, list[Array]] = {}
     answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
     nodes = view.nodes
     for done, node in enumerate(nodes):
@@ -97,21 +97,51 @@ def sensitivities(
             values = walk.values[axis.tensor][probe.place]
             met[i] = walk.trial(node, probe.place)
             instead.setdefault(probe.place, {})[axis.tensor] = probe.narrowed(values, axis)
-        walk.run(node, instead)
-        for i, was in met.items():
-            probes[i].local += relative_error(was, walk.values[node.output[0]][probes[i].place])
-        outputs |= {name: walk.values[name] for name in node.output if name in answers}
+        # Scores of all words take most of the memory: where nothing reads them, only one batch is there at a time.
+        results: Iterator[dict[str, Array]] = walk.results(node, instead)
+        if met or any(map(walk.is_read, node.output)):
+            walk.run(node, instead)
+            for i, was in met.items():
+                probes[i].local += relative_error(was, walk.values[node.output[0]][probes[i].place])
+            results = walk.batches(node)
+        given = answers.intersection(node.output)
+        if given:
+            _compare(results, [name for name in node.output if name in given], list(probes.values()), tokens)
         walk.release(node)
-    return np.array([probes[i].sensitivity(outputs) if i in probes else 1.0 for i in range(len(groups))])
+    return np.array([probes[i].sensitivity if i in probes else 1.0 for i in range(len(groups))])
+
+
+def _compare(
+    results: Iterator[dict[str, Array]], names: Sequence[str], probes: Sequence["_Probe"], tokens: TokenAnswers | None
+) -> None:
+    """Note what every probe loses of some outputs, given batch by batch; the first one is the original's."""
+    first = next(results)
+    losses = {name: _loss(first[name], tokens) for name in names if first[name].dtype.kind == "f"}
+    by_place = {probe.place: probe for probe in probes}
+    for place, result in enumerate(results, 1):
+        by_place[place].lost += [loss(result[name]) for name, loss in losses.items()]
+
+
+def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
+    """Return what measures how much of an output is lost."""
+    if tokens is None:
+        return partial(relative_error, was)
+    if tokens.are_scores(was):
+        return Answers(was).divergence
+    return lambda is_now: relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
 
 
 class _Probe:
-    """One group at one width: `place` is its batch, `local` the sum of its consumers' relative errors."""
+    """One group at one width.
+
+    `place` is its batch, `local` the sum of its consumers' relative errors, `lost` what every output loses.
+    """
 
     def __init__(
         self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], tokens: TokenAnswers | None
     ) -> None:
         self.place, self.local, self._predicted = -1, 0.0, 0.0
+        self.lost: list[float] = []
         self._group, self._tokens = group, tokens
         self._has_bias = all(seen.has_bias for seen in moments)
         errors = candidates.errors
@@ -136,22 +166,14 @@ class _Probe:
             moved[..., where] = (x - mean) @ self._map.T.astype(x.dtype) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
-    def sensitivity(self, outputs: dict[str, list[Array]]) -> float:
-        """Return what became of the consumers' errors at the outputs, given the values of these by batch."""
+    @property
+    def sensitivity(self) -> float:
+        """What became of the consumers' errors at the outputs."""
         base = self.local if self._tokens is None else self._predicted
         if self.place < 0 or not np.isfinite(base) or base <= 0.0:
             return 1.0
-        floats = [values for values in outputs.values() if values[0].dtype.kind == "f" and len(values) > self.place]
-        lost = [self._lost(values[0], values[self.place]) for values in floats]
-        known = [error for error in lost if np.isfinite(error)]
+        known = [error for error in self.lost if np.isfinite(error)]
         return float(np.clip(np.mean(known) / base, _LEAST, _MOST)) if known else 1.0
-
-    def _lost(self, was: Array, is_now: Array) -> float:
-        if self._tokens is None:
-            return relative_error(was, is_now)
-        if self._tokens.are_scores(was):
-            return divergence(was, is_now)
-        return relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
 
 
 def estimate(partition: ChannelPartition, covariance: Matrix) -> Matrix:

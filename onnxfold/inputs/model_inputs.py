@@ -156,7 +156,7 @@ class ModelInputs:
         return self.kind in ("dead-leaves", "noise")
 
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
-        """Return three quarters of the samples, and the last quarter, to be held out.
+        """Return three quarters of the samples, and the last quarter, to be held out; each tells its number.
 
         Raises
         ------
@@ -169,7 +169,13 @@ class ModelInputs:
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
         cut = len(batches) - max(len(batches) // 4, 1)
-        return replace(self, batches=batches[:cut]), replace(self, batches=batches[cut:])
+        seen, held_out = self._part(batches[:cut], "fitted on"), self._part(batches[cut:], "held out")
+        if self.short is not None:  # the front of all samples
+            seen = replace(seen, short=next(in_batches(self.short, seen.samples)))
+        return seen, held_out
+
+    def _part(self, batches: Batches, use: str) -> "ModelInputs":
+        return replace(self, batches=batches, reason=f"{self.reason}; {_count(batches)} of {self.samples} {use}")
 
 
 def _quarters(batch: dict[str, Array]) -> Batches:

@@ -24,6 +24,7 @@ from onnxfold.html_report import render_html
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
 from testing import models
+from testing.language_models import grouped_query_decoder
 from testing.quick import quick_fold
 
 NAN, INF = float("nan"), float("inf")
@@ -264,3 +265,15 @@ def test_a_search_on_data_holds_a_quarter_out() -> None:
     report = quick_fold(model, min_fidelity=0.5, calibration={model.graph.input[0].name: x}).report
     (note,) = [n for n in report.notes if "held-out inputs at sparsity" in n]
     assert "on 10 held-out inputs" in note
+    assert report.inputs is not None
+    assert report.inputs.samples == 30
+    assert report.inputs.reason == "the given samples; 30 of 40 fitted on"
+
+
+def test_a_search_on_tokens_names_those_that_folds_are_fitted_on() -> None:
+    report = quick_fold(grouped_query_decoder(), min_fidelity=0.1, samples=8, verify=False).report
+    (note,) = [n for n in report.notes if "held-out inputs at sparsity" in n]
+    assert "on 2 held-out inputs" in note
+    assert report.inputs is not None
+    assert report.inputs.samples == 6
+    assert report.inputs.reason.endswith("; 6 of 8 fitted on")

@@ -10,7 +10,10 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
 from onnxfold.folding.sensitivity import estimate, relative_error, sensitivities
 from onnxfold.graph.load import load
-from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.inputs.tokens import answers
+from onnxfold.inputs.tokens.answers import TokenAnswers, divergence, log_softmax
+from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.observe import observe
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input
@@ -70,6 +73,38 @@ def test_of_tokens_the_predicted_error_gives_the_measured_one() -> None:
     assert probe(()) != pytest.approx(probe(("present",)), rel=0.05)
     assert probe(("present", "answer")) == 1.0  # nothing to compare
     assert probe(("present",), vocabulary=12) != pytest.approx(probe(("present",)), rel=0.05)  # scores of twelve words
+
+
+def test_probes_read_the_originals_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And have the scores of one network at a time in memory."""
+    g = GraphBuilder("deep", 0, (5, 12))
+    x = "x"
+    for _ in range(3):
+        x = g.relu(g.matmul_add(x, 12))
+    g.output(g.matmul_add(x, 12), "scores")
+    model = g.build()
+    view = load(model)
+    groups, feeds = find_groups(view).groups, random_input(model, 1, batch=64)
+    seen = observe(view, groups, [feeds], match=False)
+    found = [eliminate(m, np.arange(g.size), merges=False) for g, m in zip(groups, seen.moments, strict=True)]
+    tables: list[tuple[int, ...]] = []
+    rows: list[tuple[int, ...]] = []
+
+    def counted(scores: Array) -> Matrix:
+        (rows if scores.ndim == 1 else tables).append(scores.shape)
+        return log_softmax(scores)
+
+    kept: list[str] = []
+    run = Activations.run
+    monkeypatch.setattr(answers, "log_softmax", counted)
+    monkeypatch.setattr(Activations, "run", lambda *given: (kept.append(given[1].output[0]), run(*given))[1])
+    factors = sensitivities(seen.reference, groups, feeds, found, seen.moments, tokens=TokenAnswers(12))
+    assert len(groups) == 3
+    assert len(kept) >= 6
+    assert "scores" not in kept
+    assert not (factors == 1.0).all()
+    assert tables == [(320, 12)]
+    assert rows == [(12,)] * 320 * 3
 
 
 def test_the_divergence_of_scores() -> None:

@@ -314,6 +314,8 @@ def test_split_holds_a_quarter_out() -> None:
     seen, held_out = inputs.split()
     assert (seen.samples, held_out.samples) == (384, 128)
     np.testing.assert_array_equal(np.concatenate([_all(seen), _all(held_out)]), _all(inputs))
+    assert seen.reason == "requested; 384 of 512 fitted on"
+    assert held_out.reason == "requested; 128 of 512 held out"
     with pytest.raises(ConfigError, match="fixed batch leaves too few"):
         model_inputs(load(_fixed_batch(chain_conv(0), 8)), "noise", samples=24).split()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,24 @@ class TokenAnswers:
         return 1 < self.vocabulary <= int(values.shape[-1])
 
 
+class Answers:
+    """Scores of a network, which those of others are compared with: their logarithms are computed once.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (..., vocabulary)
+        The scores.
+    """
+
+    def __init__(self, scores: Array) -> None:
+        self._logs = log_softmax(_rows(scores))
+
+    def divergence(self, scores: Array) -> float:
+        """Return the mean Kullback-Leibler divergence, in nats, of what other scores stand for from what these do."""
+        pairs = zip(self._logs, _rows(scores), strict=True)
+        return float(np.mean([(np.exp(p) * (p - log_softmax(row))).sum() for p, row in pairs]))
+
+
 def divergence(was: Array, is_now: Array) -> float:
     """Return the mean Kullback-Leibler divergence, in nats, of the probabilities that scores stand for.
 
@@ -38,16 +56,17 @@ def divergence(was: Array, is_now: Array) -> float:
     was, is_now : ndarray of shape (..., vocabulary)
         Scores before and after.
     """
-    pairs = (values.reshape(-1, values.shape[-1]) for values in (was, is_now))
-    return float(np.mean([_divergence(p, q) for p, q in zip(*pairs, strict=True)]))
+    return Answers(was).divergence(is_now)
 
 
-def _divergence(was: Array, is_now: Array) -> float:
-    p, q = (_log_softmax(values.astype(np.float64)) for values in (was, is_now))
-    return float((np.exp(p) * (p - q)).sum())
-
-
-def _log_softmax(scores: Array) -> Array:
-    scores = scores - scores.max()
-    found: Array = scores - np.log(np.exp(scores).sum())
+def log_softmax(scores: Array) -> Matrix:
+    """Return the logarithms of the probabilities that scores stand for, along the last axis."""
+    rest = scores.astype(np.float64)
+    rest -= rest.max(axis=-1, keepdims=True)
+    rest -= np.log(np.exp(rest).sum(axis=-1, keepdims=True))
+    found: Matrix = rest
     return found
+
+
+def _rows(scores: Array) -> Array:
+    return scores.reshape(-1, scores.shape[-1])

@@ -24,6 +24,8 @@ from onnxfold.machine import memory
 
 #: What such a file is called beside a model.
 NAME = "tokenizer.json"
+#: The folder that optimum and transformers.js put graphs in.
+_GRAPHS = "onnx"
 #: r0, of merges and of words: the first ranks are about as common as each other, more so where parts of words are
 #: merged before words are.
 _FIRST_MERGES, _FIRST_WORDS = 50.0, 10.0
@@ -188,17 +190,18 @@ def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]
     Parameters
     ----------
     source : path or ModelProto
-        The model.
+        The model. A folder ``onnx`` holds the graphs of a model whose other files are in the folder around it.
     """
     if not isinstance(source, str | Path):
         return None, ()
-    path = Path(source).parent / NAME
-    with suppress(OSError):
-        if path.is_file():
-            try:
-                return read_tokenizer(path), ()
-            except OnnxFoldError as error:
-                return None, (f"{error}; the model was run on ids without it",)
+    folder = Path(source).absolute().parent
+    for path in (folder / NAME, *([folder.parent / NAME] if folder.name == _GRAPHS else [])):
+        with suppress(OSError):
+            if path.is_file():
+                try:
+                    return read_tokenizer(path), ()
+                except OnnxFoldError as error:
+                    return None, (f"{error}; the model was run on ids without it",)
     return None, ()
 
 
