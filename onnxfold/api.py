@@ -19,7 +19,7 @@ from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
 from onnxfold.folders import ModelFolder, folder_of, takes_folders, with_heads
-from onnxfold.folding.choose_inputs import choose_inputs, require_given
+from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs, require_given
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
@@ -215,18 +215,46 @@ def fold(
     >>> path = result.save("folded.onnx")  # doctest: +SKIP
     """
     config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
-    chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
+    find_method(config.method, cluster=config.cluster, repair=config.repair)
     requested_limits(config)  # bad numbers are refused before any work
     find_objective(config.objective)
     require_given(config)  # whether it will be used or not
+    return fold_request(model, config, progress or silent)
+
+
+def fold_request(
+    model: ModelLike,
+    config: FoldConfig,
+    progress: Progress = silent,
+    *,
+    run_on: ChosenInputs | None = None,
+    measures_latency: bool = True,
+) -> FoldResult:
+    """Fold a model as a checked request says; what many folds of a model share may be given.
+
+    Parameters
+    ----------
+    model, config, progress
+        As :func:`fold` takes them; options by name are a FoldConfig.
+    run_on : ChosenInputs, optional
+        What :func:`onnxfold.folding.shared_inputs.prepare_inputs` returned for a request with the same model, seed and
+        inputs; chosen anew if not given. It changes no result.
+    measures_latency : bool
+        Whether the check of the result also times both models.
+    """
+    chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     folder = folder_of(model)
-    return _fold(model if folder is None else folder.model, folder, config, chosen, progress or silent)
+    return _fold(
+        model if folder is None else folder.model, folder, config, chosen, progress,
+        run_on=run_on, measures_latency=measures_latency,
+    )  # fmt: skip
 
 
 @blames_broken_files
 def _fold(
-    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, chosen: Method, tell: Progress
-) -> FoldResult:
+    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, chosen: Method, tell: Progress, *,
+    run_on: ChosenInputs | None, measures_latency: bool,
+) -> FoldResult:  # fmt: skip
     """Fold a model, which lies in a folder perhaps."""
     start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
@@ -240,7 +268,8 @@ def _fold(
         config = with_latency_table(opened, config, tell)
         request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
-        run_on = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
+        if run_on is None or not (fold_runs or config.quantizes):
+            run_on = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
         config, accuracy = run_on.repeated_by(config), None
         if searches:
             criterion, seen = find_criterion(opened, run_on, config)
@@ -259,8 +288,8 @@ def _fold(
         checked = VerificationResult(None)
         if config.verify:
             checked = verify_model(
-                model, written.view, config.seed, tell, threads=config.threads, fitted=written.inputs,
-                texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+                model, written.view, config.seed, tell, threads=config.threads if measures_latency else None,
+                fitted=written.inputs, texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
             )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     if config.allow_cache_change:

@@ -62,7 +62,7 @@ def verify(
     seed: int = 0,
     progress: Progress = silent,
     *,
-    threads: int = 1,
+    threads: int | None = 1,
     fitted: ModelInputs | None = None,
     texts: Texts | None = None,
 ) -> VerificationResult:
@@ -82,8 +82,8 @@ def verify(
         Seed of the inputs.
     progress : callable, optional
         Called once.
-    threads : int
-        Threads that latency is measured with.
+    threads : int, optional
+        Threads that latency is measured with; None: it is not measured.
     fitted : ModelInputs, optional
         Inputs that the fold was fitted on, to measure how close the models are on these, too, where that tells more
         than generated inputs do.
@@ -124,7 +124,7 @@ class _Check:
     before: GraphView
     view: GraphView
     seed: int
-    threads: int
+    threads: int | None
     fitted: ModelInputs | None
     texts: Texts
     progress: Progress
@@ -136,18 +136,18 @@ class _Check:
         result = self._beside_the_original(model, folded)
         del folded
         latency = None
-        if result.fidelity is not None and not isinstance(model, str):
-            latency = self._latency(model)
+        if result.fidelity is not None and not isinstance(model, str) and self.threads is not None:
+            latency = self._latency(model, self.threads)
         more = (_slower(latency),) if latency is not None and latency.is_slower else ()
         return replace(result, notes=(*notes, *result.notes, *more), latency=latency)
 
-    def _latency(self, model: onnx.ModelProto) -> LatencyRecord | None:
+    def _latency(self, model: onnx.ModelProto, threads: int) -> LatencyRecord | None:
         """Return the latencies of one sample of noise; None where they cannot be had."""
 
         def feeds(infos: list[InputInfo]) -> Feeds:
             return noise_inputs(infos, samples=1, seed=self.seed, view=self.view)
 
-        return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=self.threads)
+        return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
     def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
         try:

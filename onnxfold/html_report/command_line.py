@@ -15,13 +15,13 @@ _OPTIONAL = (
 _ALWAYS = ("method", "allocation", "round_to", "objective", "seed")
 
 
-def command_line(report: FoldReport) -> str:
-    """Return the ``onnxfold fold`` command of a report, quoted for a shell.
+def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
+    """Return the ``onnxfold fold`` command of a report, which writes `output`, quoted for a shell.
 
     Models that were folded in memory appear as ``IN.onnx``, and data as ``FILE.npz``.
     """
     config: Mapping[str, Any] = report.config
-    words = ["onnxfold", "fold", report.model or "IN.onnx", "OUT.onnx"]
+    words = ["onnxfold", "fold", report.model or "IN.onnx", output]
     words += _options(config, [name for name in _OPTIONAL if config.get(name) is not None])
     for name, limit in (config.get("limits") or {}).items():
         words += [f"--max-{name}", str(limit)]
