@@ -1,11 +1,18 @@
 """The demo: what a newcomer sees first."""
 
+from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner, Result
 
-from onnxfold.commands.run_demo import SPARSITIES, run_demo
+from onnxfold import api
+from onnxfold.cli import cli
+from onnxfold.commands.run_demo import SPARSITIES, bundled_test_images, run_demo
+from onnxfold.errors import ConfigError, ModelSaveError
+from onnxfold.inputs.arrays import load_arrays
 
 
 @pytest.mark.long
@@ -20,3 +27,40 @@ def test_demo_shows_honest_numbers(tmp_path: Path) -> None:
     assert len(files) == len(SPARSITIES)
     for path in files:
         onnx.checker.check_model(str(path), full_check=True)
+
+
+def _demo(*args: object) -> Result:
+    return CliRunner().invoke(cli, ["demo", "--model", "lenet5", *map(str, args)])
+
+
+def test_a_copy_of_the_demo_is_what_data_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert _demo("--copy", folder).exit_code == 0
+    model, data = folder / "lenet5.onnx", folder / "fashion_mnist_test.npz"
+    assert model.read_bytes() == (files("onnxfold.data") / "lenet5.onnx").read_bytes()
+    assert "MIT License" in (folder / "README.md").read_text()  # of the images, which goes where they go
+    images, labels = bundled_test_images()
+    found = load_arrays(data)
+    np.testing.assert_array_equal(found["image"], images)
+    np.testing.assert_array_equal(found["y"], labels)
+    report = api.compare(model, model, data)
+    assert report.accuracy_a == pytest.approx(0.92, abs=0.01)
+    assert report.samples == 2000
+
+
+def test_a_copy_may_be_made_again_and_folds_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = _demo("--copy", tmp_path)
+        assert done.exit_code == 0
+        assert done.stdout.splitlines() == [
+            f"wrote {tmp_path / name}" for name in ("lenet5.onnx", "fashion_mnist_test.npz", "README.md")
+        ]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_copy_takes_a_folder_and_no_other_output(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert isinstance(_demo("--copy", tmp_path / "file").exception, ModelSaveError)
+    done = _demo("--copy", tmp_path, "--out", tmp_path / "out")
+    assert isinstance(done.exception, ConfigError)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

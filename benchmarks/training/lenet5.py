@@ -287,6 +287,9 @@ exported at opset {OPSET}, their four BatchNormalization nodes kept. Input `imag
 1. Pad the raw uint8 28x28 image with {PADDING} pixels of 0 (black) on every side, to 32x32.
 2. Normalise, padding included: `(x / 255 - {MEAN}) / {STD}`, in float32.
 
+`onnxfold demo --copy DIR` writes a model, and the images so prepared with their labels as `fashion_mnist_test.npz`,
+which `--data` takes.
+
 ## How the models were trained
 
 SGD with Nesterov momentum {MOMENTUM}, one-cycle learning rate up to {MAX_LR}, weight decay {WEIGHT_DECAY}, batches of

@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, common, set_flags
+from onnxfold.commands.shared import PATH, common, set_flags, wrote
+from onnxfold.errors import ConfigError
+from onnxfold.terminal import say
 
 
 @click.command()
@@ -15,13 +17,24 @@ from onnxfold.commands.shared import PATH, common, set_flags
     type=click.Choice(["lenet5_2x", "lenet5"]),
     default="lenet5_2x",
     show_default=True,
-    help="Bundled model to fold.",
+    help="Bundled model.",
 )
+@click.option(
+    "--copy", "copies", type=PATH, metavar="DIR",
+    help="Fold nothing: write the model, and test images with labels as --data takes them, to this folder.",
+)  # fmt: skip
 @common
 @click.pass_context
-def demo(context: click.Context, /, out: Path, model: str, **options: Any) -> None:
+def demo(context: click.Context, /, out: Path, model: str, copies: Path | None, **options: Any) -> None:
     """Fold a bundled trained model to several sizes and show its accuracy."""
+    from onnxfold.commands.copy_demo import copy_demo
     from onnxfold.commands.run_demo import run_demo
 
     set_flags(context, options)
-    run_demo(out, model)
+    if copies is None:
+        run_demo(out, model)
+        return
+    if context.get_parameter_source("out") is not click.core.ParameterSource.DEFAULT:
+        raise ConfigError("--out is for folded models, and --copy folds none: give one of them")
+    for path in copy_demo(copies, model):
+        say(wrote(path))

@@ -27,6 +27,21 @@ def bundled_test_images() -> tuple[Array, Array]:
     return x[:, None].astype(np.float32), labels
 
 
+def made_folder(path: Path) -> Path:
+    """Return a folder, created if it is missing.
+
+    Raises
+    ------
+    ModelSaveError
+        If it cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelSaveError(f"cannot create the folder '{path}': {error.strerror}") from None
+    return path
+
+
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right.
 
@@ -42,10 +57,7 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     list of (sparsity, accuracy)
         Reached sparsity and top-1 accuracy in onnxruntime, the original first.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelSaveError(f"cannot create the folder '{out}': {error.strerror}") from None
+    made_folder(out)
     images, labels = bundled_test_images()
     rows: list[tuple[str, ...]] = []
     results = []

@@ -1,0 +1,45 @@
+"""Copy a bundled model and its labelled test images to a folder."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from onnxfold.commands.run_demo import bundled_test_images, made_folder
+from onnxfold.files import write
+from onnxfold.folding.merge_map import npz_of
+
+#: The test set, in the form that ``--data`` takes: an array named after the model's input, and labels.
+TEST_SET = "fashion_mnist_test.npz"
+
+
+def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:
+    """Copy a bundled model, the bundled test images as its inputs with their labels, and what is said about both.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to; created if missing.
+    name : {'lenet5_2x', 'lenet5'}
+        Bundled model.
+
+    Returns
+    -------
+    list of Path
+        The model, the test set, and the README, which holds the licence of the images. They appear together.
+
+    Raises
+    ------
+    ModelSaveError
+        If the folder cannot be made, or a file cannot be written.
+    """
+    images, labels = bundled_test_images()
+    bundled = files("onnxfold.data")
+    contents = {
+        f"{name}.onnx": (bundled / f"{name}.onnx").read_bytes(),
+        TEST_SET: npz_of({"image": images, "y": labels.astype(np.int64)}),
+        "README.md": (bundled / "README.md").read_bytes(),
+    }
+    folder = made_folder(folder)
+    write({folder / file: content for file, content in contents.items()})
+    return [folder / file for file in contents]
