@@ -12,6 +12,10 @@ GENERATED = {"cli.md", "operators.md", "tflite_ops.md"}
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)])
 FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench")
 
+URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+#: Where the files of the repository are shown.
+FILES_AT = f"{URLS['Repository']}/blob/main/"
+
 #: Names of other tools, of what is no more, and of the examples in CONTRIBUTING.md.
 ELSEWHERE = {
     "onnx.defs", "onnx.checker", "inputs.steps", "utils.py", "OUT.data",
@@ -147,13 +151,44 @@ def test_recipes_use_names_that_exist() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        path, _, anchor = link.partition("#")
+    assert [link for link in _links(page) if not _leads_somewhere(page, link)] == []
+
+
+def _links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+
+
+def _leads_somewhere(page: Path, link: str) -> bool:
+    """Whether a link leads to something in this repository, relative or by its address; of others nothing is known."""
+    path, _, anchor = link.partition("#")
+    if path.startswith(FILES_AT):
+        target = ROOT / path.removeprefix(FILES_AT)
+    elif path.startswith("http"):
+        return not path.startswith(URLS["Repository"]) or path in URLS.values()
+    else:
         target = (page.parent / path).resolve() if path else page
-        if not link.startswith("http") and not (target.exists() and (not anchor or anchor in _anchors(target))):
-            broken.append(link)
-    assert broken == []
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+@pytest.mark.parametrize(
+    "link", ["no.md", "#no", f"{URLS['Repository']}/no", f"{FILES_AT}no.md", f"{FILES_AT}README.md#no"]
+)
+def test_links_to_nothing_are_found(link: str) -> None:
+    assert not _leads_somewhere(ROOT / "README.md", link)
+
+
+def test_the_readme_can_be_read_far_from_the_repository() -> None:
+    """It is the page of the package in an index, where a relative link leads nowhere, and an anchor is another one."""
+    readme = _links(ROOT / "README.md")
+    assert [link for link in readme if not link.startswith("http")] == []
+    assert sum(link.startswith(FILES_AT) for link in readme) > 20
+
+
+def test_addresses_of_the_project_lead_somewhere() -> None:
+    assert {"Documentation", "Repository", "Issues", "Changelog"} <= set(URLS)
+    assert [
+        url for url in URLS.values() if url.startswith(FILES_AT) and not (ROOT / url[len(FILES_AT) :]).exists()
+    ] == []
 
 
 def _anchors(page: Path) -> set[str]:

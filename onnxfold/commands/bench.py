@@ -87,7 +87,7 @@ def bench(
         rows = run(models, devices, progress=tell, **options)
     contents, undrawn = _contents(rows, json_path, html_path, png_path)
     write(contents)  # before anything is printed: nobody may be there to read it
-    with json_on_stdout(json_path, partial(_results, rows)):
+    with json_on_stdout(json_path == STDOUT, partial(_results, rows)):
         for table in tables(rows):
             say_table(table)
         for line in notes(rows):

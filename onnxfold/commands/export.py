@@ -86,7 +86,7 @@ def _reported(report: Path | None, values: dict[str, Any]) -> Iterator[None]:
     """Write a report, then let the block print."""
     if report is not None and report != STDOUT:
         write({report: (json.dumps(values, indent=2) + "\n").encode()})
-    with json_on_stdout(report, lambda: values):
+    with json_on_stdout(report == STDOUT, lambda: values):
         yield
 
 

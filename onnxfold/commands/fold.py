@@ -1,6 +1,7 @@
 """The command ``onnxfold fold``."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from onnxfold.commands.shared import (
     max_memory,
     pixels,
     print_refusals,
+    quiet,
     set_flags,
     size_cells,
     threads,
@@ -30,7 +32,7 @@ from onnxfold.commands.shared import (
 )
 from onnxfold.config import DEFAULT_CACHE, INT8
 from onnxfold.files import STDOUT, check_outputs, given, writing
-from onnxfold.progress import ProgressBar, fold_stages
+from onnxfold.progress import ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
 
@@ -136,6 +138,7 @@ from onnxfold.terminal import Table, say, say_table
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr.")
 @click.option(
     "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
     help="Write the matrices that channels were merged by; a JSON report holds which became one.",
@@ -152,6 +155,7 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--no-cache", is_flag=True, help="Keep nothing for further folds, and take nothing from earlier ones.")
 @threads()
 @click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
+@quiet
 @common
 @click.pass_context
 def fold(
@@ -164,6 +168,8 @@ def fold(
     map_file: Path | None,
     no_verify: bool,
     no_cache: bool,
+    as_json: bool,
+    quiet: bool,
     **options: Any,
 ) -> None:
     """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed.
@@ -206,7 +212,8 @@ def fold(
     if no_cache:
         options["cache"] = None
     measures = options["max_latency"] is not None or options["objective"] == "latency"
-    with ProgressBar(fold_stages(measures=measures, quantizes=options["dtype"] == INT8)) as tell:
+    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8)
+    with nullcontext(silent) if quiet else ProgressBar(stages) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
@@ -216,7 +223,7 @@ def fold(
         if map_file is not None:
             result.save_merge_map(map_file)
         result.save(output)
-    with json_on_stdout(report, lambda: json.loads(result.report.to_json())):
+    with json_on_stdout(as_json or report == STDOUT, lambda: json.loads(result.report.to_json()), quiet=quiet):
         _print_fold(result.report, output, verbose=context.obj["verbose"])
 
 

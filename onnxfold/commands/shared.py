@@ -1,5 +1,6 @@
 """Shared parts of the commands: argument types, flags, and common output lines."""
 
+import io
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from typing import Any
 
 import click
 
-from onnxfold.files import STDOUT
 from onnxfold.machine.memory import limited_to
 from onnxfold.terminal import say, say_json
 
@@ -121,6 +121,9 @@ def common(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")(function)
 
 
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+
+
 def set_flags(context: click.Context, options: dict[str, Any]) -> None:
     """Take the flags out of a command's options and set up logging."""
     context.obj["verbose"] |= options.pop("local_verbose")
@@ -150,14 +153,22 @@ def wrote(path: Path) -> str:
 
 
 @contextmanager
-def json_on_stdout(path: Path | None, values: Callable[[], Any]) -> Iterator[None]:
-    """Print a report as JSON where its path is '-', and what the block prints, for people, on standard error."""
-    if path != STDOUT:
+def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = False) -> Iterator[None]:
+    """Print a report as JSON if it is wanted; what the block prints, for people, goes to standard error then.
+
+    Parameters
+    ----------
+    wanted : bool
+        Whether the report is printed.
+    values : callable
+        Returns it.
+    quiet : bool
+        Whether what the block prints is dropped.
+    """
+    with redirect_stdout(io.StringIO() if quiet else sys.stderr if wanted else sys.stdout):
         yield
-        return
-    with redirect_stdout(sys.stderr):
-        yield
-    say_json(values())
+    if wanted:
+        say_json(values())
 
 
 def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, str, str]]:
