@@ -85,6 +85,14 @@ class BudgetError(OnnxFoldError):
     """The requested size cannot be reached."""
 
 
+class NoModelError(OnnxFoldError):
+    """No model of a sweep is what was asked for."""
+
+
+class ClusterLostError(OnnxFoldError):
+    """The scheduler of a sweep ended, or forgot the jobs."""
+
+
 class NotMeasurableError(OnnxFoldError):
     """Latency varies too much on this machine to be limited."""
 

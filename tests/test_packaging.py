@@ -25,7 +25,8 @@ def test_symlinks_show_the_same_names_in_the_checkout(name: str) -> None:
 def test_import_is_light() -> None:
     code = (
         "import sys, onnxfold, onnxfold.api, onnxfold.cli; "
-        "heavy = ('torch', 'matplotlib', 'tflite_runtime', 'ai_edge_litert', 'tensorflow', 'sklearn'); "
+        "heavy = ('torch', 'matplotlib', 'tflite_runtime', 'ai_edge_litert', 'tensorflow', 'sklearn', 'dask', "
+        "'distributed', 'pyarrow'); "
         "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

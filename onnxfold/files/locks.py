@@ -23,6 +23,19 @@ def hold(descriptor: int) -> bool:
     return True
 
 
+def is_held_elsewhere(descriptor: int) -> bool:
+    """Lock an open file until it is closed; return whether somebody else holds it: never where there are no locks."""
+    if _fcntl is None:
+        return False
+    try:
+        _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    return False
+
+
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Let one process at a time give names to files in a folder, where the file system has locks."""

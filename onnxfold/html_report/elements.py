@@ -26,8 +26,8 @@ def element(tag: str, *children: Content, **attributes: str | float) -> Element:
         Underscores are written as hyphens; one at the end, as in ``class_``, is left out.
     """
     names = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-    # A style sheet is ours, and nothing in it is escaped.
-    shown = str if tag == "style" else printable
+    # Style sheets and scripts are ours, and nothing in them is escaped.
+    shown = str if tag in ("style", "script") else printable
     made = Element(tag, {key: value if isinstance(value, str) else f"{value:g}" for key, value in names.items()})
     for key, value in made.attrib.items():
         made.set(key, printable(value))

@@ -1,0 +1,121 @@
+"""Clusters that run jobs: workers of this machine, or one of dask.distributed that is there already."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from onnxfold.errors import ConfigError
+from onnxfold.machine.memory import DEFAULT_PART, limit
+from onnxfold.machine.threads import usable_cores
+from onnxfold.printable import shortened
+from onnxfold.sweeps.extra import require_packages
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: How often a job is given to another worker when its worker dies.
+RETRIES = 3
+_CONNECT_SECONDS = 30
+#: Of workers here. A worker that pauses because of memory that the allocator keeps would never go on: it ends, and a
+#: fresh one takes its place.
+_CONFIG: dict[str, Any] = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+}
+#: Models travel inside of tasks, so that the scheduler sends them again to a worker that takes another one's place.
+_OF_CLIENTS = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+
+
+def default_jobs() -> int:
+    """Return how many workers this machine gets: one per core."""
+    return usable_cores()
+
+
+@contextmanager
+def local_cluster(jobs: int, retries: int = RETRIES) -> Iterator["Client"]:
+    """Start workers on this machine, of one thread each; they end with the block, or with this process.
+
+    Parameters
+    ----------
+    jobs : int
+        How many.
+    retries : int
+        How often a job is given to another worker when its worker dies.
+    """
+    require_packages("distributed")
+    import dask
+    from distributed import Client, LocalCluster
+
+    settings = {**_CONFIG, **_OF_CLIENTS, "distributed.scheduler.allowed-failures": retries}
+    with dask.config.set(settings), _quiet():
+        # What may be used here is three quarters of the machine; a worker's jobs take three quarters of the worker.
+        memory = int(limit() / DEFAULT_PART / jobs)
+        with (
+            LocalCluster(
+                n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=memory,
+                dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
+            ) as cluster,
+            Client(cluster) as client,
+        ):  # fmt: skip
+            yield client
+
+
+@contextmanager
+def existing_cluster(address: str) -> Iterator["Client"]:
+    """Connect to a scheduler.
+
+    Parameters
+    ----------
+    address : str
+        Such as 'tcp://host:8786'.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or one of another version.
+    """
+    require_packages("distributed")
+    import dask
+    from distributed import Client
+
+    with dask.config.set(_OF_CLIENTS), _quiet():
+        try:
+            client = Client(address, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError, TypeError) as error:
+            why = shortened(" ".join(str(error).split())) or type(error).__name__
+            raise ConfigError(f"no scheduler answers at '{address}': {why}; start one with 'dask scheduler'") from None
+        with client:
+            yield client
+
+
+def described(client: "Client") -> str:
+    """Return the cluster in words, with the address of its dashboard."""
+    workers = len(client.scheduler_info(n_workers=-1)["workers"])
+    noun = "worker" if workers == 1 else "workers"
+    shown = client.dashboard_link
+    if not find_spec("bokeh"):
+        shown += " (pip install bokeh to see more than its status)"
+    return f"{workers} {noun}; dashboard: {shown}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let dask.distributed say nothing: what matters is in the rows and in the progress."""
+    names = ("distributed", "distributed.worker", "distributed.nanny", "distributed.scheduler", "distributed.client")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,82 @@
+"""The last phase of a sweep: latencies of all folded models, one after the other, with nothing else to do here."""
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onnxfold.errors import OnnxFoldError
+from onnxfold.folders import model_file
+from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.two_models import latency_of_two
+from onnxfold.progress import Progress
+from onnxfold.sweeps.row import DONE, Row
+
+#: What the progress calls the work.
+LATENCIES = "latency"
+
+
+def is_due(row: Row) -> bool:
+    """Whether a row lacks its latency."""
+    return row.status == DONE and row.latency_ms is None and row.file is not None
+
+
+def measure_latencies(
+    rows: Sequence[Row],
+    originals: Mapping[str, Path],
+    folder: Path,
+    take: Callable[[Row], None],
+    tell: Progress,
+    *,
+    threads: int = 1,
+    input_shapes: Mapping[str, Any] | None = None,
+) -> None:
+    """Time every folded model beside its original, in turn.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Rows of folds, see :func:`is_due`.
+    originals : mapping of str to Path
+        The models before the fold, by key of the row.
+    folder : Path
+        The folder that `file` is relative to.
+    take : callable
+        Called with every row when its latency is known.
+    tell : callable
+        Told how many are done.
+    threads : int
+        Threads of onnxruntime inside an operator.
+    input_shapes : mapping, optional
+        Sizes of free input dimensions.
+    """
+    for done, row in enumerate(rows):
+        tell(LATENCIES, done, len(rows))
+        assert row.file is not None
+        try:
+            take(_timed(row, originals[row.key], folder / row.file, threads, input_shapes))
+        except OnnxFoldError as error:
+            take(replace(row, notes="; ".join(filter(None, (row.notes, f"latency was not measured: {error}")))))
+
+
+def _timed(row: Row, original: Path, folded: Path, threads: int, input_shapes: Mapping[str, Any] | None) -> Row:
+    before, after = (_opened(path, input_shapes) for path in (original, folded))
+
+    def feeds(infos: list[InputInfo]) -> Feeds:
+        return noise_inputs(infos, samples=1, seed=row.seed, view=after[1])
+
+    found = latency_of_two(before, after, feeds, threads=threads)
+    if found is None:
+        return row
+    return replace(
+        row, latency_ms_before=1e3 * found.before_s, latency_ms=1e3 * found.after_s, latency_ratio=found.ratio,
+        latency_spread=found.spread, latency_host=f"{platform.node()}, {found.how}",
+    )  # fmt: skip
+
+
+def _opened(path: Path, input_shapes: Mapping[str, Any] | None) -> tuple[ModelLike, Any]:
+    model = model_file(path)
+    return model, load(model, input_shapes)

@@ -1,0 +1,146 @@
+"""Measured values of a folded model, apart from latency, which is measured where nothing else runs."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.costs.ram import count_ram
+from onnxfold.config.pixels import pixel_scale
+from onnxfold.errors import ExportError, UnsupportedModelError
+from onnxfold.export.api import export_model
+from onnxfold.fidelity.measures import accuracy, fidelity
+from onnxfold.folders import model_file
+from onnxfold.folding.fold_result import FoldResult
+from onnxfold.graph.load import load
+from onnxfold.graph.session import Session, sample_count
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import checked_labels
+from onnxfold.inputs.given_samples import given_samples
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.report import Fidelity, FidelityReport
+
+#: Most images that are read from a folder of data.
+_IMAGES = 512
+
+
+def sizes(result: FoldResult, original: Path, input_shapes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what both models cost, as columns."""
+    report, before = result.report, load(model_file(original), input_shapes)
+    return {
+        "sparsity": report.sparsity,
+        "weights_before": report.before.parameters, "weights": report.after.parameters,
+        "macs_before": report.before.macs, "macs": report.after.macs,
+        "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
+        "ram_before": _counted(count_ram, before), "ram": _counted(count_ram, result.view),
+        "flash_before": _counted(count_flash, before), "flash": _counted(count_flash, result.view),
+    }  # fmt: skip
+
+
+def _counted(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
+    try:
+        return count(view)
+    except UnsupportedModelError:  # a size is not known
+        return None
+
+
+def closeness(report: FidelityReport | None) -> dict[str, Any]:
+    """Return how close the folded model is, as columns; of several outputs, the worst counts."""
+    if report is None:
+        return {}
+    errors = [o.relative_error for o in report.outputs if isfinite(o.relative_error)]
+    found: dict[str, Any] = {"relative_error": max(errors, default=None), "agreement_on": report.inputs}
+    classes = [(o.top1_agreement, o) for o in report.outputs if o.top1_agreement is not None]
+    if classes:
+        agreement, lowest = min(classes, key=_first)
+        low, high = lowest.top1_interval or (None, None)
+        found |= {
+            "agreement": agreement, "agreement_low": low, "agreement_high": high,
+            "agreement_samples": lowest.top1_samples,
+        }  # fmt: skip
+    return found
+
+
+def _first(pair: tuple[float, Fidelity]) -> float:
+    return pair[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reference:
+    """Given samples, and what the original says of them."""
+
+    arrays: Mapping[str, Array]
+    labels: Array | None
+    outputs: list[Array]
+
+
+@lru_cache(maxsize=2)
+def _reference(original: Path, data: Path, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> _Reference:
+    """Run the original once, for all folds of it that this process measures."""
+    view = load(original)
+    session, interface = Session(original, counted=view), token_interface(view)
+    given = given_samples(session.inputs, data, pixel_scale(mean, std), most=_IMAGES, interface=interface)
+    labels = None if given.labels is None else checked_labels(given.labels, sample_count(given.arrays))
+    return _Reference(given.arrays, labels, session.run_in_batches(given.arrays))
+
+
+def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return agreement, and with labels accuracy, on given samples, as columns.
+
+    Raises
+    ------
+    ConfigError
+        If the samples do not fit.
+    VerificationError
+        If a model does not run on them.
+    """
+    path = model_file(original)
+    assert isinstance(path, str | Path)
+    mean, std = (None if options.get(n) is None else tuple(options[n]) for n in ("mean", "std"))
+    reference = _reference(Path(path), data, mean, std)
+    session = Session(result.view)
+    outputs = session.run_in_batches(reference.arrays)
+    found = closeness(fidelity(session.output_names, reference.outputs, outputs, inputs="data"))
+    if reference.labels is not None:
+        found["accuracy_before"] = accuracy(reference.outputs, reference.labels)
+        found["accuracy"] = accuracy(outputs, reference.labels)
+    return found
+
+
+def export_parity(result: FoldResult, seed: int) -> dict[str, Any]:
+    """Export the model to TFLite in float32; return size and largest difference, or why it cannot be, as columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            report = export_model(result.model, Path(folder) / "model.tflite", seed=seed)
+        except (ExportError, UnsupportedModelError) as error:
+            return {"export_error": str(error)}
+        return {"export_bytes": report.size_bytes, "export_difference": float(report.parity["max_rel_error"])}
+
+
+def all_measures(
+    result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any], *, parity: bool, seed: int
+) -> dict[str, Any]:
+    """Return every column that says what a fold gave."""
+    report = result.report
+    found = sizes(result, original, options.get("input_shapes") or {}) | closeness(report.fidelity)
+    if report.estimate is not None:
+        low, high = report.estimate.interval
+        found |= {
+            "estimated_agreement": report.estimate.agreement,
+            "estimated_agreement_low": low, "estimated_agreement_high": high,
+        }  # fmt: skip
+    if data is not None:
+        found |= on_data(result, original, data, options)
+    if parity:
+        found |= export_parity(result, seed)
+    inputs = None if report.inputs is None else f"{report.inputs.samples} samples of {report.inputs.kind}"
+    notes = "; ".join(report.notes) or None
+    return found | {
+        "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
+        "warning": report.warning or None, "seconds": report.seconds,
+    }  # fmt: skip

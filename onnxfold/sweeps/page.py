@@ -1,0 +1,217 @@
+"""Results of a sweep as one page that fetches nothing: errors against costs, with the front and the commands."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from onnxfold.html_report.elements import Content, Element, breakable, element, serialise, table
+from onnxfold.html_report.numbers import UNKNOWN, plural
+from onnxfold.printable import printable
+from onnxfold.sweeps.pick import front, quality_of
+from onnxfold.sweeps.row import DONE, QUANTITIES, Quantity, Row
+from onnxfold.sweeps.summary import part, plain
+
+#: Costs, in the order in which they are offered; the first one that is known is drawn at first.
+_COSTS = ("latency", "weights", "macs", "size", "ram", "flash")
+_ERRORS = ("accuracy", "agreement", "estimated_agreement", "relative_error")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What can be drawn: a quantity, its part of the value before the fold, or what a quality lacks to 1.
+
+    Parameters
+    ----------
+    key, title : str
+        Its names, for the script and for people.
+    quantity : Quantity
+        What it is about.
+    is_part, is_lack : bool
+        Whether it is such a part, or what lacks.
+    """
+
+    key: str
+    title: str
+    quantity: Quantity
+    is_part: bool = False
+    is_lack: bool = False
+
+    def value(self, row: Row) -> float | None:
+        """Return the value in a row; None where it is unknown."""
+        found = self.quantity.ratio(row) if self.is_part else self.quantity.value(row)
+        return 1.0 - found if found is not None and self.is_lack else found
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what the script needs."""
+        return {"key": self.key, "title": self.title, "percent": self.is_part or self.is_lack}
+
+
+def render_page(rows: Sequence[Row]) -> str:
+    """Return the page of a sweep.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Results; those of failed jobs are listed.
+
+    Returns
+    -------
+    str
+        HTML, to be encoded as UTF-8. Equal rows give equal pages.
+    """
+    done = [row for row in rows if row.status == DONE]
+    costs, errors = _known(_cost_axes(), done), _known(_error_axes(), done)
+    page = element(
+        "html",
+        _head(),
+        element(
+            "body",
+            _header(rows, done),
+            element("main", *_chart(done, costs, errors), *_tables(rows, done)),
+            _footer(rows),
+            *([element("script", _script())] if costs and errors else []),
+        ),
+        lang="en",
+    )
+    return f"<!DOCTYPE html>\n{serialise(page)}\n"
+
+
+def _cost_axes() -> list[Axis]:
+    whole = [Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in _COSTS]
+    return whole + [Axis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
+
+
+def _error_axes() -> list[Axis]:
+    named = {name: QUANTITIES[name] for name in _ERRORS}
+    return [Axis(n, f"1 \u2212 {q.title}" if q.more_is_better else q.title, q, is_lack=q.more_is_better)
+            for n, q in named.items()]  # fmt: skip
+
+
+def _known(axes: Sequence[Axis], rows: Sequence[Row]) -> list[Axis]:
+    return [axis for axis in axes if any(axis.value(row) is not None for row in rows)]
+
+
+def _name(row: Row) -> str:
+    return f"{row.model}, {row.goal}, {row.method}, seed {row.seed}"
+
+
+def _script() -> str:
+    return resources.files("onnxfold.sweeps").joinpath("page.js").read_text(encoding="utf-8")
+
+
+def _head() -> Element:
+    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    folders = (("onnxfold.html_report", "style.css"), ("onnxfold.sweeps", "page.css"))
+    style = "\n".join(resources.files(place).joinpath(name).read_text(encoding="utf-8") for place, name in folders)
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("title", "Sweep of folds"),
+        element("style", style),
+    )
+
+
+def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
+    models = dict.fromkeys(row.model for row in rows)
+    what = f"{plural(len(done), 'fold')} of {plural(len(models), 'model')}"
+    failed = len(rows) - len(done)
+    return element(
+        "header",
+        element("h1", f"Sweep: {what}"),
+        element("p", f"{failed} more failed, see below." if failed else "", class_="muted") if failed else None,
+    )
+
+
+def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis]) -> list[Element]:
+    """Return the controls, the place of the chart, and the data that the script draws."""
+    if not costs or not errors:
+        return [element("p", "Nothing can be drawn: no fold has both a cost and an error.")]
+    models = list(dict.fromkeys(row.model for row in rows))
+    controls = element(
+        "div",
+        _select("x", "Cost", [(axis.key, axis.title) for axis in costs]),
+        _select("y", "Error", [(axis.key, axis.title) for axis in errors]),
+        _select("model", "Model", [("", "all"), *((name, name) for name in models)]),
+        class_="controls",
+    )
+    hint = "Point at a fold, or choose it, to see its command. Lines join those that no other fold of the model beats."
+    axes = [*costs, *errors]
+    data = {
+        "axes": [axis.to_dict() for axis in costs], "errors": [axis.to_dict() for axis in errors],
+        "methods": list(dict.fromkeys(row.method for row in rows)),
+        "rows": [
+            {"model": printable(row.model), "method": row.method, "name": printable(_name(row)),
+             "command": printable(row.command or ""), "values": {axis.key: axis.value(row) for axis in axes}}
+            for row in rows
+        ],
+    }  # fmt: skip
+    text = json.dumps(data).replace("<", "\\u003c")  # nothing in it ends the element
+    return [
+        element(
+            "section",
+            element("h2", "Error by cost", id="chart-title"),
+            controls,
+            element("div", element("noscript", "The chart needs JavaScript; the table below does not."), id="chart"),
+            element("ul", id="legend"),
+            element("div", element("p", hint, class_="muted"), id="chosen", aria_live="polite"),
+            element("script", text, type="application/json", id="data"),
+            id="errors", aria_labelledby="chart-title",
+        )
+    ]  # fmt: skip
+
+
+def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Element:
+    made = [element("option", shown_as, value=value) for value, shown_as in options]
+    return element("label", title, element("select", *made, id=name))
+
+
+def _tables(rows: Sequence[Row], done: Sequence[Row]) -> list[Element]:
+    made = []
+    if done:
+        quality = quality_of(done) or "relative_error"
+        cost = next(
+            (name for name in _COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights"
+        )
+        models = dict.fromkeys(row.model for row in done)
+        best = [row for model in models for row in front([r for r in done if r.model == model], cost, quality)]
+        cells: list[list[Content]] = [
+            [_fold(row), part("weights", row), part("latency", row), plain(quality, row)] for row in best
+        ]
+        caption = (
+            f"Folds of each model that no other one beats in {QUANTITIES[cost].title} and {quality.replace('_', ' ')}."
+        )
+        head = ("Fold", "Weights", "Latency", QUANTITIES[quality].title.capitalize())
+        commands = element("pre", element("code", "\n".join(row.command or "" for row in best)))
+        made.append(_section("front", "The front", table(caption, head, cells, "figures"), commands))
+    failed = [row for row in rows if row.status != DONE]
+    if failed:
+        reasons: list[list[Content]] = [[_fold(row), f"{row.error_type}: {row.error}"] for row in failed]
+        made.append(_section("failed", "Failed", table("Folds without a result.", ("Fold", "Why"), reasons)))
+    return made
+
+
+def _section(name: str, title: str, *body: Content) -> Element:
+    heading = element("h2", title, id=f"{name}-title")
+    return element("section", heading, *body, id=name, aria_labelledby=f"{name}-title")
+
+
+def _fold(row: Row) -> Element:
+    model = row.model.replace("\\", "/").rpartition("/")[2]
+    return breakable(f"{model}, {row.goal}, {row.method}, seed {row.seed}")
+
+
+def _footer(rows: Sequence[Row]) -> Element:
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for name, version in json.loads(row.versions).items():
+            if version and name != "code" and version not in found.setdefault(name, []):
+                found[name].append(version)
+    hosts = dict.fromkeys(row.latency_host for row in rows if row.latency_host)
+    said = ", ".join(f"{name} {' and '.join(seen)}" for name, seen in found.items())
+    return element("footer", f"{said or UNKNOWN}.", f" Latencies: {'; '.join(hosts)}." if hosts else None)

@@ -1,0 +1,114 @@
+"""One job: the same fold as by the command, everything measured, and errors as rows."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfold import api
+from onnxfold.cli import cli
+from onnxfold.commands.run_demo import bundled_test_images
+from onnxfold.sweeps import measures
+from onnxfold.sweeps.grid import SweepRequest
+from onnxfold.sweeps.job import Goal, Job
+from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
+
+DATA = Path(api.__file__).parent / "data"
+REQUEST = SweepRequest(
+    (DATA / "lenet5.onnx",), (Goal("sparsity", 0.4),), ("fold-ar",), options={"inputs": "noise", "samples": 32}
+)
+
+
+def _done(job: Job, store: Path) -> Outcome:
+    pieces = {role: list(content.pieces()) for role, content in job.contents.items()}
+    return run_job(job, pieces, make_inputs(job, pieces, str(store)) if job.needs_inputs else None, str(store))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return 200 of the bundled labelled samples."""
+    path = tmp_path_factory.mktemp("data") / "data.npz"
+    images, labels = bundled_test_images()
+    np.savez(path, x=images[:200], y=labels[:200])
+    return path
+
+
+@pytest.fixture(scope="module")
+def outcome(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    (job,) = replace(REQUEST, data=data, parity=True).jobs()
+    return _done(job, tmp_path_factory.mktemp("store"))
+
+
+def test_everything_is_measured(outcome: Outcome) -> None:
+    row = outcome.row
+    assert (row.status, row.error) == ("done", None)
+    assert row.sparsity == pytest.approx(0.4, abs=0.01)
+    for name in ("weights", "macs", "size_bytes", "ram", "flash"):
+        assert 0 < getattr(row, name) <= getattr(row, f"{name}_before"), name
+    assert row.agreement_on == "data"
+    assert row.agreement_samples == 200
+    assert row.accuracy is not None
+    assert row.accuracy_before is not None
+    assert abs(row.accuracy - row.accuracy_before) <= 1.0 - (row.agreement or 0.0) + 1e-9
+    assert row.export_difference is not None
+    assert row.export_difference < 1e-4
+    assert row.latency_ms is None  # other jobs run here: that is for the last phase
+    assert row.inputs == "32 samples of noise"
+
+
+def test_the_command_makes_the_same_model(outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(outcome.row.command or "")
+    assert words[:2] == ["onnxfold", "fold"]
+    cli.main([*words[1:], "--no-cache"], standalone_mode=False)
+    ((name, content),) = outcome.files.items()
+    made = onnx.load(tmp_path / name)
+    assert made.SerializeToString() == onnx.load_from_string(content).SerializeToString()
+
+
+def test_a_fold_that_cannot_be_made_is_a_row(tmp_path: Path) -> None:
+    (job,) = replace(REQUEST, goals=(Goal("max_macs", "1"),)).jobs()
+    row = _done(job, tmp_path).row
+    assert (row.status, row.error_type) == ("failed", "BudgetError")
+    assert "the budget of macs cannot be reached" in (row.error or "")
+    assert row.key == job.key
+
+
+def test_inputs_that_cannot_be_had_fail_their_folds(tmp_path: Path) -> None:
+    (job,) = replace(REQUEST, methods=("fold-r",), options={}).jobs()
+    row = _done(job, tmp_path).row
+    assert (row.status, row.error_type) == ("failed", "ConfigError")
+    assert "--calibration" in (row.error or "")
+
+
+def test_a_bug_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "all_measures", lambda *_, **__: 1 / 0)
+    (job,) = REQUEST.jobs()
+    row = _done(job, tmp_path).row
+    assert (row.status, row.error_type, row.error) == ("failed", "ZeroDivisionError", "division by zero")
+
+
+def test_a_worker_with_other_versions_folds_nothing() -> None:
+    (job,) = REQUEST.jobs()
+    other = replace(job, versions={**job.versions, "onnxruntime": "0.1"})
+    row = run_job(other, {}, Failure("never", "looked at")).row
+    assert (row.status, row.error_type) == ("lost", "VersionError")
+    assert "instead of 0.1" in (row.error or "")
+
+
+def test_an_export_that_is_refused_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxfold.errors import ExportError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ExportError("no such operator")
+
+    monkeypatch.setattr(measures, "export_model", refuse)
+    (job,) = replace(REQUEST, parity=True).jobs()
+    row = _done(job, tmp_path).row
+    assert (row.status, row.export_difference) == ("done", None)
+    assert row.export_error == "cannot export: no such operator"
