@@ -1,6 +1,6 @@
 'use strict';
 (() => {
-  const { rows, axes, errors, methods } = JSON.parse(document.getElementById('data').textContent);
+  const { rows, axes, errors, models, methods } = JSON.parse(document.getElementById('data').textContent);
   const byId = (name) => document.getElementById(name);
   const [chart, chosen, x, y, model] = ['chart', 'chosen', 'x', 'y', 'model'].map(byId);
   let pinned = null;
@@ -27,6 +27,10 @@
     made.setAttribute('class', `mark m${number % 6}`);
     return made;
   };
+
+  // Every model has a pattern of its own for the line of its front.
+  const patterns = ['none', '7 4', '2 3', '9 3 2 3', '1 5'];
+  const pattern = (name) => patterns[models.indexOf(name) % patterns.length];
 
   const short = (value) => {
     const size = Math.abs(value);
@@ -66,7 +70,7 @@
   const draw = () => {
     const across = axes.find((axis) => axis.key === x.value), up = errors.find((axis) => axis.key === y.value);
     const points = rows
-      .filter((row) => model.value === '' || row.model === model.value)
+      .filter((row) => model.value === '' || row.model === models[model.value])
       .map((row) => ({ row, x: row.values[across.key], y: row.values[up.key] }))
       .filter((point) => point.x != null && point.y != null);
     const width = Math.max(chart.clientWidth, 280), height = Math.round(Math.min(Math.max(0.6 * width, 260), 480));
@@ -92,17 +96,17 @@
       const front = frontOf(points.filter((p) => p.row.model === name));
       front.forEach((point) => best.add(point.row));
       const way = front.map((p, i) => (i ? `H${atX(p.x)}V${atY(p.y)}` : `M${atX(p.x)} ${atY(p.y)}`)).join('');
-      if (front.length) picture.append(svg('path', { d: way, class: 'front', 'data-model': name }));
+      if (front.length) picture.append(svg('path', { d: way, class: 'front', 'data-model': name, 'stroke-dasharray': pattern(name) }));
     }
-    for (const point of [...points].sort((a, b) => best.has(a.row) - best.has(b.row))) {
-      const made = mark(point.row.method, best.has(point.row) ? 5.5 : 4.5);
+    for (const point of [...points].sort((a, b) => best.has(a.row) - best.has(b.row) || a.x - b.x)) {
+      const made = mark(point.row.method, best.has(point.row) ? 6 : 3.6);
       made.setAttribute('transform', `translate(${atX(point.x)} ${atY(point.y)})`);
       made.setAttribute('data-row', rows.indexOf(point.row));
       made.append(svg('title', {}, `${point.row.name}: ${shown(up, point.y)} at ${shown(across, point.x)}`));
       if (best.has(point.row)) {
         made.setAttribute('tabindex', '0');
         made.setAttribute('data-front', '');
-      } else made.classList.add('behind');
+      }
       made.addEventListener('pointerenter', () => pinned || show(point.row));
       made.addEventListener('focus', () => show(point.row));
       made.addEventListener('click', () => { pinned = pinned === point.row ? null : point.row; show(point.row); });
@@ -110,13 +114,17 @@
     }
     chart.replaceChildren(picture);
     if (pinned) show(pinned);
-    const used = new Set(points.map((p) => p.row.method));
-    byId('legend').replaceChildren(...methods.filter((m) => used.has(m)).map((method) => {
-      const entry = html('li', '');
-      const sample = svg('svg', { viewBox: '-8 -8 16 16', 'aria-hidden': 'true' }, mark(method, 5.5));
-      entry.append(sample, method);
-      return entry;
-    }));
+    const entry = (sample, text) => {
+      const made = html('li', '');
+      made.append(svg('svg', { viewBox: '-8 -8 16 16', 'aria-hidden': 'true' }, sample), text);
+      return made;
+    };
+    const used = new Set(points.map((p) => p.row.method)), fronts = new Set(points.map((p) => p.row.model));
+    const line = (name) => svg('line', { x1: -8, x2: 8, y1: 0, y2: 0, class: 'front', 'stroke-dasharray': pattern(name) });
+    byId('legend').replaceChildren(
+      ...methods.filter((method) => used.has(method)).map((method) => entry(mark(method, 6), method)),
+      ...(fronts.size > 1 ? [...fronts].map((name) => entry(line(name), `front of ${name}`)) : []),
+    );
   };
 
   for (const control of [x, y, model]) control.addEventListener('change', () => { pinned = null; draw(); });

@@ -137,14 +137,14 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis]) -
         "div",
         _select("x", "Cost", [(axis.key, axis.title) for axis in costs]),
         _select("y", "Error", [(axis.key, axis.title) for axis in errors]),
-        _select("model", "Model", [("", "all"), *((name, name) for name in models)]),
+        _select("model", "Model", [("", "all"), *((str(i), name) for i, name in enumerate(models))]),
         class_="controls",
     )
     hint = "Point at a fold, or choose it, to see its command. Lines join those that no other fold of the model beats."
     axes = [*costs, *errors]
     data = {
         "axes": [axis.to_dict() for axis in costs], "errors": [axis.to_dict() for axis in errors],
-        "methods": list(dict.fromkeys(row.method for row in rows)),
+        "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.method for row in rows)),
         "rows": [
             {"model": printable(row.model), "method": row.method, "name": printable(_name(row)),
              "command": printable(row.command or ""), "values": {axis.key: axis.value(row) for axis in axes}}
@@ -187,8 +187,8 @@ def _tables(rows: Sequence[Row], done: Sequence[Row]) -> list[Element]:
             f"Folds of each model that no other one beats in {QUANTITIES[cost].title} and {quality.replace('_', ' ')}."
         )
         head = ("Fold", "Weights", "Latency", QUANTITIES[quality].title.capitalize())
-        commands = element("pre", element("code", "\n".join(row.command or "" for row in best)))
-        made.append(_section("front", "The front", table(caption, head, cells, "figures"), commands))
+        commands = [element("pre", element("code", row.command or "")) for row in best]
+        made.append(_section("front", "The front", table(caption, head, cells, "figures"), *commands))
     failed = [row for row in rows if row.status != DONE]
     if failed:
         reasons: list[list[Content]] = [[_fold(row), f"{row.error_type}: {row.error}"] for row in failed]

@@ -17,10 +17,10 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 # A window is never narrower than 500 pixels, a frame is; what is in it sees the frame's width. The page forbids
-# scripts, so the one that measures stands outside.
+# scripts, or all but its own, so the one that measures stands outside.
 _MEASURE = """
 addEventListener('load', () => {
-  const measured = {};
+  const measured = {}, acts = {ACTS};
   for (const frame of document.querySelectorAll('iframe')) {
     const page = frame.contentDocument, width = frame.contentWindow.innerWidth;
     const boxes = [...page.body.querySelectorAll('*')].map(e => [e, e.getBoundingClientRect()]);
@@ -40,6 +40,7 @@ addEventListener('load', () => {
       }).map(([e]) => e.textContent),
       smallest_text: Math.min(...shown.filter(([e]) => e.tagName == 'text').map(([e, box]) => box.height), 99),
       background: frame.contentWindow.getComputedStyle(page.body).backgroundColor,
+      acted: acts[frame.id] ? acts[frame.id](page) : null,
     };
   }
   const result = document.createElement('pre');
@@ -74,7 +75,9 @@ def chromium() -> str:
     return found
 
 
-def open_pages(pages: Mapping[str, tuple[str, int]], folder: Path, *, dark: bool = False) -> Opened:
+def open_pages(
+    pages: Mapping[str, tuple[str, int]], folder: Path, *, dark: bool = False, acts: Mapping[str, str] | None = None
+) -> Opened:
     """Open pages, each in a frame of its own width.
 
     Parameters
@@ -85,6 +88,9 @@ def open_pages(pages: Mapping[str, tuple[str, int]], folder: Path, *, dark: bool
         For the browser's files.
     dark : bool
         Prefer dark colours.
+    acts : mapping of str to str, optional
+        By frame, a function in JavaScript that takes the page's document, does what a user would do, and returns what
+        it saw; `measured` holds that as `acted`.
     """
     browser = chromium()
     frames = [
@@ -92,8 +98,11 @@ def open_pages(pages: Mapping[str, tuple[str, int]], folder: Path, *, dark: bool
         for name, (text, width) in pages.items()
     ]
     outer = folder / "frames.html"
+    measure = _MEASURE.replace(
+        "{ACTS}", "{" + ", ".join(f"'{name}': {act}" for name, act in (acts or {}).items()) + "}"
+    )
     outer.write_text(
-        f"<!DOCTYPE html><meta charset=utf-8><body>{''.join(frames)}<script>{_MEASURE}</script>", encoding="utf-8"
+        f"<!DOCTYPE html><meta charset=utf-8><body>{''.join(frames)}<script>{measure}</script>", encoding="utf-8"
     )
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--hide-scrollbars"]

@@ -1,0 +1,110 @@
+"""The page of a sweep: complete, self-contained, escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from importlib import resources
+from itertools import product
+
+import pytest
+
+from onnxfold.sweeps.page import render_page
+from onnxfold.sweeps.pick import front
+from onnxfold.sweeps.row import Row
+from tests.html_report.parse import Page
+from tests.sweeps.rows import row, sweep_rows
+
+NASTY = "a</script><script>alert('x')</script>&\u202e\x1b\"'"
+
+
+def _data(text: str) -> dict[str, list[dict[str, object]]]:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    loaded: dict[str, list[dict[str, object]]] = json.loads(found)
+    return loaded
+
+
+def test_nothing_is_fetched_and_only_its_own_script_runs() -> None:
+    text = render_page(sweep_rows())
+    page = Page(text)
+    for tag, attrs in page.elements:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
+        assert not {"src", "srcset", "style", "action", "href", "xlink:href"} & set(attrs)
+        assert not [key for key in attrs if key.startswith("on")]
+    (policy,) = [a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttp|import\(", text)
+
+
+def test_all_folds_are_there_with_their_commands() -> None:
+    rows = sweep_rows()
+    data = _data(render_page(rows))
+    assert [entry["command"] for entry in data["rows"]] == [r.command for r in rows if r.status == "done"]
+    keys = [axis["key"] for axis in data["axes"]]
+    assert keys == ["latency", "weights", "macs", "size", "latency_part", "weights_part", "macs_part", "size_part"]
+    assert [axis["key"] for axis in data["errors"]] == ["agreement", "relative_error"]
+    assert data["rows"][0]["values"]["agreement"] == pytest.approx(1 - (rows[0].agreement or 0))  # type: ignore[index]
+
+
+def test_the_table_is_the_front_of_every_model() -> None:
+    rows = sweep_rows()
+    page = Page(render_page(rows))
+    best = [
+        r for m in ("net.onnx", "other/wide_net.onnx")
+        for r in front([r for r in rows if r.model == m], "latency", "agreement")
+    ]  # fmt: skip
+    cells = page.rows("front")[1:]
+    assert len(cells) == len(best) == 8
+    assert cells[0] == ["net.onnx, sparsity 0.8, fold-ar, seed 0", "0.20x", "0.20x", "96.0%"]
+    shown = page.texts[page.by_id("front")]
+    assert all((r.command or "-") in shown for r in best)
+    assert "BudgetError: the <budget> cannot be reached" in page.texts[page.by_id("failed")]
+
+
+def test_texts_are_escaped_and_not_lost() -> None:
+    rows = [row(1, model=NASTY, command=NASTY), row(2, status="failed", error=NASTY, error_type="E")]
+    text = render_page(rows)
+    assert text.count("<script") == 2
+    assert "alert" in text
+    page = Page(text)
+    shown = "a</script><script>alert('x')</script>&\\u202e\\x1b\"'"
+    assert shown in page.texts[page.by_id("failed")]
+    assert shown in page.texts[page.by_id("front")]
+    assert _data(text)["rows"][0]["command"] == shown
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[], [row(status="failed", error="e", error_type="E")], [row(agreement=None, relative_error=None)]],
+    ids=["nothing", "failures", "no error"],
+)
+def test_no_empty_chart_is_drawn(rows: list[Row]) -> None:
+    page = Page(render_page(rows))
+    assert "Nothing can be drawn" in page.texts[page.all("main")[0]]
+    assert page.all("script") == []
+
+
+def test_equal_rows_give_equal_pages() -> None:
+    assert render_page(sweep_rows()) == render_page(sweep_rows())
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_marks_contrast_in_light_and_dark() -> None:
+    """WCAG 2.2, 1.4.11: 3 for what charts are read by; nothing makes a mark paler."""
+    assert "opacity" not in resources.files("onnxfold.sweeps").joinpath("page.css").read_text()
+    palettes = re.findall(r":root \{(.*?)\}", render_page(sweep_rows()), re.DOTALL)
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", a + b)) for a, b in zip(palettes[:2], palettes[2:], strict=True)
+    )
+    for palette, name in product((light, dark), ("m0", "m1", "m2", "m3", "m4", "m5", "muted")):
+        low, high = sorted((_luminance(palette[name]), _luminance(palette["page"])))
+        assert (high + 0.05) / (low + 0.05) >= 3.0, name
