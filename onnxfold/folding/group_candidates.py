@@ -1,4 +1,4 @@
-"""What the groups of a graph could become, computed as soon as their consumers were met.
+"""Candidates of the groups of a graph, computed as soon as their consumers were met.
 
 Moments of wide layers take most of the memory of a fold: two matrices of the layer's width per consumer. Of a language
 model, whose layers are many, a group's candidates are therefore computed while the walk goes on, and its moments are

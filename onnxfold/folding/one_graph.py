@@ -149,7 +149,7 @@ def _fold(
     analysis = prepared.scope.analysis
     refits = Refits() if prepared.keeps_refits else None
     repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits))
-    streams = not repair and prepared.inputs is None
+    streams = view.uses_scratch or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     records = Pipeline((merge, *repair), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
