@@ -46,6 +46,7 @@ class GroupCandidates:
         self._progress = progress
         self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
         self._seen: dict[int, Sequence[ConsumerMoments]] = {}
+        self._begun: set[int] = set()
         self._found: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
         widest = max((group.size for group in prepared.groups), default=0)
@@ -64,6 +65,7 @@ class GroupCandidates:
         if not self._at_once:
             self._seen[i] = moments
             return
+        self._begun.add(i)
         while len(self._running) >= self._threads:
             self._running.popleft().result()
         self._running.append(self._pool.submit(self._compute, i, moments))
@@ -71,7 +73,7 @@ class GroupCandidates:
     def finish(self) -> list[Candidates]:
         """Return the candidates of all groups, those that were not seen among them."""
         for i in range(len(self._prepared.groups)):
-            if not self._at_once or i not in self._found:
+            if i not in self._begun:
                 self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, _NOT_SEEN)))
         total = len(self._prepared.groups)
         while self._running:

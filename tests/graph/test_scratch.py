@@ -84,8 +84,8 @@ def test_a_model_that_does_not_fit_is_run_node_by_node(model: Path, monkeypatch:
     assert report.fidelity is not None
     assert "cannot write: the model as a whole needs" in report.inputs.reason
     assert report.fidelity.outputs
-    assert usual.fidelity.inputs == "self-written text"
-    assert report.fidelity.inputs == "random tokens"
+    assert usual.fidelity.inputs == "held-out self-written text"
+    assert report.fidelity.inputs == "held-out random tokens"
 
 
 def test_a_walked_network_gives_what_onnxruntime_gives(model: Path) -> None:
