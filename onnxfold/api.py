@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -18,8 +19,9 @@ from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
-from onnxfold.folders import ModelFolder, folder_of, takes_folders, with_heads
+from onnxfold.folders import ModelFolder, folder_of, takes_folders, with_changes
 from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs, require_given
+from onnxfold.folding.drop_blocks import dropped_blocks
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
@@ -35,7 +37,7 @@ from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_ties, changes_of
+from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_ties
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
@@ -87,6 +89,7 @@ def fold(
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
     allow_cache_change: bool = False,
     per_layer_cache: bool = False,
+    drop_blocks: int | str | None = None,
     dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
@@ -109,7 +112,7 @@ def fold(
         Fraction of the channels to remove from every group, in [0, 1); the same for groups by glob.
     method : str
         'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', 'prune-l1', 'prune-l2' or 'ifm': a clustering, a
-        repair and a kind of inputs.
+        repair and a kind of inputs; or 'shortgpt', which drops residual blocks.
     cluster : str, optional
         Replaces the method's clustering: 'elimination', 'kmeans', 'ward', 'complete', 'average', 'single', 'spectral',
         'greedy', 'ifm', 'top-l1' or 'top-l2'.
@@ -160,6 +163,10 @@ def fold(
         shapes of these inputs and outputs change, and the configurations of a folder.
     per_layer_cache : bool
         Whether layers may keep different numbers of them; needs `allow_cache_change`.
+    drop_blocks : int or 'auto', optional
+        Residual blocks to drop whole before the fold, those that change their stream least; alone it is all that is
+        done. 'auto': attention or feed-forward branches, as many as cost less than channels of the same weight. Blocks
+        with caches go only with `allow_cache_change`; the layers that stay are numbered anew.
     dtype : str
         Types of the result: 'keep', the model's own, or 'int8', QDQ ONNX with int8 weights and uint8 activations,
         calibrated on the inputs of the fold. With 'int8', `sparsity` may be 0: quantise only.
@@ -263,12 +270,19 @@ def _fold(
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)
-        heads = cache_heads(opened.view) if config.allow_cache_change else {}
         measures = config.max_latency is not None and config.latency_table is None and config.device is None
         config = with_latency_table(opened, config, tell)
-        request = smallest_request(opened, config, chosen) if searches else request_widths(opened, config, chosen)
+        gone = dropped_blocks(opened, config, chosen, ties, tell, run_on)
+        opened = gone.opened
+        heads = cache_heads(opened.view) if config.allow_cache_change else {}
+        may_keep = bool(gone.blocks)
+        if searches:
+            request = smallest_request(opened, config, chosen)
+        else:
+            request = replace(request_widths(opened, config, chosen, may_keep_all=may_keep), may_keep=may_keep)
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
-        if run_on is None or not (fold_runs or config.quantizes):
+        run_on = gone.inputs or run_on
+        if run_on is None or not (fold_runs or config.quantizes or gone.inputs):
             run_on = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
         config, accuracy = run_on.repeated_by(config), None
         if searches:
@@ -290,13 +304,15 @@ def _fold(
             checked = verify_model(
                 model, written.view, config.seed, tell, threads=config.threads if measures_latency else None,
                 fitted=written.inputs, texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+                renamed=gone.names,
             )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     if config.allow_cache_change:
-        left = cache_heads(written.view)
-        folder, told = (folder, ()) if folder is None else with_heads(folder, heads, left)
-        notes = (*notes, *changes_of(heads, left), *told)
-    report = write_report(opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy)
+        folder, told = with_changes(folder, heads, cache_heads(written.view), gone.layers_left)
+        notes = (*notes, *told)
+    report = write_report(
+        opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy, dropped=gone.blocks
+    )
     external = config.save_as_external_data or (folder is not None and folder.has_weight_files)
     arrays = merge_arrays(folded.graphs) if config.merge_map else None
     return FoldResult(

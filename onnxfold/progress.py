@@ -23,6 +23,7 @@ ALL_FOLD_STAGES = (
     ("find fold groups",),
     ("measure latency", "measure layers"),
     (ANNOUNCED, "generate inputs", "write text", "deep inversion"),
+    ("measure blocks", "probe blocks"),
     ("observe activations", "error curves", "probe groups"),
     ("measure folds",),
     ("partition", "FoldChannels"),
@@ -39,7 +40,7 @@ _SECONDS_PER_LINE = 10.0
 _LONGEST_TEXT = 100
 
 
-def fold_stages(*, measures: bool = False, quantizes: bool = False) -> tuple[tuple[str, ...], ...]:
+def fold_stages(*, measures: bool = False, quantizes: bool = False, drops: bool = False) -> tuple[tuple[str, ...], ...]:
     """Return the stages of a fold.
 
     Parameters
@@ -48,8 +49,15 @@ def fold_stages(*, measures: bool = False, quantizes: bool = False) -> tuple[tup
         Whether it is a fold for a latency.
     quantizes : bool
         Whether the folded model is quantised.
+    drops : bool
+        Whether blocks are dropped before the fold.
     """
-    left_out = {"measure latency": not measures, "measure folds": not measures, "prepare quantisation": not quantizes}
+    left_out = {
+        "measure latency": not measures,
+        "measure blocks": not drops,
+        "measure folds": not measures,
+        "prepare quantisation": not quantizes,
+    }
     return tuple(stage for stage in ALL_FOLD_STAGES if not left_out.get(stage[0], False))
 
 

@@ -105,7 +105,7 @@ _BASES = {method.cluster: name for name, method in reversed(METHODS.items())}
 def composed(cluster: str, repair: str) -> dict[str, Any] | None:
     """Return the options of a partition with a repair, by the name of a method where it has one, None if refused."""
     for name, method in METHODS.items():
-        if (method.cluster, method.repair) == (cluster, repair) and method.inputs != "data":
+        if (method.cluster, method.repair) == (cluster, repair) and method.inputs != "data" and not method.drops_blocks:
             return {"method": name}
     options = {"method": _BASES.get(cluster, "fold-naive"), "cluster": cluster, "repair": repair}
     try:

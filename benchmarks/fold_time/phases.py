@@ -16,6 +16,7 @@ _PHASES = (
     ("open and analyse", ("load", "check weights", "find fold groups")),
     ("generate inputs", ("model", "generate inputs", "write text")),
     ("inversion", ("deep inversion",)),
+    ("drop blocks", ("measure blocks", "probe blocks")),
     ("observe", ("observe activations",)),
     ("error curves", ("error curves",)),
     ("probe groups", ("probe groups",)),

@@ -80,6 +80,8 @@ def _options() -> Iterator[Case]:
     for objective in ("balanced", "weights", "macs"):
         for step in ("auto", 1):
             yield _fold(f"{objective}-{step}", "wide_residual", objective=objective, round_to=step)
+    yield _fold("drop-blocks", "residual", drop_blocks=1)
+    yield _fold("drop-and-fold", "residual", drop_blocks="auto", sparsity=0.5)
     yield _fold("ratios", "residual", ratios={"conv_0": 0.5, "conv_3": 0.0}, sparsity=0.3)
     yield _fold("keep", "concat_net", keep=["conv_1"], sparsity=0.3)
     yield _fold("calibration", "residual", calibration="{models}/residual.npz", inputs="auto")

@@ -64,6 +64,8 @@ class WidthRequest:
         What error is traded against besides the budgets.
     remarks : tuple of str
         Notes on the request itself.
+    may_keep : bool
+        Whether all groups may keep their widths, because something else was done.
     """
 
     space: WidthSpace
@@ -74,6 +76,7 @@ class WidthRequest:
     by_default: bool = False
     tradeoff: Tradeoff | None = None
     remarks: tuple[str, ...] = ()
+    may_keep: bool = False
 
     def knowing(self, lossless: Sequence[int]) -> "WidthRequest":
         """Return the request, with the widths of all groups without exact duplicates."""
@@ -135,7 +138,7 @@ class WidthRequest:
 
     def require_change(self, widths: Sequence[int]) -> None:
         """Raise NothingToFoldError if every group would keep its width, and this is not what was asked for."""
-        keeps = self.config.channel_ratio == 0.0 or self.config.keeps_widths
+        keeps = self.may_keep or self.config.channel_ratio == 0.0 or self.config.keeps_widths
         if keeps or any(w < g.size for w, g in zip(widths, self.space.groups, strict=True)):
             return
         within = " and is within its limits already" if self.config.has_limits else "; ask for more"
@@ -143,6 +146,21 @@ class WidthRequest:
             f"nothing to fold: with this request the model keeps the widths of all its {len(self.space.groups)} fold "
             f"groups{within}"
         )
+
+
+def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig) -> WidthRequest:
+    """Return the request that keeps all widths.
+
+    Parameters
+    ----------
+    graphs : sequence of (GraphView, list of FoldGroup)
+        The graphs, normalised.
+    config : FoldConfig
+        The request as it was made.
+    """
+    groups = [group for _, found in graphs for group in found]
+    sizes = {i: group.size for i, group in enumerate(groups)}
+    return WidthRequest(WidthSpace(groups, sizes), Budgets(()), config, list(sizes.values()), may_keep=True)
 
 
 def width_request(

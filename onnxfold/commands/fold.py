@@ -68,7 +68,7 @@ from onnxfold.terminal import Table, say, say_table
     show_default=True,
     metavar="NAME",
     help="Name of a clustering, repair and inputs: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
-    "ifm.",
+    "ifm, shortgpt.",
 )
 @click.option(
     "--cluster",
@@ -131,6 +131,10 @@ from onnxfold.terminal import Table, say, say_table
     "--allow-cache-change", is_flag=True,
     help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
 )  # fmt: skip
+@click.option(
+    "--drop-blocks", type=STEP, metavar="N|auto",
+    help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",
+)  # fmt: skip
 @click.option("--per-layer-cache", is_flag=True, help="With --allow-cache-change: other numbers in every layer.")
 @click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
@@ -179,6 +183,7 @@ def fold(
     """
     from onnxfold import api
     from onnxfold.folders import folder_of
+    from onnxfold.folding.methods import METHODS
     from onnxfold.graph.model_files import claims_on
     from onnxfold.graph.save import outputs_of
     from onnxfold.inputs.png_grid import PNG
@@ -212,7 +217,9 @@ def fold(
     if no_cache:
         options["cache"] = None
     measures = options["max_latency"] is not None or options["objective"] == "latency"
-    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8)
+    row = METHODS.get(options["method"])
+    drops = options["drop_blocks"] is not None or (row is not None and row.drops_blocks)
+    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8, drops=drops)
     with nullcontext(silent) if quiet else ProgressBar(stages) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     if result.report.warning:

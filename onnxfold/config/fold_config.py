@@ -41,6 +41,7 @@ _WHOLE = {"seed": (0, checks.LARGEST_SEED), "threads": (1, checks.MOST_THREADS)}
 _LARGEST_STEP = 1_000_000
 _MOST_SAMPLES = _MOST_STEPS = 1_000_000
 _MOST_SECONDS = 1e7
+_MOST_BLOCKS = 1_000_000
 #: What nothing by name is; the default of arguments.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -122,6 +123,10 @@ class FoldConfig:
         and outputs that hold caches change their shapes; in all layers equally many.
     per_layer_cache : bool
         Whether every layer may keep another number of them; only with `allow_cache_change`.
+    drop_blocks : int or 'auto', optional
+        Residual blocks to drop whole, those that change their stream least; without another goal, nothing else is done.
+        'auto': branches of blocks, as many as cost less than channels of the same weight would, by measurement. What
+        holds caches goes only with `allow_cache_change`.
     dtype : {'keep', 'int8'}
         Types of the written model: its own, or QDQ ONNX with int8 weights and uint8 activations, quantised after the
         fold. Every goal but `min_fidelity` and every limit is about the model before it is quantised. A `sparsity` of 0
@@ -183,6 +188,7 @@ class FoldConfig:
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
     allow_cache_change: bool = False
     per_layer_cache: bool = False
+    drop_blocks: int | str | None = None
     dtype: str = KEEP
     seed: int = 0
     verify: bool = True
@@ -230,6 +236,8 @@ class FoldConfig:
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
         for name in ("verify", "merge_map", "save_as_external_data", "allow_cache_change", "per_layer_cache"):
             self._set(name, checks.flag(name, getattr(self, name)))
+        if self.drop_blocks is not None:
+            self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):
             checks.text(name, getattr(self, name))
@@ -282,7 +290,14 @@ class FoldConfig:
     @property
     def keeps_widths(self) -> bool:
         """Whether no channel is to go, so that quantising is all there is to do."""
-        return self.sparsity == 0.0 and not self.has_limits and not any(self.ratios.values())
+        nothing_else = not self.has_limits and not any(self.ratios.values())
+        return nothing_else and (self.sparsity == 0.0 or (self.sparsity is None and self.only_drops))
+
+    @property
+    def only_drops(self) -> bool:
+        """Whether a number of blocks to drop is all that is asked for."""
+        goals = (self.sparsity, self.channel_ratio)
+        return isinstance(self.drop_blocks, int) and all(goal is None for goal in goals) and not self.searched
 
     @property
     def is_for_speed(self) -> bool:
@@ -309,7 +324,8 @@ class FoldConfig:
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, except the ratios of single groups."""
         goals = (self.sparsity, self.channel_ratio)
-        return all(goal is None for goal in goals) and not self.has_limits and not self.searched
+        others = self.has_limits or self.searched or self.only_drops
+        return all(goal is None for goal in goals) and not others
 
     @property
     def searched(self) -> str:

@@ -33,6 +33,10 @@ def check_goals(config: "FoldConfig") -> None:
         raise ConfigError("data are labelled samples for max_drop: give that, too, or unlabeled samples as calibration")
     if config.channel_ratio is not None and config.has_limits:
         raise ConfigError("channel_ratio fixes all widths: give it without limits and device")
+    if config.drop_blocks is not None and config.needs_latency:
+        raise ConfigError(
+            "drop_blocks and goals of latency exclude each other: drop blocks first, then fold the result"
+        )
     if config.max_latency is not None and config.quantizes:
         raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
 
@@ -52,5 +56,7 @@ def in_words(config: "FoldConfig") -> str:
     parts += [f"at most {value} {name}" for name, value in given if value is not None]
     if config.device is not None:
         parts.append(f"fits {config.device}")
+    if isinstance(config.drop_blocks, int):
+        parts.append(f"{config.drop_blocks} blocks dropped")
     parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
     return ", ".join(parts)

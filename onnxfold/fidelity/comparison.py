@@ -24,6 +24,7 @@ from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.given_inputs import checked_labels
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
@@ -156,7 +157,8 @@ def _on_text(
     if len(views) < 2:
         raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
     sessions = [Session(model, counted=view) for model, view in zip((a, b), views, strict=True)]
-    _require_same_interface(*sessions)
+    for session, names in zip(sessions, _compared_outputs(*sessions), strict=True):
+        session.output_names = names
     report, perplexity = compare_on_text(sessions, [_inlined(view) for view in views], request, a, progress)
     del sessions
     return replace(_with_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
@@ -168,13 +170,29 @@ def _inlined(view: GraphView) -> GraphView:
     return copy
 
 
-def _require_same_interface(first: Session, second: Session) -> None:
-    if len(first.output_names) != len(second.output_names):
+def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[str]]:
+    """Return the outputs of two models to compare: all, but no caches where one of them has fewer.
+
+    Raises
+    ------
+    ConfigError
+        If they take or give something else otherwise.
+    """
+    outputs = [session.output_names for session in (first, second)]
+    inputs = [[info.name for info in session.inputs] for session in (first, second)]
+    if len(cached(outputs[0])) != len(cached(outputs[1])):
+        outputs, inputs = [_without_caches(names) for names in outputs], [_without_caches(names) for names in inputs]
+    if len(outputs[0]) != len(outputs[1]):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
-    for one, other in ((first, second), (second, first)):
-        missing = [info.name for info in one.inputs if info.name not in {i.name for i in other.inputs}]
+    for one, other in (inputs, inputs[::-1]):
+        missing = [name for name in one if name not in other]
         if missing:
             raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
+    return outputs[0], outputs[1]
+
+
+def _without_caches(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not cached([name])]
 
 
 def _fidelity(
@@ -191,14 +209,16 @@ def _fidelity(
     """Return how close two models are, and the first of the given samples."""
     counted = views if len(views) == 2 else (None, None)
     first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
-    _require_same_interface(first, second)
+    names = _compared_outputs(first, second)
     if inputs is None:
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         texts = replace(texts, writer=first)
         inlined = [_inlined(view) for view in views]
         generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
+        first.output_names, second.output_names = names
         return measure_fidelity(first, second, generated, called="generated"), None
+    first.output_names, second.output_names = names
     interface = token_interface(views[0]) if views else None
     given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
     labels = given.labels if labels is None else labels

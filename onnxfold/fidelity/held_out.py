@@ -182,7 +182,7 @@ Compared = HeldOut | HeldOutText
 
 def _typed(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
     """Return inputs in the types that a network takes them in."""
-    return feeds | {info.name: feeds[info.name].astype(info.dtype, copy=False) for info in infos}
+    return feeds | {i.name: feeds[i.name].astype(i.dtype, copy=False) for i in infos if i.name in feeds}
 
 
 def held_out_inputs(

@@ -1,8 +1,10 @@
 """Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 
@@ -20,7 +22,6 @@ from onnxfold.fidelity.held_out import (
     measure_fidelity,
 )
 from onnxfold.fidelity.measures import fidelity
-from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Feeds, InputInfo, Session
@@ -28,6 +29,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.cache_heads import comparable
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
@@ -66,6 +68,7 @@ def verify(
     threads: int | None = 1,
     fitted: ModelInputs | None = None,
     texts: Texts | None = None,
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> VerificationResult:
     """Check a folded model; measure its latency, and its fidelity on generated inputs that the fold has not seen.
 
@@ -90,6 +93,8 @@ def verify(
         than generated inputs do.
     texts : Texts, optional
         What held-out text of a language model is written with, apart from the original itself.
+    renamed : mapping of str to str
+        New names of inputs and outputs of the original, empty for those that went.
 
     Raises
     ------
@@ -98,7 +103,7 @@ def verify(
     """
     progress("verify in onnxruntime", 0, 0)
     before = load(original)
-    was, is_now = interface(before), interface(view)
+    was, is_now = interface(before, renamed), interface(view)
     if was != is_now:
         raise VerificationError(f"the interface changed: {was} became {is_now}")
     before.assume(view.input_shapes)
@@ -111,10 +116,19 @@ def verify(
         return check.run(str(path))
 
 
-def interface(view: GraphView) -> list[tuple[str, int, int]]:
-    """Return name, element type and rank of every input and output."""
+def interface(view: GraphView, renamed: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int, int]]:
+    """Return name, element type and rank of every input and output.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    renamed : mapping of str to str
+        Other names for some, empty for those to leave out.
+    """
     infos = [i for i in view.graph.input if i.name not in view.weights] + list(view.graph.output)
-    return [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
+    kinds = [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
+    return [(new, *kind) for name, *kind in kinds if (new := renamed.get(name, name))]
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,7 @@ class _Check:
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
-        folded = None if isinstance(model, str) else open_network(model, self.view)
+        folded = None if isinstance(model, str) else Session(model, counted=self.view)
         result = self._beside_the_original(model, folded)
         del folded
         latency = None
@@ -150,11 +164,9 @@ class _Check:
 
         return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
-    def _beside_the_original(
-        self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
-    ) -> VerificationResult:
+    def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
         try:
-            session = open_network(self.original, self.before)
+            session = Session(self.original, counted=self.before)
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
@@ -162,19 +174,18 @@ class _Check:
         except MemoryError:
             return _unmeasured("inputs of this size do not fit into memory")
         try:
-            expected = session.run(feeds)
+            everything = dict(zip(session.output_names, session.run(feeds), strict=True))
         except EndlessRunError as error:
             return _unmeasured(f"the original does not run: {error}")
         except VerificationError as error:
             return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
-        writer = session if isinstance(session, Session) else None
-        texts = replace(self.texts, writer=writer, beside=self.original)
+        texts = replace(self.texts, writer=session, beside=self.original)
         inputs = held_out_inputs(
             self.view, self.before, seed=self.seed, infos=session.inputs, texts=texts, progress=self.progress
         )
-        if writer is None:  # every batch reads all weights again
-            inputs = inputs.first(1)
+        session.output_names = compared = comparable(self.before.output_names, self.view.output_names)
+        expected = [everything[name] for name in compared]
         try:
             reference: Network = session
             seen = None if self.fitted is None else FittedInputs(self.fitted, session.inputs)
@@ -182,8 +193,9 @@ class _Check:
                 reference = recording = Recording(session, inputs)
                 inputs, seen = recording.inputs, None
             was_twin = session.is_twin
-            del session, writer
-            folded = folded or open_network(model, self.view)
+            del session
+            folded = folded or Session(model, counted=self.view)
+            folded.output_names = compared
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))

@@ -5,14 +5,10 @@ where all layers keep equally many, one number says it for all. `num_attention_h
 libraries divide `hidden_size` by it for the size of a head.
 """
 
-import json
-import os
-import re
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
+from onnxfold.folders.configs import configs_of, decoder_of, parts_of, with_configs
+from onnxfold.folders.model_folder import GENAI, ModelFolder
 from onnxfold.inputs.tokens.cache_heads import Heads
 
 _QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
@@ -37,29 +33,26 @@ def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelF
     """
     if before == after:
         return folder, ()
-    names = [name for name in (GENAI, TRANSFORMERS) if (folder.root / name).is_file()]
+    names = configs_of(folder)
     was, is_now = set(before.values()), set(after.values())
     if len(was) != 1 or len(is_now) != 1:
         unequal = "layers keep different numbers of heads of keys and values, which no configuration states"
         return folder, (f"{unequal}: {' and '.join(names)} stayed; a runtime must read them from the model",)
     old, new = was.pop() or 0, is_now.pop() or 0
-    edited: dict[Path, bytes] = {}
-    notes: tuple[str, ...] = ()
-    for name in names:
-        path = Path(os.path.realpath(folder.root / name))
-        config = read_config(path)
+    notes: list[str] = []
+
+    def edit(name: str, config: dict[str, Any]) -> None:
         if name == GENAI:
             _edit_genai(config, old, new)
         elif not _edit_transformers(config, new):
-            notes = (f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model",)
-        edited[path.relative_to(folder.root)] = _in_the_form_of(path, config)
-    return replace(folder, edited=edited), notes
+            notes.append(f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model")
+
+    return with_configs(folder, edit), tuple(notes)
 
 
 def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
-    found = config.get("model")
-    decoder = found.get("decoder") if isinstance(found, dict) else None
-    if not isinstance(decoder, dict):
+    decoder = decoder_of(config)
+    if decoder is None:
         return
     decoder[_SHARED] = new
     queries = decoder.get(_QUERIES)
@@ -69,19 +62,10 @@ def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
 
 def _edit_transformers(config: dict[str, Any], new: int) -> bool:
     """Write the number to where it stands, in the part about text perhaps; return whether it stood there."""
-    text = config.get("text_config")
-    for part in (text if isinstance(text, dict) else {}, config):
+    for part in parts_of(config):
         for name in (_SHARED, *_OTHER_NAMES):
             if name in part:
                 part[name] = new
                 return True
     config[_SHARED] = new
     return False
-
-
-def _in_the_form_of(path: Path, config: dict[str, Any]) -> bytes:
-    """Return a configuration with the indentation and the end that its file has."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    indentation = re.search(r"\n([ \t]+)\"", text)
-    written = json.dumps(config, indent=indentation.group(1) if indentation else None, ensure_ascii=False)
-    return (written + text[len(text.rstrip()) :]).encode()

@@ -49,7 +49,7 @@ class Criterion(ABC):
     Parameters
     ----------
     names : list of str
-        Outputs of the model.
+        Outputs that are compared.
     held_out : list of dict
         Batches of the inputs that decide.
     samples : int
@@ -65,7 +65,9 @@ class Criterion(ABC):
 
     def judge(self, view: GraphView) -> Verdict:
         """Run a fold, as it would be written, and judge it."""
-        return self._judge(Session(to_model(view)).run_all(self.held_out))
+        session = Session(to_model(view))
+        session.output_names = self.names
+        return self._judge(session.run_all(self.held_out))
 
     @property
     @abstractmethod

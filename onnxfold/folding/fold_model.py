@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.costs.size import model_size
-from onnxfold.budget.width_request import WidthRequest, width_request
+from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
 from onnxfold.folding.methods import Method
@@ -76,6 +76,8 @@ def request_widths(
     NothingToFoldError
         If the widths follow from the request, and every group would keep its own; unless `may_keep_all`.
     """
+    if method.drops_blocks:
+        return whole_widths(opened.graphs, config)
     adds_biases = method.repair_row.adds_biases
     request = width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
     if request.widths is not None and not may_keep_all:

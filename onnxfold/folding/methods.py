@@ -157,6 +157,8 @@ class Method:
         What the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`.
     summary : str
         One line for the help text.
+    drops_blocks : bool
+        Whether it drops whole residual blocks, and keeps the widths of all others.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Method:
     repair: str
     inputs: str
     summary: str
+    drops_blocks: bool = False
 
     @property
     def partitioner(self) -> Partitioner:
@@ -213,6 +216,7 @@ METHODS = {
         Method("prune-l1", "top-l1", "none", "auto", "keep the channels with the largest L1 norm"),
         Method("prune-l2", "top-l2", "none", "auto", "keep the channels with the largest L2 norm"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
+        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", True),
     )
 }
 
@@ -230,6 +234,8 @@ def find_method(name: str, *, cluster: str | None = None, repair: str | None = N
     if repair is not None and repair not in REPAIRS:
         raise ConfigError(f"repair '{repair}' is unknown: choose one of {', '.join(REPAIRS)}")
     method = METHODS[name]
+    if method.drops_blocks and (cluster or repair):
+        raise ConfigError(f"method '{name}' drops blocks and merges nothing: leave out cluster and repair")
     method = replace(method, cluster=cluster or method.cluster, repair=repair or method.repair)
     find_partitioner(method.cluster)
     if not method.is_supported:

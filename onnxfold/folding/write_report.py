@@ -14,7 +14,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
-from onnxfold.report import AccuracyRecord, FoldReport, InputRecord, joined
+from onnxfold.report import AccuracyRecord, DroppedBlock, FoldReport, InputRecord, joined
 
 
 def write_report(
@@ -28,6 +28,7 @@ def write_report(
     seconds: float,
     *,
     accuracy: AccuracyRecord | None = None,
+    dropped: Sequence[DroppedBlock] = (),
 ) -> FoldReport:
     """Return the report of a fold.
 
@@ -51,6 +52,8 @@ def write_report(
         How long it took.
     accuracy : AccuracyRecord, optional
         The accuracies that decided how far the fold goes.
+    dropped : sequence of DroppedBlock, optional
+        Blocks that went before the fold.
     """
     request, inputs = folded.request, written.inputs
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
@@ -80,6 +83,7 @@ def write_report(
         versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
+        dropped=list(dropped),
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,

@@ -27,3 +27,26 @@ def fit_empty(name: str, values: Array, shapes: Mapping[str, Shape | None]) -> A
         return values
     shape = tuple(have if want is None else want for have, want in zip(values.shape, wanted, strict=True))
     return values if 0 not in shape else np.zeros(shape, values.dtype)
+
+
+def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) -> dict[str, Array]:
+    """Return inputs as a network takes them: empty ones in its own shapes, as many as it has.
+
+    Of two networks, one may also have fewer caches than the other. One empty input is as good as another.
+
+    Parameters
+    ----------
+    feeds : mapping of str to ndarray
+        Inputs.
+    shapes : mapping of str to tuple of int or None
+        Shapes of all inputs that the network has, None for what is free.
+    """
+    fitted = {
+        name: fit_empty(name, values, shapes) for name, values in feeds.items() if name in shapes or np.size(values)
+    }
+    for name in [name for name in shapes if name not in fitted]:
+        rank = len(shapes[name] or ())
+        like = next((values for values in feeds.values() if values.ndim == rank and not values.size), None)
+        if like is not None:
+            fitted[name] = fit_empty(name, like, shapes)
+    return fitted

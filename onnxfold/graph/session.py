@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
-from onnxfold.graph.empty_inputs import fit_empty
+from onnxfold.graph.empty_inputs import fit_feeds
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load, require_regular_file
 from onnxfold.graph.loops import ending, open_loop
@@ -107,6 +107,7 @@ class Session:
             except Exception as second:
                 raise VerificationError(f"onnxruntime does not load the model: {one_line(second)}") from None
             self.is_twin = True
+        #: The outputs that a run returns; some of them may be left out.
         self.output_names = [o.name for o in self._session.get_outputs()]
         self._shapes = {i.name: _fixed(i.shape) for i in self._session.get_inputs()}
 
@@ -136,18 +137,18 @@ class Session:
         self._sizes.require(feeds)
 
     def run(self, feeds: Feeds) -> list[Array]:
-        """Return all outputs for one set of inputs.
+        """Return the outputs for one set of inputs.
 
         Raises
         ------
         VerificationError
             If the model fails while running, or has a Loop that does not end.
         """
-        feeds = {name: fit_empty(name, values, self._shapes) for name, values in feeds.items()}
+        feeds = fit_feeds(feeds, self._shapes)
         self._sizes.require(feeds)
         try:
             with ending(self._loop) as options:
-                return list(self._session.run(None, feeds, options))
+                return list(self._session.run(self.output_names, feeds, options))
         except VerificationError:
             raise
         except Exception as error:

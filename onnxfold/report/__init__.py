@@ -9,6 +9,7 @@ from onnxfold.report.diagnostics import (
     VarianceRatio,
     joined,
 )
+from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
     AccuracyRecord,
@@ -35,6 +36,7 @@ __all__ = [
     "ComparisonReport",
     "CorrelationHistogram",
     "Diagnostics",
+    "DroppedBlock",
     "ErrorCurve",
     "Fidelity",
     "FidelityReport",

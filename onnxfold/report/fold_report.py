@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
+from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.perplexity import PerplexityRecord
@@ -282,6 +283,7 @@ class FoldReport:
     latency: LatencyRecord | None = None
     latency_table: dict[str, Any] | None = None
     merge_map: list[MergeMap] = field(default_factory=list)
+    dropped: list[DroppedBlock] = field(default_factory=list)
 
     @property
     def sparsity(self) -> float:

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxfold
-from onnxfold.folders import folder_of, with_heads
+from onnxfold.folders import folder_of, with_heads, with_layers
 from testing.genai_models import HEADS, Kind
 from testing.generate import by_genai, by_loop
 from testing.model_folders import SHARED, write_genai_folder, write_optimum_folder
@@ -92,3 +92,52 @@ def test_a_folder_of_optimum_writes_with_its_past(tmp_path: Path) -> None:
     written = by_loop(folded, PROMPT, LENGTH)
     assert written == by_loop(folded, PROMPT, LENGTH, keeps_past=False)
     assert len(set(written)) > 3
+
+
+def test_a_folder_without_some_of_its_layers(tmp_path: Path) -> None:
+    source = write_genai_folder(tmp_path / "in")
+    options: dict[str, Any] = {"samples": 4, "cache": None, "verify": False, "allow_cache_change": True}
+    folded = onnxfold.fold(source, drop_blocks=1, **options).save(tmp_path / "out")
+    config = json.loads((folded / "genai_config.json").read_text())
+    assert config["model"]["decoder"]["num_hidden_layers"] == 1
+    names = {i.name for i in ort.InferenceSession(folded / "model.onnx").get_inputs()}
+    assert names == {"input_ids", "attention_mask", "past_key_values.0.key", "past_key_values.0.value"}
+    written = by_genai(folded, PROMPT, LENGTH)
+    assert written == by_loop(folded, PROMPT, LENGTH) == by_loop(folded, PROMPT, LENGTH, keeps_past=False)
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"num_hidden_layers": 4}, {"num_hidden_layers": 2}),
+        ({"n_layer": 4}, {"n_layer": 2}),
+        ({"text_config": {"num_hidden_layers": 4}}, {"text_config": {"num_hidden_layers": 2}}),
+        (
+            {"num_hidden_layers": 4, "layer_types": ["a", "b", "c", "d"]},
+            {"num_hidden_layers": 2, "layer_types": ["a", "d"]},
+        ),
+        ({"num_hidden_layers": 7}, {"num_hidden_layers": 7}),
+    ],
+)
+def test_the_number_of_layers_is_written_where_it_stood(
+    stated: dict[str, Any], told: dict[str, Any], tmp_path: Path
+) -> None:
+    source = write_optimum_folder(tmp_path / "in")
+    (source / "config.json").write_text(json.dumps(stated))
+    folder = folder_of(source)
+    assert folder is not None
+    changed, notes = with_layers(folder, 4, [0, 3])
+    assert json.loads(changed.edited[Path("config.json")]) == told
+    assert bool(notes) == (stated == told)
+
+
+def test_layers_of_genai_that_look_at_a_window_are_renumbered(tmp_path: Path) -> None:
+    source = write_genai_folder(tmp_path / "in")
+    config = json.loads((source / "genai_config.json").read_text())
+    config["model"]["decoder"]["sliding_window"] = {"layers": [0, 1]}
+    (source / "genai_config.json").write_text(json.dumps(config))
+    folder = folder_of(source)
+    assert folder is not None
+    changed, _ = with_layers(folder, 2, [1])
+    decoder = json.loads(changed.edited[Path("genai_config.json")])["model"]["decoder"]
+    assert (decoder["num_hidden_layers"], decoder["sliding_window"]) == (1, {"layers": [0]})

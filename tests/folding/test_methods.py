@@ -92,7 +92,7 @@ def test_repairs_that_have_nothing_to_restore(cluster: str, repair: str) -> None
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("name", [n for n in METHODS if n not in ("fold-r", "fold-dir")])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.inputs == "auto" and not m.drops_blocks])
 def test_every_method(name: str, kind: str) -> None:
     method = METHODS[name]
     result = quick_fold(_model(kind), channel_ratio=0.5, method=name)

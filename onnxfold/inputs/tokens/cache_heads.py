@@ -5,7 +5,7 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
@@ -55,7 +55,8 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
     elif fixed_past(interface):
         why = "their length is fixed"
     if why:
-        view.notes.append(f"no cache of the model changes: {why}")
+        note = f"no cache of the model changes: {why}"
+        view.notes.extend([] if note in view.notes else [note])
         return []
     if per_layer:
         return [Tie((axis,)) for axis in heads]
@@ -77,6 +78,20 @@ def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
 def cached(outputs: Iterable[str]) -> tuple[str, ...]:
     """Return the outputs that hold caches, by their names."""
     return tuple(name for name in outputs if _CACHED.search(name))
+
+
+def comparable(outputs: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the outputs of a model that another one, perhaps with fewer layers, has too, and that mean the same.
+
+    Parameters
+    ----------
+    outputs, others : sequence of str
+        Names of the outputs of both. Where they differ, equal names of caches may be those of different layers.
+    """
+    if list(outputs) == list(others):
+        return list(outputs)
+    states = cached(outputs)
+    return [name for name in outputs if name in others and name not in states]
 
 
 def _axes(view: GraphView) -> Iterator[Axis]:

@@ -1,0 +1,179 @@
+"""Residual branches, found by structure: what a node adds to a stream that it was computed from.
+
+A node adds two tensors, the stream x and a branch f(x, ...), of the same shape: Add, or a norm of onnxruntime that
+first adds its two inputs. Without the branch the stream goes on as it is, so the rest of the graph stays valid. What
+lies between the stream and the branch is its *region*: the nodes that the stream leads to, and that lead to the branch.
+
+A branch holds weights of its own, matrices at least: x + f(x) of an activation function is none. A region in which
+another branch is added to a stream is none, either, but what the inner branches lie in.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView
+
+#: Norms that add their first two inputs, the input that is added to these, the output that holds the sum, and the
+#: operator that norms a single tensor, with the places of its other inputs.
+SUM_AND_NORM = {
+    "SkipSimplifiedLayerNormalization": ("SimplifiedLayerNormalization", (2,), 3),
+    "SkipLayerNormalization": ("LayerNormalization", (2, 3), 4),
+}
+#: The output that holds the sum.
+SUM = 3
+MICROSOFT = "com.microsoft"
+#: Operators that attention is made of, where it is not one.
+_MIXES = ("MatMul", "Softmax")
+_MATRIX = 2
+
+
+@dataclass(frozen=True)
+class ResidualBranch:
+    """A branch, and where it is added to its stream.
+
+    Parameters
+    ----------
+    join : str
+        Key of the node that adds.
+    stream, result : str
+        The two tensors that it adds.
+    region : frozenset of str
+        Keys of the nodes between them.
+    kind : tuple of str
+        The operators of these nodes that hold matrices or multiply activations, sorted: those of attention differ from
+        those of a feed-forward layer.
+    name : str
+        The first node with a weight matrix, which tells a reader where it lies.
+    """
+
+    join: str
+    stream: str
+    result: str
+    region: frozenset[str]
+    kind: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class ResidualBlock:
+    """Branches of one stream behind each other, as attention and the feed-forward layer behind it.
+
+    Parameters
+    ----------
+    branches : tuple of ResidualBranch
+        In their order.
+    """
+
+    branches: tuple[ResidualBranch, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of its first branch."""
+        return self.branches[0].name
+
+
+def residual_branches(view: GraphView) -> list[ResidualBranch]:
+    """Return the branches of a normalised graph, in the order in which they are added.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph; it is only read.
+    """
+    places = {node_key(node): i for i, node in enumerate(view.nodes)}
+    found: list[ResidualBranch] = []
+    joins: set[str] = set()
+    for node in view.nodes:
+        branch = next((b for stream, result in _sums(view, node) if (b := _branch(view, places, node, stream, result))),
+                      None)  # fmt: skip
+        if branch is not None and joins.isdisjoint(branch.region):
+            found.append(branch)
+            joins.add(branch.join)
+    return found
+
+
+def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
+    """Return branches in blocks: a new one begins where the first kind of branch of a network comes again.
+
+    Parameters
+    ----------
+    branches : sequence of ResidualBranch
+        All branches of a graph, in order. Those of a network whose first kind comes once are blocks of their own.
+    """
+    first = branches[0].kind if branches else ()
+    repeats = sum(branch.kind == first for branch in branches) > 1
+    blocks: list[list[ResidualBranch]] = []
+    for branch in branches:
+        if not blocks or branch.kind == first or not repeats:
+            blocks.append([])
+        blocks[-1].append(branch)
+    return [ResidualBlock(tuple(block)) for block in blocks]
+
+
+def _sums(view: GraphView, node: NodeProto) -> Iterator[tuple[str, str]]:
+    """Yield what a node adds, as stream and branch, in both ways; nothing for other nodes."""
+    adds = node.op_type == "Add" and node.domain in DEFAULT_DOMAINS
+    norms = node.op_type in SUM_AND_NORM and node.domain == MICROSOFT
+    if not (adds or norms) or any(view.is_weight(name) for name in node.input[:2]):
+        return
+    if norms and node.op_type == "SkipLayerNormalization" and view.opset() < 17:
+        return  # without the branch it is LayerNormalization, which is not known yet
+    a, b = node.input[:2]
+    yield from ((a, b), (b, a)) if a != b and _alike(view, a, b) else ()
+
+
+def _alike(view: GraphView, a: str, b: str) -> bool:
+    """Whether two tensors have the same shape, as far as it is known, so that neither is broadcast."""
+    one, other = view.shape(a), view.shape(b)
+    if not one or not other or len(one) != len(other):
+        return False
+    return all(x == y or (None in (x, y) and 1 not in (x, y)) for x, y in zip(one, other, strict=True))
+
+
+def _branch(
+    view: GraphView, places: dict[str, int], join: NodeProto, stream: str, result: str
+) -> ResidualBranch | None:
+    source = view.producer(stream)
+    region = _region(view, places, stream, result, -1 if source is None else places[node_key(source)])
+    if not region or node_key(join) in region:
+        return None
+    nodes = [view.nodes[i] for i in sorted(places[key] for key in region)]
+    if any(captured_names(node) for node in nodes):
+        return None
+    held = [node for node in nodes if any(_is_matrix(view, name) for name in node.input)]
+    if not held:
+        return None
+    kind = tuple(sorted(n.op_type for n in nodes if n in held or n.op_type in _MIXES or "Attention" in n.op_type))
+    return ResidualBranch(node_key(join), stream, result, frozenset(region), kind, held[0].name or node_key(held[0]))
+
+
+def _region(view: GraphView, places: dict[str, int], stream: str, result: str, first: int) -> set[str]:
+    """Return the nodes that a stream leads to and that lead to a result; none if the one does not lead to the other."""
+    before: dict[str, NodeProto] = {}
+    ahead = [result]
+    while ahead:
+        node = view.producer(ahead.pop())
+        if node is None or node_key(node) in before or places[node_key(node)] <= first:
+            continue
+        before[node_key(node)] = node
+        ahead += [name for name in (*node.input, *captured_names(node)) if name]
+    source = view.producer(stream)
+    # What adds and norms gives the sum and its norm: the branch reads the norm.
+    behind = {stream} if source is None or source.op_type not in SUM_AND_NORM else set(filter(None, source.output))
+    region: set[str] = set()
+    for key in sorted(before, key=places.__getitem__):
+        node = before[key]
+        if not behind.isdisjoint((*node.input, *captured_names(node))):
+            region.add(key)
+            behind.update(filter(None, node.output))
+    return region if result in behind and result != stream else set()
+
+
+def _is_matrix(view: GraphView, name: str) -> bool:
+    return bool(name) and view.is_weight(name) and is_float(view.weight_type(name)) and (
+        len(view.weights[name].shape) >= _MATRIX and view.weight_size(name) > max(view.weights[name].shape)
+    )  # fmt: skip

@@ -1,0 +1,66 @@
+"""Drop residual branches: the stream goes on without them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx import NodeProto, helper
+
+from onnxfold.graph.interface import change_interface
+from onnxfold.graph.nodes import attr_float, node_key
+from onnxfold.graph.residual_branches import SUM, SUM_AND_NORM, ResidualBranch
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
+
+#: Epsilon of the norms that add, where it is not written.
+_EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class DropBranches(Pass):
+    """Remove branches with their weights, and inputs and outputs that they alone use.
+
+    A norm that adds before it norms becomes a norm.
+
+    Parameters
+    ----------
+    branches : tuple of ResidualBranch
+        What goes.
+    caches : frozenset of str
+        Inputs and outputs that go with it.
+    names : mapping of str to str
+        New names of inputs and outputs that stay, by their old ones.
+    """
+
+    branches: tuple[ResidualBranch, ...]
+    caches: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Let the stream pass, then remove what nothing reads any more."""
+        dropped = {branch.join: branch for branch in self.branches}
+        if not any(node_key(node) in dropped for node in view.nodes):
+            return PassResult(modified=False)
+        nodes: list[NodeProto] = []
+        for node in view.nodes:
+            branch = dropped.get(node_key(node))
+            nodes += [node] if branch is None else _without(node, branch)
+        view.replace_nodes(nodes)
+        change_interface(view, [name for name in self.caches if name in view.output_names], {})
+        EliminateIdentity()(view)
+        RemoveUnused()(view)
+        change_interface(view, self.caches, self.names)
+        return PassResult(modified=True)
+
+
+def _without(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
+    """Return what stands in for a node that adds a branch."""
+    if join.op_type not in SUM_AND_NORM:
+        return [helper.make_node("Identity", [branch.stream], [join.output[0]], name=join.name)]
+    op_type, others, _ = SUM_AND_NORM[join.op_type]
+    inputs = [branch.stream, *(join.input[i] for i in others if i < len(join.input))]
+    epsilon = attr_float(join, "epsilon", _EPSILON)
+    norm = helper.make_node(op_type, inputs, [join.output[0]], name=join.name, axis=-1, epsilon=epsilon)
+    sums = [name for name in join.output[SUM : SUM + 1] if name]
+    return [*(helper.make_node("Identity", [branch.stream], [name]) for name in sums), norm]
