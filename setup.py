@@ -1,13 +1,13 @@
 """List of the packages; all else is declared in ``pyproject.toml``.
 
-The customer fixed the top level: `passes`, `export` and `edge_bench` lie there and install inside the package, where
-their general names collide with nobody's. They are looked for where they lie: links in `onnxfold/` show them to what
-reads a checkout, and a source distribution has no links.
+The customer fixed the top level: `passes`, `export`, `edge_bench` and `integrations` lie there and install inside the
+package, where their general names collide with nobody's. They are looked for where they lie: links in `onnxfold/` show
+them to what reads a checkout, and a source distribution has no links.
 """
 
 from setuptools import find_packages, setup
 
-INSIDE = ("passes", "export", "edge_bench")
+INSIDE = ("passes", "export", "edge_bench", "integrations")
 
 
 def packages() -> list[str]:

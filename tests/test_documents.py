@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = {"cli.md", "operators.md", "tflite_ops.md"}
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)])
-FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench")
+FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench", "integrations")
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 #: Where the files of the repository are shown.

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 400
 #: Top-level folders of Python files; the last three install inside of onnxfold.
-FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench")
+FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench", "integrations")
 #: What each folder may import of the others that are not installed.
 ALLOWED = {
     "testing": {"testing"},
@@ -52,7 +52,7 @@ def private_imports(path: Path) -> list[str]:
     """Return the imports of private names and modules; a package's own private modules are its own."""
     found = []
     own = path.relative_to(ROOT).parts[:-1]
-    if own[:1] in {("passes",), ("export",), ("edge_bench",)}:
+    if own[:1] in {("passes",), ("export",), ("edge_bench",), ("integrations",)}:
         own = ("onnxfold", *own)
     for line, module, names in _imports(path):
         parts = module.split(".")

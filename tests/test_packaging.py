@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SYMLINKS = ("passes", "export", "edge_bench")
+SYMLINKS = ("passes", "export", "edge_bench", "integrations")
 
 
 @pytest.mark.skipif((ROOT / "PKG-INFO").exists(), reason="a source distribution has no links")

@@ -1,0 +1,1 @@
+"""Parts of other tools' workflows; each module imports its tool, which nothing else here does."""
