@@ -9,7 +9,7 @@ DATA   ?= data
 MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-times fuzz same lint types imports bench docs clean
+.PHONY: demo test test-long test-times fuzz same lint types imports bench docs site dist olive clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,11 @@ test-times: $(VENV)/.test
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/yamllint --strict .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions action.yml
+	$(BIN)/zizmor --offline --quiet action.yml
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/shellcheck .ci/run integrations/action/*.sh
 
 # Two kernels of OpenBLAS that this machine has: what is lossless is so whatever the rounding.
 fuzz: $(VENV)/.test
@@ -74,5 +79,26 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.dev
 	$(BIN)/python -m docs.generate
 
+# The documentation as a site, in build/site; whatever is broken in it is an error.
+site: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet
+
+# What would be uploaded, in dist/: a source distribution, the wheel that is built from it, and a README that renders.
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+
+# Olive in an environment of its own, which sees the packages of the other one, torch above all.
+$(VENV)-olive/.olive: $(VENV)/.test
+	$(PYTHON) -m venv $(VENV)-olive
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
+		>$$($(VENV)-olive/bin/python -c 'import site; print(site.getsitepackages()[0])')/onnxfold.pth
+	$(VENV)-olive/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt olive-ai==0.13.0 requests
+	touch $@
+
+olive: $(VENV)-olive/.olive
+	$(VENV)-olive/bin/python -m pytest -q tests/integrations/test_olive.py
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output
+	rm -rf $(VENV) $(VENV)-olive build dist *.egg-info demo_output

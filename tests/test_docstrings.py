@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("benchmarks", "docs", "edge_bench", "export", "integrations", "onnxfold", "passes", "testing")
+FOLDERS = ("benchmarks", "docs", "edge_bench", "examples", "export", "integrations", "onnxfold", "passes", "testing")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("**/*.py"))
 
 #: Relative clauses, questions and prepositions, with which neither a noun phrase nor an imperative begins; and verbs in

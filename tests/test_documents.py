@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = {"cli.md", "operators.md", "tflite_ops.md"}
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)])
-FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench", "integrations")
+FOLDERS = (
+    "tests", "testing", "benchmarks", "docs", "examples", "onnxfold", "passes", "export", "edge_bench", "integrations",
+)  # fmt: skip
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 #: Where the files of the repository are shown.
@@ -20,10 +22,11 @@ FILES_AT = f"{URLS['Repository']}/blob/main/"
 ELSEWHERE = {
     "onnx.defs", "onnx.checker", "inputs.steps", "utils.py", "OUT.data",
     "benchmarks.edge_table", "benchmarks.fold_accuracy", ".fashion", ".lenet5", "max_biases", "dialout",
+    "torch.onnx.export", "onnxfold.json", "onnxfold.html",
 }  # fmt: skip
 
 _NAME = re.compile(r"^( *)(?:async )?(?:def |class )?([A-Za-z_]\w*)(?: *[:=(\[]|$)")
-_FILE = re.compile(r"\.(py|md|toml|json|c|h|cpp|ld|yaml)$")
+_FILE = re.compile(r"\.(py|md|toml|json|c|h|cpp|ld|yaml|yml)$")
 
 
 @cache

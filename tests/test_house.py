@@ -9,8 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 400
-#: Top-level folders of Python files; the last three install inside of onnxfold.
-FOLDERS = ("tests", "testing", "benchmarks", "docs", "onnxfold", "passes", "export", "edge_bench", "integrations")
+#: Top-level folders of Python files; the last four install inside of onnxfold.
+FOLDERS = (
+    "tests", "testing", "benchmarks", "docs", "examples", "onnxfold", "passes", "export", "edge_bench", "integrations",
+)  # fmt: skip
 #: What each folder may import of the others that are not installed.
 ALLOWED = {
     "testing": {"testing"},
