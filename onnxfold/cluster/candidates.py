@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 
@@ -161,6 +161,17 @@ def compounded(errors: Matrix) -> Matrix:
     return found
 
 
+def seen_by(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Matrix]:
+    """Return P C and P C P^T."""
+    if isinstance(partition, Selection):
+        kept = partition.representatives
+        cross: Matrix = covariance[kept] + 0.0
+        return cross, cross[:, kept]
+    encode = partition.encode
+    cross = encode @ covariance
+    return cross, cross @ encode.T
+
+
 def reconstruction_error(partition: ChannelPartition, moments: Sequence[ConsumerMoments]) -> float:
     """Return the part of the consumers' output energy that the best linear estimate of x from P x misses, summed.
 
@@ -171,8 +182,7 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
         energy = seen.energy
         if not np.isfinite(energy) or energy <= 0.0:
             continue
-        cross = partition.encode @ seen.trusted
-        inner = cross @ partition.encode.T
+        cross, inner = seen_by(partition, seen.trusted)
         inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
         explained = cross.T @ np.linalg.solve(inner, cross)
         total += max(float((seen.gram * (seen.trusted - explained)).sum()) / energy, 0.0)

@@ -21,11 +21,12 @@ Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain 
 2502.10216.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
@@ -39,6 +40,8 @@ RIDGE = 1e-3
 #: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
+#: Matrices above this size are worked on in place, so many rows at a time.
+_WIDE, _PART = 4096, 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,15 +154,19 @@ class _State:
             energy = seen.energy
             ridge = RIDGE * np.trace(seen.trusted) / n
             if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
-                self.precisions.append(np.linalg.inv(seen.trusted + ridge * np.eye(n)))
-                self.grams.append(seen.gram / energy)
+                self.precisions.append(_inverse(seen.trusted, ridge))
+                self.grams.append(seen.gram.astype(np.float64))
+                self.grams[-1] /= energy
 
     def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
         """Return up to `count` eliminations (gone, into) that share no unit, the cheapest first."""
         places = np.flatnonzero(inside)
-        costs = self.costs(places)
-        best = costs.argmin(axis=1)
-        least = costs[np.arange(len(best)), best]
+        if self.merges:
+            costs = self.costs(places)
+            best = costs.argmin(axis=1)
+            least = costs[np.arange(len(best)), best]
+        else:
+            best, least = np.arange(len(places)), self.drops(places)
         order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
         chosen: list[tuple[int, int]] = []
         taken: set[int] = set()
@@ -174,18 +181,23 @@ class _State:
                 break
         return chosen
 
+    def drops(self, places: Labels) -> Matrix:
+        """Return (1) of every drop."""
+        total = np.zeros(len(places))
+        for gram, precision in zip(self.grams, self.precisions, strict=True):
+            total += gram.diagonal()[places] / precision.diagonal()[places]
+        return total
+
     def costs(self, places: Labels) -> Matrix:
         """Return (1) of every merge, charged, and of every drop on the diagonal.
 
         (1) does not hang on the length of u, so u = e_a / s_a - e_b / s_b, with the shares s, stands for a merge.
         """
         total = np.zeros((len(places), len(places)))
-        drops = np.zeros(len(places))
         weight = 1.0 / self.share[places]
         plain, whole = bool((weight == 1.0).all()), len(places) == len(self.units)
         for matrices in zip(self.grams, self.precisions, strict=True):
             gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
-            drops += gram.diagonal() / precision.diagonal()
             if not plain:
                 gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
             lost, certain = _of_differences(gram), _of_differences(precision)
@@ -193,8 +205,8 @@ class _State:
             np.maximum(certain, np.finfo(np.float64).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
                 total += np.divide(lost, certain, out=lost)
-        total = total * self.merge_charge if self.merges else np.full_like(total, np.inf)
-        np.fill_diagonal(total, drops)
+        total *= self.merge_charge
+        np.fill_diagonal(total, self.drops(places))
         return total
 
     def give_up(self, steps: list[tuple[int, int]]) -> float:
@@ -223,11 +235,18 @@ class _State:
             gram_u = gram @ directions
             lost = directions.T @ gram_u
             cost += float((charge * np.diag(lost @ inner)).sum())
-            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T.
-            half = v @ (gram_u - 0.5 * (v @ lost)).T
-            gram -= half
-            gram -= half.T
-            precision -= v @ certain.T
+            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T, H = V W^T.
+            w = gram_u - 0.5 * (v @ lost)
+            if len(gram) <= _WIDE:
+                half = v @ w.T
+                gram -= half
+                gram -= half.T
+                precision -= v @ certain.T
+            else:
+                for rows in _in_parts(len(gram)):
+                    gram[rows] -= v[rows] @ w.T
+                    gram[rows] -= w[rows] @ v.T
+                    precision[rows] -= v[rows] @ certain.T
             for matrix in (gram, precision):
                 for a, b in merged:
                     matrix[b] += matrix[a]
@@ -246,11 +265,37 @@ def _of_differences(matrix: Matrix) -> Matrix:
     return found
 
 
+def _inverse(covariance: Matrix, ridge: float) -> Matrix:
+    """Return (C + ridge I)^-1; of a wide layer, whose inverse has no room for copies, in place by its factor."""
+    found: Matrix = covariance.copy()
+    found[np.diag_indices_from(found)] += ridge
+    if len(found) <= _WIDE:
+        return np.asarray(np.linalg.inv(found), np.float64)
+    # LAPACK reads columns where numpy has rows: of a symmetric matrix that is the same.
+    factor, failed = lapack.dpotrf(found.T, lower=True, overwrite_a=True)
+    inverse, singular = lapack.dpotri(factor, lower=True, overwrite_c=True)
+    if failed or singular:
+        raise np.linalg.LinAlgError("the covariance is not positive")
+    upper: Matrix = inverse.T
+    for rows in _in_parts(len(upper)):
+        upper[rows.start :, rows] = upper[rows, rows.start :].T
+    return upper
+
+
+def _in_parts(count: int) -> Iterator[slice]:
+    """Yield the rows of a matrix, those of a wide one in parts."""
+    size = count if count <= _WIDE else _PART
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
 def _without(matrix: Matrix, places: Sequence[int]) -> Matrix:
-    """Return a matrix without some rows and columns; a single one is taken out in its memory, which is used up."""
+    """Return a matrix without some rows and columns, in its memory, which is used up."""
     if len(places) > 1:
         left = np.delete(np.arange(len(matrix)), places)
-        return matrix.take(left, 0).take(left, 1)
+        for rows in _in_parts(len(left)):  # none is written before it was read
+            matrix[rows, : len(left)] = matrix[left[rows]][:, left]
+        return matrix[: len(left), : len(left)]
     (place,), size = places, len(matrix) - 1
     matrix[place:size] = matrix[place + 1 :]
     matrix[:size, place:size] = matrix[:size, place + 1 :]

@@ -72,6 +72,52 @@ class ChannelPartition:
         return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
 
 
+class Means(ChannelPartition):
+    """The mean/sum fold of a labelling.
+
+    The two matrices, which a plan of many layers has no room for, are built only on request.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Clusters, numbered by first member; -1 for channels that are dropped.
+    representatives : ndarray of shape (k,)
+        The first member of each.
+    """
+
+    def __init__(self, labels: Labels, representatives: Labels) -> None:
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "representatives", representatives)
+
+    @property
+    def encode(self) -> Matrix:
+        """P: averages the members, shape (k, n)."""
+        kept = self._kept
+        inner = self._sums(kept)
+        means: Matrix = inner.T / inner.sum(axis=0)[:, None]
+        if len(kept) == self.size:
+            return means
+        matrix = np.zeros((self.clusters, self.size))
+        matrix[:, kept] = means
+        return matrix
+
+    @property
+    def decode(self) -> Matrix:
+        """Q: adds the members' columns, shape (n, k)."""
+        matrix = np.zeros((self.size, self.clusters))
+        matrix[self._kept] = self._sums(self._kept)
+        return matrix
+
+    @property
+    def _kept(self) -> Labels:
+        return np.flatnonzero(self.labels >= 0)
+
+    def _sums(self, kept: Labels) -> Matrix:
+        matrix = np.zeros((len(kept), self.clusters))
+        matrix[np.arange(len(kept)), self.labels[kept]] = 1.0
+        return matrix
+
+
 class Selection(ChannelPartition):
     """Selection of channels; the others are dropped. The two matrices are built only on request.
 
@@ -122,10 +168,7 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     ([0, 1, 0], [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
     """
     canonical, representatives = renumber(np.asarray(labels))
-    decode = np.zeros((len(canonical), len(representatives)))
-    decode[np.arange(len(canonical)), canonical] = 1.0
-    encode = decode.T / decode.sum(axis=0)[:, None]
-    return ChannelPartition(canonical, encode, decode, representatives)
+    return Means(canonical, representatives)
 
 
 def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
@@ -165,6 +208,8 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
 def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     """Return the mean/sum fold of a labelling in which -1 marks channels that are dropped.
 
+    It is a selection if no channels go together.
+
     Examples
     --------
     >>> p = partial_partition([7, -1, 7])
@@ -173,12 +218,12 @@ def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     """
     given = np.asarray(labels, np.int64)
     kept = np.flatnonzero(given >= 0)
-    inner = mean_partition(given[kept])
+    inner, first = renumber(given[kept])
+    if len(first) == len(kept):
+        return Selection(kept, len(given))
     canonical = np.full(len(given), -1, np.int64)
-    canonical[kept] = inner.labels
-    encode, decode = np.zeros((inner.clusters, len(given))), np.zeros((len(given), inner.clusters))
-    encode[:, kept], decode[kept] = inner.encode, inner.decode
-    return ChannelPartition(canonical, encode, decode, kept[inner.representatives])
+    canonical[kept] = inner
+    return Means(canonical, kept[first])
 
 
 def check_clusters(k: int, n: int, blocks: int = 1) -> None:

@@ -22,6 +22,7 @@ from onnxfold.fidelity.held_out import (
     measure_fidelity,
 )
 from onnxfold.fidelity.measures import fidelity
+from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Feeds, InputInfo, Session
@@ -147,7 +148,7 @@ class _Check:
     def run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
-        folded = None if isinstance(model, str) else Session(model, counted=self.view)
+        folded = None if isinstance(model, str) else open_network(model, self.view)
         result = self._beside_the_original(model, folded)
         del folded
         latency = None
@@ -164,9 +165,11 @@ class _Check:
 
         return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
-    def _beside_the_original(self, model: onnx.ModelProto | str, folded: Session | None) -> VerificationResult:
+    def _beside_the_original(
+        self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
+    ) -> VerificationResult:
         try:
-            session = Session(self.original, counted=self.before)
+            session = open_network(self.original, self.before)
         except VerificationError as error:
             return _unmeasured(f"the original does not load: {error}")
         try:
@@ -180,10 +183,13 @@ class _Check:
         except VerificationError as error:
             return _unmeasured(f"the original does not run on {_shapes(feeds)}: {error}; give --input-shapes")
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
-        texts = replace(self.texts, writer=session, beside=self.original)
+        writer = session if isinstance(session, Session) else None
+        texts = replace(self.texts, writer=writer, beside=self.original)
         inputs = held_out_inputs(
             self.view, self.before, seed=self.seed, infos=session.inputs, texts=texts, progress=self.progress
         )
+        if writer is None:  # every batch reads all weights again
+            inputs = inputs.first(1)
         session.output_names = compared = comparable(self.before.output_names, self.view.output_names)
         expected = [everything[name] for name in compared]
         try:
@@ -193,8 +199,8 @@ class _Check:
                 reference = recording = Recording(session, inputs)
                 inputs, seen = recording.inputs, None
             was_twin = session.is_twin
-            del session
-            folded = folded or Session(model, counted=self.view)
+            del session, writer
+            folded = folded or open_network(model, self.view)
             folded.output_names = compared
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")

@@ -1,4 +1,4 @@
-"""How many branches are dropped, where that competes with narrower widths.
+"""Choice of how many branches are dropped, where that competes with narrower widths.
 
 Branches go in the order of what the answers lose without each, per weight. For every number of them, what they take
 with them is added to what the widths of the rest are predicted to lose, with the same weights removed; the number with

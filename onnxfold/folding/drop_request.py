@@ -1,4 +1,4 @@
-"""What a request drops: checked before anything is run."""
+"""Requests for blocks to drop: checked before anything is run."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What residual blocks do: to their stream, and to the answers of the network.
+"""Effects of residual blocks: on their stream, and on the answers of the network.
 
 The *influence* of a block (ShortGPT, 2024) is one minus the mean cosine of the stream before it and behind it, over all
 tokens of a text, or over all places of pictures. Its *effect* is what becomes of the answers without it.

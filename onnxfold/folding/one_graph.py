@@ -1,7 +1,6 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,16 +8,16 @@ import numpy as np
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Weighted
 from onnxfold.cluster.duplicates import is_lossless
-from onnxfold.cluster.partitioners import Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
+from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
 from onnxfold.folding.methods import RepairTask
 from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
-from onnxfold.machine.threads import one_blas_thread, usable_cores
+from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
@@ -27,10 +26,6 @@ from onnxfold.passes.repair.refits import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecord
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
-
-_NOT_SEEN: Sequence[ConsumerMoments] = ()
-#: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.
-_BESIDE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +66,15 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
-        observation = _observed(prepared, compared, progress)
-        seen = _moments(prepared, observation)
-        found = _all_candidates(prepared, compared, stored, seen, progress)
-        if observation is None or prepared.inputs is None:
-            return found
-        if not prepared.inputs.are_tokens and not any(m.shrinkage for group in seen for m in group):
+        with GroupCandidates(prepared, compared, stored, progress) as work:
+            observation = _observed(prepared, compared, progress, work.take)
+            found = work.finish()
+        if observation is None or prepared.inputs is None or not work.are_unsure:
             return found
         factors = sensitivities(
-            observation.reference,
-            prepared.groups,
-            prepared.inputs.few(SAMPLES),
-            found,
-            seen,
-            progress,
+            observation.reference, prepared.groups, prepared.inputs.few(SAMPLES), work.probes(), progress,
             tokens=prepared.inputs.answers,
-        )
+        )  # fmt: skip
         return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
 
 
@@ -133,8 +121,15 @@ def _fold(
     _in_units(view, prepared, _losing(prepared, widths))
     original = _lumped(view.copy(), prepared)
     observation: Observation | None = None
+    chosen: dict[int, Candidates] = {} if candidates is None else dict(enumerate(candidates))
+    shrinking = [i for i, (g, width) in enumerate(zip(prepared.groups, widths, strict=True)) if width < g.size]
+
+    def choose(i: int, moments: Sequence[ConsumerMoments]) -> None:
+        if i in shrinking:
+            chosen[i] = candidates_of(prepared, i, original, stored, moments, narrowest=widths[i])
+
     if prepared.method.partitioner.needs_moments and candidates is None:
-        observation = _observed(prepared, original, progress)
+        observation = _observed(prepared, original, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         observation = Observation(
             original.copy(),
@@ -144,15 +139,9 @@ def _fold(
             doubt=prepared.doubt,
             isolates=prepared.inputs.isolates,
         )
-    if candidates is None:
-        seen = _moments(prepared, observation)
-        chosen = {
-            i: _candidates(prepared, i, original, stored, seen[i], narrowest=width)
-            for i, (group, width) in enumerate(zip(prepared.groups, widths, strict=True))
-            if width < group.size
-        }
-    else:
-        chosen = dict(enumerate(candidates))
+    for i in shrinking:
+        if i not in chosen:
+            choose(i, ())
 
     plan = plan_folds(
         prepared.groups, widths, lambda i, width: chosen[i].partition(width), progress, prepared.duplicates
@@ -160,7 +149,7 @@ def _fold(
     analysis = prepared.scope.analysis
     refits = Refits() if prepared.keeps_refits else None
     repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits))
-    streams = not repair and prepared.inputs is None
+    streams = view.uses_scratch or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     records = Pipeline((merge, *repair), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
@@ -201,8 +190,10 @@ def _lumped(view: GraphView, prepared: Prepared) -> GraphView:
     return view
 
 
-def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observation | None:
-    """Run a graph; None where it cannot be run."""
+def _observed(
+    prepared: Prepared, view: GraphView, progress: Progress, take: Callable[[int, list[ConsumerMoments]], None]
+) -> Observation | None:
+    """Run a graph, and let what its groups' consumers read be taken; None where it cannot be run."""
     if prepared.inputs is None:
         return None
     return observe(
@@ -215,62 +206,8 @@ def _observed(prepared: Prepared, view: GraphView, progress: Progress) -> Observ
         isolates=prepared.inputs.isolates,
         duplicates=prepared.duplicates,
         progress=progress,
+        take=take,
     )
-
-
-def _moments(prepared: Prepared, observation: Observation | None) -> Sequence[Sequence[ConsumerMoments]]:
-    """Return what the consumers of every group see, nothing where the graph was not run."""
-    if observation is None or not observation.moments:
-        return [_NOT_SEEN] * len(prepared.groups)
-    return observation.moments
-
-
-def _all_candidates(
-    prepared: Prepared,
-    compared: GraphView,
-    stored: GraphView,
-    seen: Sequence[Sequence[ConsumerMoments]],
-    progress: Progress,
-) -> list[Candidates]:
-    """Return what every group could become; groups are computed beside each other, and each by one thread."""
-
-    def of(i: int) -> Candidates:
-        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
-            return _candidates(prepared, i, compared, stored, seen[i], narrowest=1)
-
-    found: list[Candidates] = []
-    widest = max((group.size for group in prepared.groups), default=0)
-    with ThreadPoolExecutor(usable_cores() if widest <= _BESIDE else 1) as pool:
-        for i, candidates in enumerate(pool.map(of, range(len(prepared.groups)))):
-            progress("error curves", i, len(prepared.groups))
-            found.append(candidates)
-    return found
-
-
-def _candidates(
-    prepared: Prepared,
-    i: int,
-    compared: GraphView,
-    stored: GraphView,
-    moments: Sequence[ConsumerMoments],
-    *,
-    narrowest: int,
-) -> Candidates:
-    """Return what a group could become, by what stands in for the method where its consumers were not seen."""
-    group = prepared.groups[i]
-    task = Task(
-        compared,
-        stored,
-        group,
-        prepared.duplicates[i],
-        prepared.seed,
-        with_deviation=prepared.repair.units.keeps_deviation,
-        moments=moments,
-        narrowest=max(narrowest, group.block_count),
-        # Inner channels of language models are products of gates, which means of factors say little of.
-        merges=prepared.inputs is None or not prepared.inputs.are_tokens,
-    )
-    return prepared.method_with(moments=bool(moments)).partitioner.candidates(task)
 
 
 def _records(

@@ -10,9 +10,15 @@ from onnxfold.channels.declarations import Tie
 from onnxfold.folding.scopes import Scope, copy_scopes, no_ties, open_scopes, require_finite_channels, require_groups
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.save import weight_bytes
+from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
+
+#: Weights that take a larger part of the memory limit than this wait in a file once they are edited.
+_SCRATCH_PART = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +89,8 @@ def open_model(
     progress("load", 0, 0)
     view = load(model, input_shapes)
     size = model_size(view)
+    if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
+        view.use_scratch(Scratch())
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)

@@ -12,15 +12,16 @@ is what the group's error curve is multiplied by. All probes are batches beside 
 begins where its first consumer is met.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.candidates import Candidates, seen_by
+from onnxfold.cluster.partition import ChannelPartition, Labels, Selection
+from onnxfold.graph.axes import working_type
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
@@ -44,8 +45,7 @@ def sensitivities(
     view: GraphView,
     groups: Sequence[FoldGroup],
     batch: dict[str, Array],
-    candidates: Sequence[Candidates],
-    moments: Sequence[Sequence[ConsumerMoments]],
+    probes: Mapping[int, "Probe"],
     progress: Progress = silent,
     *,
     tokens: TokenAnswers | None = None,
@@ -60,15 +60,13 @@ def sensitivities(
         Its groups.
     batch : dict
         Inputs.
-    candidates, moments : sequence
-        Of every group, what it could become and what its consumers read.
+    probes : mapping of int to Probe
+        Of every group whose consumers were seen, by its number.
     progress : callable, optional
         Called for every node.
     tokens : TokenAnswers, optional
         What the outputs of a language model are. Every position is a sample there, and of scores the divergence is
-        what is lost. A probe halves its group, and is compared with the error that is predicted for this: a few words
-        differ too much from all of them, as the first word of a text from the others, for a relative error of their
-        own.
+        what is lost.
 
     Returns
     -------
@@ -76,7 +74,6 @@ def sensitivities(
         1 where nothing could be measured.
     """
     walk = Activations(view, [batch])
-    probes = {i: _Probe(group, candidates[i], moments[i], tokens) for i, group in enumerate(groups) if moments[i]}
     readers: dict[str, dict[tuple[int, Axis], None]] = {}
     for i, probe in probes.items():
         for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
@@ -142,18 +139,38 @@ def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
     return lambda is_now: relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
 
 
-class _Probe:
-    """One group at one width.
+class Probe:
+    """One group at one width, which its consumers' moments are needed for no longer.
 
-    `place` is its batch, `local` the sum of its consumers' relative errors, `lost` what every output loses.
+    Parameters
+    ----------
+    group : FoldGroup
+        The group.
+    candidates : Candidates
+        What it could become.
+    moments : sequence of ConsumerMoments
+        What its consumers read.
+    of_tokens : bool
+        Whether positions of texts are the samples. A probe then halves its group, and is compared with the error that
+        is predicted for this: a few words differ too much from all of them, as the first word of a text from the
+        others, for a relative error of their own.
+
+    Attributes
+    ----------
+    place : int
+        The number of its batch; -1 before its first consumer is met.
+    local : float
+        Sum of its consumers' relative errors.
+    lost : list of float
+        What every output loses.
     """
 
     def __init__(
-        self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], tokens: TokenAnswers | None
+        self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], *, of_tokens: bool
     ) -> None:
         self.place, self.local, self._predicted = -1, 0.0, 0.0
         self.lost: list[float] = []
-        self._group, self._tokens = group, tokens
+        self._group, self._of_tokens = group, of_tokens
         self._has_bias = all(seen.has_bias for seen in moments)
         errors = candidates.errors
         widths = np.arange(group.size - group.block_count, 0, -group.block_count)
@@ -161,39 +178,46 @@ class _Probe:
         self.is_lossy = len(lossy) > 0
         if not self.is_lossy:
             return
-        far = lossy[errors[lossy] >= _ERROR] if tokens is None else lossy[lossy <= group.size // 2]
+        far = lossy[lossy <= group.size // 2] if of_tokens else lossy[errors[lossy] >= _ERROR]
         width = int(far[0] if len(far) else lossy[-1])
         self._predicted = float(errors[width])
         partition = candidates.partition(width)
-        covariance = np.mean([seen.trusted / max(seen.energy, _TINY) for seen in moments], axis=0)
-        self._map = estimate(partition, covariance)
+        covariance = moments[0].trusted / max(moments[0].energy, _TINY)
+        for seen in moments[1:]:
+            covariance += seen.trusted / max(seen.energy, _TINY)
+        covariance /= len(moments)
+        self._map, self._read = estimate(partition, covariance)
+        if of_tokens:
+            self._map = self._map.astype(np.float32)  # what it is applied to
 
     def narrowed(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved = np.moveaxis(values, axis.axis, -1).copy()
+        read = self._map.T.astype(working_type(values), copy=False)
         for where in self._group.tensors[axis].T:
-            x = moved[..., where]
+            x = moved[..., where].astype(read.dtype, copy=False)
             mean = x.reshape(-1, len(where)).mean(axis=0) if self._has_bias else np.zeros(len(where), x.dtype)
-            moved[..., where] = (x - mean) @ self._map.T.astype(x.dtype) + mean
+            moved[..., where] = (x - mean)[..., self._read] @ read + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
     @property
     def sensitivity(self) -> float:
         """What became of the consumers' errors at the outputs."""
-        base = self.local if self._tokens is None else self._predicted
+        base = self._predicted if self._of_tokens else self.local
         if self.place < 0 or not np.isfinite(base) or base <= 0.0:
             return 1.0
         known = [error for error in self.lost if np.isfinite(error)]
         return float(np.clip(np.mean(known) / base, _LEAST, _MOST)) if known else 1.0
 
 
-def estimate(partition: ChannelPartition, covariance: Matrix) -> Matrix:
-    """Return M = C P^T (P C P^T)^-1 P, shape (n, n): the best linear estimate of x from P x is M x."""
-    cross = partition.encode @ covariance
-    inner = cross @ partition.encode.T
+def estimate(partition: ChannelPartition, covariance: Matrix) -> tuple[Array, Labels]:
+    """Return the columns of M = C P^T (P C P^T)^-1 P that are not zero, and which: M x estimates x from P x best."""
+    cross, inner = seen_by(partition, covariance)
     inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
-    found: Matrix = np.linalg.solve(inner, cross).T @ partition.encode
-    return found
+    found = np.linalg.solve(inner, cross).T
+    if isinstance(partition, Selection):
+        return found, partition.representatives
+    return found @ partition.encode, np.arange(partition.size)
 
 
 def relative_error(was: Array, is_now: Array) -> float:

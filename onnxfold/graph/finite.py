@@ -57,7 +57,11 @@ def require_no_nan(view: GraphView) -> bool:
 
 def edited_flaws(view: GraphView) -> dict[str, str]:
     """Return the edited or computed float weights of a graph that are not finite, and how."""
-    edited = {n: w for n, w in view.weights.items() if not isinstance(w, LazyTensor) and is_float(view.weight_type(n))}
+    edited = {
+        name: weight
+        for name, weight in view.weights.items()
+        if (not isinstance(weight, LazyTensor) or weight.is_edited) and is_float(view.weight_type(name))
+    }
     return {name: found for name, found in ((n, flaw(w)) for n, w in edited.items()) if found}
 
 

@@ -23,7 +23,7 @@ from onnxfold.errors import (
 )
 from onnxfold.graph.inlining import require_inlinable
 from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
-from onnxfold.graph.view import GraphView, require_main_graph
+from onnxfold.graph.view import GraphView
 from onnxfold.graph.well_formed import model_problem, payload_fits
 from onnxfold.graph.wiring import WiringError, node_label, sort_nodes
 
@@ -93,6 +93,18 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     if input_shapes is not None:
         view.assume(_checked_shapes(view, input_shapes))
     return view
+
+
+def require_main_graph(model: ModelProto) -> None:
+    """Refuse models that hold no computation.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there is no node or no output.
+    """
+    if not model.graph.node or not model.graph.output:
+        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
 
 
 def require_regular_file(path: Path) -> None:

@@ -71,6 +71,11 @@ class LazyTensor:
         return -(-self.size * bits_per_element(dtype) // 8)
 
     @property
+    def is_edited(self) -> bool:
+        """Whether it is not what a file of the model holds."""
+        return False
+
+    @property
     def is_external(self) -> bool:
         """Whether the payload lies in another file."""
         return bool(self.proto.data_location == TensorProto.EXTERNAL)
@@ -223,6 +228,11 @@ class DerivedTensor(LazyTensor):
         """Yield the values in order, flat, so many at a time."""
         values = self.load().reshape(-1)
         yield from (values[start : start + elements] for start in range(0, values.size, elements))
+
+    @property
+    def is_edited(self) -> bool:
+        """It is computed."""
+        return True
 
     def copy_to(self, target: IO[bytes]) -> None:
         """Append the values to an open file."""

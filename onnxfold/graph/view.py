@@ -6,8 +6,8 @@ from itertools import count
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
+from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
@@ -48,6 +48,7 @@ class GraphView:
         self.notes: list[str] = []
         self._weights = dict(weights)
         self._lent: dict[str, GraphView] = {}
+        self._scratch: Scratch | None = None
         self._input_shapes: dict[str, tuple[int, ...]] = {}
         self._learned: dict[str, TensorType] = {}
         self._types: dict[str, TensorType] | None = None
@@ -268,15 +269,27 @@ class GraphView:
         if old is not None:
             dtype = helper.tensor_dtype_to_np_dtype(self.weight_type(name))
             values = values.astype(dtype, copy=False)
-        self._weights[name] = np.asarray(values)
+        self._weights[name] = self._held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = None
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
-        self._weights[name] = values
+        self._weights[name] = self._held(values)
         return name
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether large edited weights wait in a file."""
+        return self._scratch is not None
+
+    def use_scratch(self, scratch: Scratch) -> None:
+        """Let large weights that are edited from now on, in this view and in copies of it, wait in a file."""
+        self._scratch = scratch
+
+    def _held(self, values: Array) -> Weight:
+        return values if self._scratch is None else self._scratch.kept(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
         """Add or replace initializers, as they are given."""
@@ -380,17 +393,6 @@ class GraphView:
         view._input_shapes = dict(self._input_shapes)
         view._learned = dict(self._learned)
         view._lent = dict(self._lent)
+        view._scratch = self._scratch
         view._types = self._types
         return view
-
-
-def require_main_graph(model: ModelProto) -> None:
-    """Refuse models that hold no computation.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If there is no node or no output.
-    """
-    if not model.graph.node or not model.graph.output:
-        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from onnx import NodeProto
 
-from onnxfold.graph.empty_inputs import fit_empty
+from onnxfold.graph.empty_inputs import fit_feeds
 from onnxfold.graph.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.tensors import Array
@@ -31,10 +31,9 @@ class Activations:
 
     def __init__(self, view: GraphView, inputs: Batches) -> None:
         self.view = view
-        shapes = {name: view.shape(name) for name in inputs[0]}
-        self.values: dict[str, list[Array]] = {
-            name: [fit_empty(name, batch[name], shapes) for batch in inputs] for name in inputs[0]
-        }
+        shapes = {name: view.shape(name) for name in view.input_names}
+        fitted = [fit_feeds(batch, shapes) for batch in inputs]
+        self.values: dict[str, list[Array]] = {name: [batch[name] for batch in fitted] for name in fitted[0]}
         self._batches = len(inputs)
         self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in reads(node))

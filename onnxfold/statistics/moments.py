@@ -11,6 +11,7 @@ Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -43,11 +44,16 @@ class SecondMoments:
 
     def add(self, count: int, x: "Centre", y: "Centre", products: Array) -> None:
         """Add a batch of so many samples: the centres of x and y, and the sums of the products of what they left."""
-        batch = products - count * self._pair(x.rest, y.rest)
+        # Of wide layers, one matrix more is one too many: what is computed goes where the last one was.
+        batch = self._pair(x.rest, y.rest)
+        batch *= count
+        np.subtract(products, batch, out=batch)
         total = self.count + count
         off_x, off_y = x.mean - self.mean_x, y.mean - self.mean_y
         if self.count:
-            batch += self._pair(off_x, off_y) * (self.count * count / total)
+            apart = self._pair(off_x, off_y)
+            apart *= self.count * count / total
+            batch += apart
         self._products += batch
         self.mean_x += off_x * (count / total)
         self.mean_y += off_y * (count / total)
@@ -55,14 +61,16 @@ class SecondMoments:
 
     def merged(self, other: "SecondMoments") -> "SecondMoments":
         """Return the moments of the samples of both."""
-        both = SecondMoments(len(self.mean_x), len(self.mean_y), self._pair)
+        both = copy(self)
         both.count = self.count + other.count
         share = other.count / max(both.count, 1)
         off_x, off_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
         both.mean_x, both.mean_y = self.mean_x + share * off_x, self.mean_y + share * off_y
         both._products = self._products + other._products
         if self.count and other.count:
-            both._products += self._pair(off_x, off_y) * (share * self.count)
+            apart = self._pair(off_x, off_y)
+            apart *= share * self.count
+            both._products += apart
         return both
 
     @property
@@ -172,7 +180,9 @@ class SplitMoments:
     def variance(self) -> float:
         """The variance of the covariance of all samples, summed over pairs of channels; infinite if a half is empty."""
         a, b = self._halves
-        apart = np.square(a.covariance - b.covariance)
+        apart = a.covariance
+        apart -= b.covariance
+        np.square(apart, out=apart)
         return float(apart.sum() - np.trace(apart)) / 4.0 if min(a.count, b.count) else np.inf
 
 

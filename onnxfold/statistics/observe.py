@@ -11,7 +11,7 @@ network is then run with the statistics of these inputs in every BatchNormalizat
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.channels.rows import rows_of
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -47,7 +47,7 @@ class ConsumerMoments:
     covariance : ndarray of shape (n_units, n_units)
         C, of the activations, as the samples have it.
     gram : ndarray of shape (n_units, n_units)
-        G, of the weight's columns.
+        G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
     shrinkage : float
         The part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`.
     doubt : float
@@ -59,7 +59,7 @@ class ConsumerMoments:
     """
 
     covariance: Matrix
-    gram: Matrix
+    gram: Array
     shrinkage: float = 0.0
     doubt: float = 0.0
     duplicates: Classes | None = None
@@ -121,6 +121,7 @@ def observe(
     isolates: bool = False,
     duplicates: Sequence[Classes] = (),
     progress: Progress = silent,
+    take: Callable[[int, list[ConsumerMoments]], None] | None = None,
 ) -> Observation:
     """Run a network once.
 
@@ -144,6 +145,9 @@ def observe(
         Classes of exact duplicates of every group.
     progress : callable, optional
         Called for every node.
+    take : callable, optional
+        Called with the number of a group, and its moments, when the last of its consumers has been met; the observation
+        then keeps none, for which many wide layers leave no room.
 
     Raises
     ------
@@ -174,6 +178,11 @@ def observe(
             alike = duplicates[i] if duplicates else None
             found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike, has_bias))
 
+    ends: dict[int, list[int]] = {}
+    if take is not None:
+        last = {j: i for i, node in enumerate(nodes) for j, _, _ in consumers.get(node_key(node), ())}
+        for j, i in last.items():
+            ends.setdefault(i, []).append(j)
     # What comes behind the last consumer tells nothing: of a language model, a third of the work.
     told = (
         i
@@ -189,6 +198,13 @@ def observe(
         activations.run(node)
         see(node, (use for use in read if use[2].tensor in node.output))  # a recurrence reads what it wrote
         activations.release(node)
+        for j in ends.get(done, ()):
+            for key in [key for key in covariances if key[0] == j]:
+                del covariances[key]
+            moments, found[j] = found[j], []
+            if take is not None:
+                take(j, moments)
+            del moments
     return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, isolates=isolates)
 
 
@@ -224,11 +240,14 @@ def _covariance(
     samples = (unit_samples(values, channels.axis, positions, stride) for values in batches)
     moments = split_moments(samples, n)
     whole = moments.whole
-    covariance = whole.covariance if has_bias else whole.covariance + np.outer(whole.mean_x, whole.mean_x)
+    covariance = whole.covariance
+    if not has_bias:
+        covariance += np.outer(whole.mean_x, whole.mean_x)
     return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
 
 
-def _gram(view: GraphView, member: Member) -> Matrix:
+def _gram(view: GraphView, member: Member) -> Array:
     columns = rows_of(view, member)
     flat = columns.reshape(len(columns), -1)
-    return np.asarray(flat @ flat.T, np.float64)
+    gram: Array = flat @ flat.T
+    return gram

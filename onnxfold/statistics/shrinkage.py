@@ -82,8 +82,10 @@ def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = No
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)
     variances = np.full(n, seen.mean()) if doubt and n else seen
-    target = np.where(own[:, None] == own, np.sqrt(np.outer(variances, variances)), 0.0)
-    found: Matrix = (1.0 - shrinkage) * covariance + shrinkage * target
+    found: Matrix = (1.0 - shrinkage) * covariance
+    order = np.argsort(own, kind="stable")
+    for alike in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
+        found[np.ix_(alike, alike)] += shrinkage * np.sqrt(np.outer(variances[alike], variances[alike]))
     return found
 
 

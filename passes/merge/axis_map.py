@@ -5,12 +5,14 @@ the same position, and a consumer is refitted by what all positions that are lef
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import block_diag
 
 from onnxfold.channels.declarations import Axis, Positions
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Matrix
 
@@ -29,27 +31,45 @@ class AxisMap:
         Places after the fold.
     representatives : ndarray of shape (k_units,)
         The unit whose place each folded unit has.
-    encode : ndarray of shape (k_units, n_units)
-        P, block diagonal over groups, identity for untouched positions.
-    decode : ndarray of shape (n_units, k_units)
-        Q, likewise.
+    partitions : tuple of ChannelPartition
+        Those of the groups, one after the other; behind them come the positions that stay.
     """
 
     positions: Positions
     folded_positions: Positions
     representatives: Positions
-    encode: Matrix
-    decode: Matrix
+    partitions: tuple[ChannelPartition, ...]
 
     @property
     def shrinks(self) -> bool:
         """Whether the axis loses units."""
         return len(self.positions) != len(self.folded_positions)
 
+    @cached_property
+    def encode(self) -> Matrix:
+        """P, block diagonal over groups, identity for untouched positions; shape (k_units, n_units)."""
+        found: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched))
+        return found
+
+    @cached_property
+    def decode(self) -> Matrix:
+        """Q, likewise; shape (n_units, k_units)."""
+        found: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched))
+        return found
+
+    @property
+    def _untouched(self) -> int:
+        return len(self.positions) - sum(p.size for p in self.partitions)
+
     def encoded(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
-        encode = self.encode.astype(values.dtype, copy=False)
         result = np.empty((*values.shape[:-1], self.folded_positions.size), values.dtype)
+        if all(isinstance(p, Selection) for p in self.partitions):  # as with a matrix, zeros are positive
+            for old, new in zip(self.positions[self.representatives].T, self.folded_positions.T, strict=True):
+                result[..., new] = values[..., old]
+            result += result.dtype.type(0)
+            return result
+        encode = self.encode.astype(values.dtype, copy=False)
         for old, new in zip(self.positions.T, self.folded_positions.T, strict=True):
             result[..., new] = values[..., old] @ encode.T
         return result
@@ -60,29 +80,20 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     found = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.on_axis(axis)]
     if not found:
         places = np.arange(width)[:, None]
-        return AxisMap(places, places, np.arange(width), np.eye(width), np.eye(width))
+        return AxisMap(places, places, np.arange(width), ())
     repeats = {where.shape[1] for where, _ in found}
     covered = np.concatenate([where.reshape(-1) for where, _ in found])
     rest = np.setdiff1d(np.arange(width), covered)
     if len(repeats) > 1 or (len(rest) and repeats != {1}):
         return None
     tables = [where for where, _ in found] + ([rest[:, None]] if len(rest) else [])
-    sizes = [(p.size, p.clusters) for _, p in found] + ([(len(rest), len(rest))] if len(rest) else [])
-    n, k = (sum(column) for column in zip(*sizes, strict=True))
-    encode, decode, representatives = np.zeros((k, n)), np.zeros((n, k)), []
-    row = column = 0
-    for i, (units, clusters) in enumerate(sizes):
-        partition = found[i][1] if i < len(found) else None
-        block = slice(row, row + units), slice(column, column + clusters)
-        decode[block] = partition.decode if partition else np.eye(units)
-        encode[block[::-1]] = partition.encode if partition else np.eye(units)
-        representatives.append(row + (partition.representatives if partition else np.arange(units)))
-        row, column = row + units, column + clusters
-    positions, kept = np.concatenate(tables), np.concatenate(representatives)
+    before = np.cumsum([0, *(p.size for _, p in found)])
+    kept = [start + p.representatives for start, (_, p) in zip(before, found, strict=False)]
+    positions, representatives = np.concatenate(tables), np.concatenate([*kept, before[-1] + np.arange(len(rest))])
     place = np.full(width, -1)
-    order = np.sort(positions[kept].reshape(-1))
+    order = np.sort(positions[representatives].reshape(-1))
     place[order] = np.arange(len(order))
-    return AxisMap(positions, place[positions[kept]], kept, encode, decode)
+    return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in found))
 
 
 def _by_position(where: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
@@ -91,9 +102,11 @@ def _by_position(where: Positions, partition: ChannelPartition) -> tuple[Positio
     if repeats == 1:
         return where, partition
     inside = np.arange(repeats)
+    representatives = (partition.representatives[:, None] * repeats + inside).reshape(-1)
+    if isinstance(partition, Selection):
+        return where.reshape(-1, 1), Selection(representatives, where.size)
     labels = partition.labels[:, None] * repeats + inside
     labels[partition.labels < 0] = -1
-    representatives = (partition.representatives[:, None] * repeats + inside).reshape(-1)
     encode: Matrix = np.kron(partition.encode, np.eye(repeats)).astype(np.float64)
     decode: Matrix = np.kron(partition.decode, np.eye(repeats)).astype(np.float64)
     return where.reshape(-1, 1), ChannelPartition(labels.reshape(-1), encode, decode, representatives)

@@ -71,6 +71,8 @@ class Compensation:
 
     def refit_channels(self, node: NodeProto) -> None:
         """Before a node runs, write W B in place of W U; one B per input tensor."""
+        for key in [key for key in self._solutions if key[0] not in self._walk.reference.values]:
+            del self._solutions[key]
         for use in dict.fromkeys(self._consumers.get(node_key(node), ())):
             if use.channels.tensor in node.input:
                 self._refit(use, has_bias=takes_mean(self._original, node))
@@ -120,17 +122,23 @@ class Compensation:
         block = mapped.positions[:, 0] // (width // blocks)
         folded_block = block[mapped.representatives]
         stride = stride_for(x, len(mapped.positions), MAX_SAMPLES)
-        solution = np.zeros_like(mapped.decode)
+        whole = mapped.decode
+        solution = np.zeros_like(whole) if blocks > 1 else None
         for b in range(blocks):
             rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
             inside = np.ix_(rows, columns)
-            plain = mapped.decode[inside]
+            plain = whole if blocks == 1 else whole[inside]
             residuals = CrossMoments(len(rows), len(columns))
             for one, two in zip(x, y, strict=True):
                 seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
                 goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
                 residuals.add(goal - decoded(seen, plain), seen)
-            solution[inside] = plain + correction(residuals, RIDGE + DOUBTED * self._doubt, has_bias=has_bias)
+            found = correction(residuals, RIDGE + DOUBTED * self._doubt, has_bias=has_bias)
+            found += plain
+            if solution is None:
+                return found
+            solution[inside] = found
+        assert solution is not None, "there is at least one block"
         return solution
 
     # -- taps of convolutions ------------------------------------------------------------------

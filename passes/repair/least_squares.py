@@ -51,8 +51,8 @@ def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) 
     """
     cross, gram = residuals.cross, residuals.gram
     if not has_bias:
-        cross = cross + np.outer(residuals.mean_x, residuals.mean_y)
-        gram = gram + np.outer(residuals.mean_y, residuals.mean_y)
+        cross += np.outer(residuals.mean_x, residuals.mean_y)
+        gram += np.outer(residuals.mean_y, residuals.mean_y)
     variance = np.trace(gram) / len(gram)
     # What is left of a variance far below the mean square is rounding.
     noise = _NOISE**2 * float(np.square(residuals.mean_y).mean()) + np.finfo(np.float32).tiny

@@ -101,6 +101,8 @@ class SideBySide:
                 self._borrow(before)
             self.reference.release(before)
             self.folded.release(after)
+            for key in [key for key in self._maps if key[0] not in self.reference.values]:
+                del self._maps[key]
 
     def run(self, before: NodeProto, after: NodeProto) -> None:
         """Run a node in both networks."""

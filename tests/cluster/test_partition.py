@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfold.cluster.partition import check_clusters, mean_partition, renumber, select_partition
+from onnxfold.cluster.partition import (
+    Selection,
+    check_clusters,
+    mean_partition,
+    partial_partition,
+    renumber,
+    select_partition,
+)
 
 LABELS = st.lists(st.integers(-5, 5), min_size=1, max_size=20)
 BOUNDED = settings(max_examples=50)
@@ -20,6 +27,24 @@ def test_encode_after_decode_is_the_identity(labels: list[int]) -> None:
     averaged = p.decode @ p.encode
     np.testing.assert_allclose(averaged @ averaged, averaged, atol=1e-12)
     np.testing.assert_allclose(averaged, averaged.T, atol=1e-12)
+
+
+@BOUNDED
+@given(labels=LABELS)
+def test_partitions_of_labels_hold_no_matrices(labels: list[int]) -> None:
+    """A plan of many wide layers has no room for them; they are the same whenever they are asked for."""
+    dropped = np.array([-1 if label < -2 else label for label in labels])
+    for p in (mean_partition(labels), partial_partition(dropped) if (dropped >= 0).any() else mean_partition(labels)):
+        assert {name for name, value in vars(p).items() if np.ndim(value) > 1} == set()
+        kept = p.labels >= 0
+        np.testing.assert_array_equal(p.decode[kept].argmax(axis=1), p.labels[kept])
+        np.testing.assert_array_equal(p.decode.sum(axis=1), kept)
+        np.testing.assert_allclose(p.encode, (p.decode / p.decode.sum(axis=0)).T)
+
+
+def test_a_labelling_that_only_drops_is_a_selection() -> None:
+    assert isinstance(partial_partition([3, -1, 0]), Selection)
+    assert not isinstance(partial_partition([3, -1, 3]), Selection)
 
 
 @BOUNDED

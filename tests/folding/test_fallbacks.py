@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from onnxfold.cli import cli
+from onnxfold.folding import group_candidates
 from onnxfold.html_report import render_html
 from onnxfold.report import FoldReport
 from onnxfold.statistics import observe as observe_module
 from testing import models
+from testing.language_models import attention_decoder
 from testing.quick import quick_fold
 from tests.folding.bodies import choice as bodies
 
@@ -94,9 +96,21 @@ def test_consumers_that_were_not_observed(monkeypatch: pytest.MonkeyPatch) -> No
     observe = observe_module.observe
 
     def blind(*args: Any, **options: Any) -> Any:
-        found = observe(*args, **options)
-        return replace(found, moments=tuple([] for _ in found.moments))
+        take = options.pop("take")
+        return observe(*args, **options, take=lambda i, moments: take(i, []))
 
     monkeypatch.setattr("onnxfold.folding.one_graph.observe", blind)
     report = quick_fold(models.residual(0), 0.5, verify=False).report
     assert _used(report) - {("", "")} == {("kmeans", "least-squares")}
+
+
+def test_groups_that_are_still_computed_when_the_walk_ends_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        return candidates_of(*args, **options)
+
+    candidates_of = group_candidates.candidates_of
+    monkeypatch.setattr(group_candidates, "candidates_of", slow)
+    report = quick_fold(attention_decoder(layers=2), sparsity=0.2, samples=2, verify=False).report
+    assert {cluster for cluster, _ in _used(report)} <= {"elimination", ""}
+    assert len([group for group in report.groups if group.folded_width < group.width]) > 1

@@ -8,7 +8,7 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
-from onnxfold.folding.sensitivity import estimate, relative_error, sensitivities
+from onnxfold.folding.sensitivity import Probe, estimate, relative_error, sensitivities
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens import answers
@@ -25,7 +25,8 @@ def _sensitivities(model: onnx.ModelProto) -> list[float]:
     seen = observe(view, groups, [feeds], match=False)
     found = [eliminate(moments, np.arange(g.size)) for g, moments in zip(groups, seen.moments, strict=True)]
     few = {name: values[:8] for name, values in feeds.items()}
-    return sensitivities(seen.reference, groups, few, found, seen.moments).tolist()
+    probes = {i: Probe(g, found[i], seen.moments[i], of_tokens=False) for i, g in enumerate(groups)}
+    return sensitivities(seen.reference, groups, few, probes).tolist()
 
 
 def _branch(scale: float) -> onnx.ModelProto:
@@ -66,7 +67,8 @@ def test_of_tokens_the_predicted_error_gives_the_measured_one() -> None:
 
     def probe(states: tuple[str, ...], vocabulary: int = 0) -> float:
         tokens = TokenAnswers(vocabulary, states)
-        factors = sensitivities(seen.reference, groups, feeds, found, seen.moments, tokens=tokens)
+        probes = {j: Probe(g, found[j], seen.moments[j], of_tokens=True) for j, g in enumerate(groups)}
+        factors = sensitivities(seen.reference, groups, feeds, probes, tokens=tokens)
         return float(factors[i])
 
     assert probe(("present",)) == pytest.approx(1.0, rel=0.05)  # the answer is what the consumer gives
@@ -98,7 +100,8 @@ def test_probes_read_the_originals_scores_once(monkeypatch: pytest.MonkeyPatch) 
     run = Activations.run
     monkeypatch.setattr(answers, "log_softmax", counted)
     monkeypatch.setattr(Activations, "run", lambda *given: (kept.append(given[1].output[0]), run(*given))[1])
-    factors = sensitivities(seen.reference, groups, feeds, found, seen.moments, tokens=TokenAnswers(12))
+    probes = {i: Probe(g, found[i], seen.moments[i], of_tokens=True) for i, g in enumerate(groups)}
+    factors = sensitivities(seen.reference, groups, feeds, probes, tokens=TokenAnswers(12))
     assert len(groups) == 3
     assert len(kept) >= 6
     assert "scores" not in kept
@@ -118,7 +121,10 @@ def test_the_estimate_is_least_squares() -> None:
     partition = eliminate([], np.arange(6)).partition(3)
     kept = x @ partition.encode.T
     best = np.linalg.lstsq(kept, x, rcond=None)[0].T @ partition.encode
-    np.testing.assert_allclose(estimate(partition, x.T @ x), best, atol=0.02 * np.abs(best).max())
+    found, columns = estimate(partition, x.T @ x)
+    whole = np.zeros((6, 6))
+    whole[:, columns] = found
+    np.testing.assert_allclose(whole, best, atol=0.02 * np.abs(best).max())
 
 
 def test_relative_errors() -> None:

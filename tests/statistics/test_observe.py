@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics import observe as observe_module
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.observe import observe
+from onnxfold.statistics.observe import ConsumerMoments, observe
 from onnxfold.statistics.samples import stride_for, unit_samples
 from testing.models import chain_conv, grouped_conv, mlp, random_input, residual, run
 
@@ -96,6 +97,31 @@ def test_every_consumer_is_seen() -> None:
         assert all(m.covariance.shape == m.gram.shape == (group.size, group.size) for m in moments)
         assert all(np.allclose(m.covariance, m.covariance.T, atol=1e-5) for m in moments)
     assert max(len(m) for m in found) >= 3
+
+
+def test_moments_that_are_taken_are_not_kept() -> None:
+    """Each group's when its last consumer was met: of many wide layers there is no room for all."""
+    model = residual(0)
+    view, groups = _opened(model)
+    feeds = random_input(model, 1, batch=8)
+    taken: dict[int, list[ConsumerMoments]] = {}
+    alive: list[int] = []
+    kept: list[weakref.ref[ConsumerMoments]] = []
+
+    def take(i: int, moments: list[ConsumerMoments]) -> None:
+        assert i not in taken
+        alive.append(sum(one() is not None for one in kept))
+        kept.extend(map(weakref.ref, moments))
+        taken[i] = [ConsumerMoments(m.covariance.copy(), m.gram.copy()) for m in moments]
+
+    left = observe(view, groups, [feeds], match=False, take=take)
+    assert left.moments == ([],) * len(groups)
+    assert len(taken) == len(groups) > 2
+    assert alive == [0] * len(groups)
+    for i, expected in enumerate(observe(view, groups, [feeds], match=False).moments):
+        for one, other in zip(taken[i], expected, strict=True):
+            np.testing.assert_array_equal(one.covariance, other.covariance)
+            np.testing.assert_array_equal(one.gram, other.gram)
 
 
 def test_grouped_convolutions() -> None:

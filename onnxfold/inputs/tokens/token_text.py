@@ -7,6 +7,7 @@ import numpy as np
 from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
+from onnxfold.graph.save import loaded_bytes
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -19,6 +20,7 @@ from onnxfold.inputs.tokens.sampling import most_varied
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 from onnxfold.inputs.tokens.written_text import TEMPERATURES, continued, filled_in, reread, together
+from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 
 #: What such ids are called in reports.
@@ -200,6 +202,7 @@ class TokenWriter:
     def _session(self) -> Session:
         if isinstance(self.source, Session):
             return self.source
+        memory.require(loaded_bytes(self.view), "the model as a whole")
         return Session(self.view) if self.source is None else Session(self.source, counted=self.view)
 
     def _with_spare(self, count: int) -> int:

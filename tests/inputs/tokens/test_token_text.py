@@ -231,24 +231,6 @@ def test_a_damaged_tokenizer_beside_a_model_is_noted(folder: Path, tmp_path: Pat
     assert "without it" in inputs.notes[0]
 
 
-def test_the_tokenizer_of_a_folder_of_graphs_lies_around_it(folder: Path, tmp_path: Path) -> None:
-    """As optimum writes it: MODEL/onnx/model.onnx and MODEL/tokenizer.json."""
-    for name in ("onnx", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.onnx").write_bytes((folder / "encoder.onnx").read_bytes())
-    write_tokenizer(tmp_path / "tokenizer.json")
-    kinds = [_inputs(tmp_path / name / "model.onnx", samples=2).kind for name in ("onnx", "other")]
-    assert kinds == ["tokens by frequency", "random tokens"]
-
-
-def test_what_is_held_out_is_in_no_probe(folder: Path) -> None:
-    inputs = _inputs(folder / "decoder.onnx", samples=4)
-    seen, _ = inputs.split()
-    short = seen.few(8)["input_ids"]
-    assert len(short) == seen.samples == 3
-    assert np.array_equal(short, _ids(seen)[:, : short.shape[1]])
-
-
 # -- what users give -------------------------------------------------------------------------------
 
 

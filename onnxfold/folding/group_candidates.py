@@ -1,0 +1,143 @@
+"""Candidates of the groups of a graph, computed as soon as their consumers were met.
+
+Moments of wide layers take most of the memory of a fold: two matrices of the layer's width per consumer. Of a language
+model, whose layers are many, a group's candidates are therefore computed while the walk goes on, and its moments are
+forgotten. Probes, which need them, too, are prepared at the same time. Of other networks the moments are kept until it
+is known whether any of them are so unsure that there are probes at all.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.partitioners import Task
+from onnxfold.folding.prepare import Prepared
+from onnxfold.folding.sensitivity import Probe
+from onnxfold.graph.view import GraphView
+from onnxfold.machine.threads import usable_cores
+from onnxfold.progress import Progress
+from onnxfold.statistics.observe import ConsumerMoments
+
+#: Groups up to this size are computed beside each other: a dozen matrices of each are in memory.
+_BESIDE = 4096
+_NOT_SEEN: Sequence[ConsumerMoments] = ()
+
+
+class GroupCandidates:
+    """Computes the candidates of every group, several beside each other, and each by one thread.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The graph.
+    compared, stored : GraphView
+        Its weights, rows in the units of the repair and columns of duplicates added up, and as they are stored.
+    progress : callable
+        Called for every group.
+    """
+
+    def __init__(self, prepared: Prepared, compared: GraphView, stored: GraphView, progress: Progress) -> None:
+        self._prepared, self._compared, self._stored = prepared, compared, stored
+        self._progress = progress
+        self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
+        self._seen: dict[int, Sequence[ConsumerMoments]] = {}
+        self._begun: set[int] = set()
+        self._found: dict[int, Candidates] = {}
+        self._probes: dict[int, Probe] = {}
+        widest = max((group.size for group in prepared.groups), default=0)
+        self._threads = usable_cores() if widest <= _BESIDE else 1
+        self._pool = ThreadPoolExecutor(self._threads)
+        self._running: deque[Future[None]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def take(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
+        """Begin with a group, given what its consumers read."""
+        if not self._at_once:
+            self._seen[i] = moments
+            return
+        self._begun.add(i)
+        while len(self._running) >= self._threads:
+            self._running.popleft().result()
+        self._running.append(self._pool.submit(self._compute, i, moments))
+
+    def finish(self) -> list[Candidates]:
+        """Return the candidates of all groups, those that were not seen among them."""
+        for i in range(len(self._prepared.groups)):
+            if i not in self._begun:
+                self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, _NOT_SEEN)))
+        total = len(self._prepared.groups)
+        while self._running:
+            self._running.popleft().result()
+            self._progress("error curves", total - len(self._running) - 1, total)
+        return [self._found[i] for i in range(total)]
+
+    @property
+    def are_unsure(self) -> bool:
+        """Whether errors are to be weighed by what they do to the outputs."""
+        return self._at_once or any(one.shrinkage for moments in self._seen.values() for one in moments)
+
+    def probes(self) -> dict[int, Probe]:
+        """Return a probe of every group that was seen."""
+        for i, moments in self._seen.items():
+            if moments:
+                self._probes[i] = self._probe(i, moments)
+        return dict(sorted(self._probes.items()))
+
+    def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
+            self._found[i] = candidates_of(self._prepared, i, self._compared, self._stored, moments, narrowest=1)
+            if self._at_once and moments:
+                self._probes[i] = self._probe(i, moments)
+
+    def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
+        return Probe(self._prepared.groups[i], self._found[i], moments, of_tokens=self._at_once)
+
+
+def candidates_of(
+    prepared: Prepared,
+    i: int,
+    compared: GraphView,
+    stored: GraphView,
+    moments: Sequence[ConsumerMoments],
+    *,
+    narrowest: int,
+) -> Candidates:
+    """Return what a group could become, by what stands in for the method where its consumers were not seen.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The graph.
+    i : int
+        Number of the group.
+    compared, stored : GraphView
+        Weights to compare, and as they are stored.
+    moments : sequence of ConsumerMoments
+        What its consumers read; empty where they were not seen.
+    narrowest : int
+        The smallest width that may be requested.
+    """
+    group = prepared.groups[i]
+    task = Task(
+        compared,
+        stored,
+        group,
+        prepared.duplicates[i],
+        prepared.seed,
+        with_deviation=prepared.repair.units.keeps_deviation,
+        moments=moments,
+        narrowest=max(narrowest, group.block_count),
+        # Inner channels of language models are products of gates, which means of factors say little of.
+        merges=prepared.inputs is None or not prepared.inputs.are_tokens,
+    )
+    return prepared.method_with(moments=bool(moments)).partitioner.candidates(task)

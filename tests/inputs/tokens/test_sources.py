@@ -1,0 +1,36 @@
+"""Where the tokenizer of a model lies, and which of its inputs are held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from onnxfold.graph.load import load
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from testing.language_models import decoder, encoder, write_tokenizer
+
+
+def _inputs(path: Path, samples: int) -> ModelInputs:
+    return model_inputs(load(path), "auto", source=path, samples=samples)
+
+
+def test_the_tokenizer_of_a_folder_of_graphs_lies_around_it(tmp_path: Path) -> None:
+    """As optimum writes it: MODEL/onnx/model.onnx and MODEL/tokenizer.json."""
+    for name in ("onnx", "other"):
+        (tmp_path / name).mkdir()
+        onnx.save(encoder(), tmp_path / name / "model.onnx")
+    write_tokenizer(tmp_path / "tokenizer.json")
+    kinds = [_inputs(tmp_path / name / "model.onnx", samples=2).kind for name in ("onnx", "other")]
+    assert kinds == ["tokens by frequency", "random tokens"]
+
+
+def test_what_is_held_out_is_in_no_probe(tmp_path: Path) -> None:
+    onnx.save(decoder(), tmp_path / "decoder.onnx")
+    inputs = _inputs(tmp_path / "decoder.onnx", samples=4)
+    seen, _ = inputs.split()
+    short = seen.few(8)["input_ids"]
+    assert len(short) == seen.samples == 3
+    ids = np.concatenate([batch["input_ids"] for batch in seen.batches])
+    assert np.array_equal(short, ids[:, : short.shape[1]])
