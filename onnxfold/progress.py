@@ -17,6 +17,8 @@ Progress = Callable[[str, int, int], None]
 
 #: What begins with this word is a line of its own, which stays.
 ANNOUNCED = "model"
+#: So is what begins with this one, and what is being done stays as it is.
+NOTED = "sweep"
 #: What a fold may tell about, in order; a text belongs to the stage that has its first word, or all of it.
 ALL_FOLD_STAGES = (
     ("load", "check weights"),
@@ -103,6 +105,9 @@ class ProgressBar:
         """Show a step."""
         silent(text, done, total)
         with self._lock:
+            if text.startswith(f"{NOTED} "):
+                self._announce(text)
+                return
             if text.startswith(f"{ANNOUNCED} "):
                 self._announce(text)
             if text != self._text:

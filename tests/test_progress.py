@@ -118,3 +118,14 @@ def test_stages_follow_from_the_request() -> None:
     assert ("measure folds",) in fold_stages(measures=True)
     assert any("measure blocks" in stage for stage in fold_stages(drops=True))
     assert any("quantize" in stage for stage in fold_stages(quantizes=True))
+
+
+def test_a_note_leaves_what_is_being_done_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    bar = ProgressBar(clock=lambda: now)
+    bar("fold", 0, 10)
+    now = 120.0
+    bar("sweep goes on without net.onnx", 0, 0)
+    bar("fold", 5, 10)
+    assert str(bar) == "fold, 5 of 10, about 20 s left"
+    assert capsys.readouterr().err == "sweep goes on without net.onnx\n"

@@ -15,6 +15,7 @@ from onnxfold.commands.shared import (
     set_flags,
     threads,
 )
+from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, check_outputs, write
 from onnxfold.progress import ProgressBar
@@ -148,7 +149,8 @@ def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list
     request = SweepRequest(
         models, goals, options["methods"] or ("fold-ls",), options["seeds"], shared, options["data"], options["parity"]
     )
-    place = Place(options["jobs"], options["scheduler"], options["retries"])
+    memory = None if options["max_memory"] is None else parse_bytes(options["max_memory"])
+    place = Place(options["jobs"], options["scheduler"], options["retries"], memory)
     with ProgressBar() as tell:
         rows = run_sweep(
             request, folder, place, tell, resume=options["resume"], measures_latency=not options["no_latency"],

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: How often a job is given to another worker when its worker dies.
 RETRIES = 3
 _CONNECT_SECONDS = 30
+#: Bytes of a worker that has loaded everything and does nothing, and the least that a job is given by default.
+_IDLE, _LEAST = 1 << 30, 1 << 30
 #: Of workers here. A worker that pauses because of memory that the allocator keeps would never go on: it ends, and a
 #: fresh one takes its place.
 _CONFIG: dict[str, Any] = {
@@ -33,12 +35,12 @@ _OF_CLIENTS = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 
 
 def default_jobs() -> int:
-    """Return how many workers this machine gets: one per core."""
-    return usable_cores()
+    """Return how many workers this machine gets: one per core, if there is memory for so many."""
+    return max(min(usable_cores(), limit() // _LEAST), 1)
 
 
 @contextmanager
-def local_cluster(jobs: int, retries: int = RETRIES) -> Iterator["Client"]:
+def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) -> Iterator["Client"]:
     """Start workers on this machine, of one thread each; they end with the block, or with this process.
 
     Parameters
@@ -47,6 +49,8 @@ def local_cluster(jobs: int, retries: int = RETRIES) -> Iterator["Client"]:
         How many.
     retries : int
         How often a job is given to another worker when its worker dies.
+    memory : int, optional
+        Bytes that a job may take; by default its share of the limit.
     """
     require_packages("distributed")
     import dask
@@ -54,11 +58,11 @@ def local_cluster(jobs: int, retries: int = RETRIES) -> Iterator["Client"]:
 
     settings = {**_CONFIG, **_OF_CLIENTS, "distributed.scheduler.allowed-failures": retries}
     with dask.config.set(settings), _quiet():
-        # What may be used here is three quarters of the machine; a worker's jobs take three quarters of the worker.
-        memory = int(limit() / DEFAULT_PART / jobs)
+        # A job takes a part of its worker, as a fold takes a part of its machine.
+        own = int((memory or limit() // jobs) / DEFAULT_PART) + _IDLE
         with (
             LocalCluster(
-                n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=memory,
+                n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=own,
                 dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
             ) as cluster,
             Client(cluster) as client,

@@ -7,7 +7,6 @@ and a tokenizer lies beside its model.
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -159,8 +158,3 @@ def _described(path: Path) -> tuple[int, str]:
 
 def _piece_sizes(size: int) -> range:
     return range(0, max(size, 1), PIECE)
-
-
-def free_store(store: Path) -> None:
-    """Remove a store with all contents."""
-    shutil.rmtree(store, ignore_errors=True)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ClusterLostError
-from onnxfold.progress import Progress
+from onnxfold.progress import NOTED, Progress
 from onnxfold.sweeps.content import Content
 from onnxfold.sweeps.job import Job
+from onnxfold.sweeps.pick import described
+from onnxfold.sweeps.row import DONE
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def run_jobs(
     take : callable
         Called here with every job and its outcome, as soon as there is one.
     tell : callable
-        Told how many jobs are done.
+        Told how many jobs are done, and of the first one that fails.
     work, inputs : callable
         What workers do, see :mod:`onnxfold.sweeps.work`.
 
@@ -68,9 +70,12 @@ def run_jobs(
     for done, future in enumerate(as_completed(futures), start=1):
         outcome = _outcome(future, futures[future])
         take(futures[future], outcome)
-        failed += outcome.row.status != "done"
         future.release()
-        tell(f"{FOLDS}{f' ({failed} failed)' if failed else ''}", done, len(jobs))
+        if outcome.row.status != DONE:
+            if not failed:
+                tell(f"{NOTED} goes on without {described(outcome.row)}: {outcome.row.error}", 0, 0)
+            failed += 1
+        tell(FOLDS, done, len(jobs))
 
 
 def _sent(client: "Client", content: Content, sent: dict[str, list["Future"]]) -> list["Future"]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxfold.progress import Progress, silent
+from onnxfold.progress import NOTED, Progress, silent
 from onnxfold.sweeps.cluster import RETRIES, default_jobs, described, existing_cluster, local_cluster
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.grid import SweepRequest
@@ -32,11 +32,14 @@ class Place:
         Address of a scheduler instead.
     retries : int
         How often a job is given to another worker of this machine when its worker dies; a scheduler decides for itself.
+    memory : int, optional
+        Bytes that a job of this machine may take; by default its share of the limit of memory.
     """
 
     jobs: int | None = None
     scheduler: str | None = None
     retries: int = RETRIES
+    memory: int | None = None
 
     @contextmanager
     def opened(self, jobs: int) -> Iterator["Client"]:
@@ -45,7 +48,7 @@ class Place:
             with existing_cluster(self.scheduler) as client:
                 yield client
         else:
-            with local_cluster(min(self.jobs or default_jobs(), jobs), self.retries) as client:
+            with local_cluster(min(self.jobs or default_jobs(), jobs), self.retries, self.memory) as client:
                 yield client
 
 
@@ -70,7 +73,7 @@ def run_sweep(
     place : Place
         Where jobs run.
     tell : callable, optional
-        Told what is done. A text that begins with 'sweep' is a line of its own.
+        Told what is done; also how many jobs there are, and where the dashboard is, each as a line of its own.
     resume : bool
         Whether earlier rows count.
     measures_latency : bool
@@ -82,10 +85,10 @@ def run_sweep(
     with folder.opened():
         rows = folder.rows()
         missing = [job for job in jobs if not (resume and job.key in rows and rows[job.key].status != LOST)]
-        tell(f"sweep of {len(jobs)} jobs, {len(jobs) - len(missing)} of them finished before", 0, 0)
+        tell(f"{NOTED} of {len(jobs)} jobs, {len(jobs) - len(missing)} of them finished before", 0, 0)
         if missing:
             with place.opened(len(missing)) as client:
-                tell(f"sweep on {described(client)}", 0, 0)
+                tell(f"{NOTED} on {described(client)}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)
         wanted = {job.key: job for job in jobs}
         if measures_latency:  # the workers of this machine have ended

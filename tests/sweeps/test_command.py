@@ -107,7 +107,7 @@ def test_every_option_reaches_the_folds(tmp_path: Path, monkeypatch: pytest.Monk
     done = CliRunner().invoke(cli, arguments, obj={}, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert len(given["jobs"]) == 2 * 2 * 2
-    assert (given["place"].jobs, given["place"].retries) == (3, 5)
+    assert (given["place"].jobs, given["place"].retries, given["place"].memory) == (3, 5, 2 << 30)
     assert given["options"] == {"resume": False, "measures_latency": False, "threads": 2}
     config = given["jobs"][0].config({"model": MODEL})
     assert (config.objective, config.round_to, config.keep, config.dtype, config.samples) == (

@@ -1,0 +1,1 @@
+"""Sweeps that are killed, on more workers, and on 64 simulated ones."""
