@@ -115,7 +115,7 @@ def fold(
         repair and a kind of inputs; or 'shortgpt', which drops residual blocks.
     cluster : str, optional
         Replaces the method's clustering: 'elimination', 'kmeans', 'ward', 'complete', 'average', 'single', 'spectral',
-        'greedy', 'ifm', 'top-l1' or 'top-l2'.
+        'greedy', 'ifm', 'top-l1', 'top-l2' or 'rotation'.
     repair : str, optional
         Replaces the method's repair: 'none', 'approximate', 'independent', 'recalibrate' or 'least-squares'.
     allocation : str
@@ -266,7 +266,10 @@ def _fold(
     start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
         ties = partial(cache_ties, per_layer=config.per_layer_cache) if config.allow_cache_change else no_ties
-        opened = open_model(model, config.input_shapes, tell, needs_groups=not config.keeps_widths, ties=ties)
+        opened = open_model(
+            model, config.input_shapes, tell, needs_groups=not config.keeps_widths, ties=ties,
+            rotates=chosen.rotates and config.may_add_products,
+        )  # fmt: skip
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)

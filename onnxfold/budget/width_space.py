@@ -75,7 +75,7 @@ class WidthSpace:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
             ties = {groups[i].tie for i in found} - {None}
             found += [i for i, group in enumerate(groups) if group.tie in ties and i not in found]
-            fixed.update({i: width_for(groups[i], ratio, round_to) for i in found})
+            fixed.update({i: _worth(groups[i], width_for(groups[i], ratio, round_to)) for i in found})
         return cls(groups, fixed, round_to, preferred)
 
     @cached_property
@@ -112,13 +112,16 @@ class WidthSpace:
         step = self.step(i, level)
         down = max(round(self.groups[i].size * fraction / step), 1) * step
         below = (max(-(-width // step) * step - down, step), *self._exempt(i))
+        widest = self.groups[i].widest
+        if widest:
+            below = tuple(w if w >= self.groups[i].size else min(w, max(widest // step, 1) * step) for w in below)
         return max((w for w in below if w < width), default=width)
 
     def wider(self, i: int, width: int, level: int) -> int:
         """Return the next larger width of a group; itself if there is none. Parameters as of :meth:`narrower`."""
         step = self.step(i, level)
-        above = [w for w in (width // step * step + step, *self._exempt(i)) if width < w <= self.groups[i].size]
-        return min(above, default=width)
+        above = (_worth(self.groups[i], w) for w in (width // step * step + step, *self._exempt(i)) if width < w)
+        return min((w for w in above if w <= self.groups[i].size), default=width)
 
     def _exempt(self, i: int) -> tuple[int, ...]:
         """Return the widths of a group that need not be multiples of anything: without its duplicates, and whole."""
@@ -146,7 +149,10 @@ class WidthSpace:
 
     def uniform(self, ratio: float) -> list[int]:
         """Return the widths at the same channel ratio for every free group."""
-        return [self.fixed.get(i, width_for(group, ratio, self.round_to)) for i, group in enumerate(self.groups)]
+        return [
+            self.fixed.get(i, _worth(group, width_for(group, ratio, self.round_to)))
+            for i, group in enumerate(self.groups)
+        ]
 
     @property
     def narrowest(self) -> list[int]:
@@ -165,6 +171,11 @@ def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
     step = width_step(group, round_to)
     width = round((1.0 - ratio) * group.size / step) * step
     return min(max(width, step), group.size)
+
+
+def _worth(group: FoldGroup, width: int) -> int:
+    """Return a width, or the whole one where it would not make the weights fewer."""
+    return group.size if group.widest < width < group.size and group.widest else width
 
 
 def width_step(group: FoldGroup, round_to: int = 1) -> int:

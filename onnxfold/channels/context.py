@@ -17,6 +17,7 @@ from onnxfold.channels.declarations import (
     Positions,
     Repeat,
     Role,
+    Rotatable,
     Select,
     Use,
 )
@@ -183,6 +184,10 @@ class NodeContext(NodeReader):
     def apart(self, axis: Axis) -> None:
         """Declare that the mean of different channels of an axis means nothing."""
         self.declarations.append(Apart(axis, self.key))
+
+    def rotatable(self, axis: Axis) -> None:
+        """Declare that the node computes the same in any orthonormal basis of an axis."""
+        self.declarations.append(Rotatable(axis, self.key))
 
     def count(
         self,

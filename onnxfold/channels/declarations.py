@@ -136,6 +136,18 @@ class Apart:
 
 
 @dataclass(frozen=True)
+class Rotatable:
+    """The node computes the same in any orthonormal basis of the axis, once its weights are written in that basis.
+
+    A product that sums over the axis does, and a table whose rows lie along it. Channels are rotatable where all nodes
+    that touch them say so.
+    """
+
+    axis: Axis
+    node: str
+
+
+@dataclass(frozen=True)
 class Count:
     """A number in the node that counts positions ``start:stop`` of an axis, `each` of which are one.
 
@@ -175,4 +187,4 @@ class Tie:
     reason: str = ""
 
 
-Declaration = Select | Link | Repeat | Apart | Use | Block | EqualBlocks | Count
+Declaration = Select | Link | Repeat | Apart | Rotatable | Use | Block | EqualBlocks | Count

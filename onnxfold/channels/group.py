@@ -62,6 +62,12 @@ class FoldGroup:
         exact duplicates.
     tie : int, optional
         Groups with the same number stay equally wide, whatever they lose.
+    rotates : bool
+        Whether any orthonormal basis of the channels will do.
+    spare : tuple of str
+        Weights that are identity matrices, and not needed while the group is whole.
+    widest : int
+        The largest width below its own that makes the weights fewer, where some are spare; 0 where any does.
     """
 
     name: str
@@ -73,6 +79,9 @@ class FoldGroup:
     averaged: bool = False
     apart: bool = False
     tie: int | None = None
+    rotates: bool = False
+    spare: tuple[str, ...] = ()
+    widest: int = 0
 
     @property
     def block_count(self) -> int:

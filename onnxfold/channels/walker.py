@@ -38,6 +38,7 @@ from onnxfold.channels.equal_parts import equal_cells
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
+from onnxfold.channels.rotations import with_rotations
 from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -73,6 +74,7 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = ()) -> ChannelAnalysis:
     if settled != list(ties):
         return find_groups(view, settled)
     groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
+    groups = with_rotations(view, groups, declarations)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
     selects = [d for d in declarations if isinstance(d, Select)]

@@ -20,9 +20,11 @@ from onnxfold.cluster.greedy import greedy
 from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
+from onnxfold.cluster.rotation import rotations, seen_moments
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
 
@@ -51,6 +53,8 @@ class Task:
         The smallest width that may be requested.
     merges : bool
         Whether elimination may merge channels that are not equal.
+    words : ndarray of shape (rows,), optional
+        How common every token is, of a language model.
     """
 
     view: GraphView
@@ -62,6 +66,7 @@ class Task:
     moments: Sequence[ConsumerMoments] = field(default=())
     narrowest: int = 1
     merges: bool = True
+    words: Matrix | None = None
 
     @cached_property
     def points(self) -> Points:
@@ -165,6 +170,17 @@ def _eliminate(task: Task) -> Candidates:
     return eliminate(task.moments, task.classes, group.blocks, narrowest=task.narrowest, merges=merges)
 
 
+def _rotate(task: Task) -> Candidates:
+    """Rotate a group whose channels may be, by what the network shows of them or by its weights; select elsewhere."""
+    if not task.group.rotates:
+        return _by_norm(task)
+    return rotations(seen_moments(task.stored, task.group, task.moments, task.words))
+
+
+def _by_norm(task: Task) -> Candidates:
+    return Computed(task.group, partial(_top, 2, task), task.distinct, task.moments, task.scatter, SELECTION)
+
+
 @dataclass(frozen=True)
 class Partitioner:
     """A row of the table.
@@ -181,6 +197,8 @@ class Partitioner:
         Whether channels are averaged; others only select.
     needs_moments : bool
         Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
+    rotates : bool
+        Whether channels are rotated, by the row :data:`ROTATION`, where that is what they are there for.
     """
 
     name: str
@@ -188,6 +206,7 @@ class Partitioner:
     summary: str
     averages: bool = True
     needs_moments: bool = False
+    rotates: bool = False
 
 
 def one_by_one(
@@ -219,12 +238,14 @@ def clustered(name: str, clustering: Clustering, summary: str) -> Partitioner:
 
 #: The row that says what stands in for those that average, where the mean of different channels means nothing.
 SELECTION = "top-l2"
+#: The row that rotates.
+ROTATION = "rotation"
 PARTITIONERS = {
     p.name: p
     for p in (
         Partitioner(
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
-            needs_moments=True,
+            needs_moments=True, rotates=True,
         ),
         clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
         clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
@@ -236,6 +257,10 @@ PARTITIONERS = {
         one_by_one("ifm", _ifm, "iterative feature merging"),
         one_by_one("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
         one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
+        Partitioner(
+            "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
+            averages=False, rotates=True,
+        ),
     )
 }  # fmt: skip
 

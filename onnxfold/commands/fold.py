@@ -74,7 +74,7 @@ from onnxfold.terminal import Table, say, say_table
     "--cluster",
     metavar="NAME",
     help="Replace the method's clustering: elimination, kmeans, ward, complete, average, single, "
-    "spectral, greedy, ifm, top-l1, top-l2.",
+    "spectral, greedy, ifm, top-l1, top-l2, rotation.",
 )
 @click.option(
     "--repair", metavar="NAME",

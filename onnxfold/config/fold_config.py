@@ -305,6 +305,11 @@ class FoldConfig:
         return self.is_global and self.device is None and self.max_ram is None and self.max_flash is None
 
     @property
+    def may_add_products(self) -> bool:
+        """Whether products may be added where that makes weights fewer: neither memory nor time is what is short."""
+        return self.is_for_speed and not self.needs_latency and not self.keeps_widths
+
+    @property
     def prefers_steps(self) -> bool:
         """Whether widths are those that a runtime computes fast."""
         return self.round_to == DEFAULT_ROUND_TO and self.is_for_speed

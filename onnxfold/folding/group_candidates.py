@@ -139,5 +139,6 @@ def candidates_of(
         narrowest=max(narrowest, group.block_count),
         # Inner channels of language models are products of gates, which means of factors say little of.
         merges=prepared.inputs is None or not prepared.inputs.are_tokens,
+        words=None if prepared.inputs is None else prepared.inputs.words,
     )
-    return prepared.method_with(moments=bool(moments)).partitioner.candidates(task)
+    return prepared.method_with(moments=bool(moments), rotates=bool(group.spare)).partitioner.candidates(task)

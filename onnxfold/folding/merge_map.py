@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from onnxfold.cluster.rotation import Rotation
 from onnxfold.folding.one_graph import Folded
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.repair.refits import Refits
@@ -16,9 +17,12 @@ NPZ = (".npz",)
 
 
 def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
-    """Return the channels that became one, for every group that lost some."""
+    """Return the channels that became one, for every group that lost some; channels that were rotated did not."""
     return [
-        MergeMap(group.name, tuple(partition.labels.tolist())) for graph in graphs for group, partition in graph.plan
+        MergeMap(group.name, tuple(partition.labels.tolist()))
+        for graph in graphs
+        for group, partition in graph.plan
+        if not isinstance(partition, Rotation)
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.partitioners import Partitioner, find_partitioner
+from onnxfold.cluster.partitioners import ROTATION, Partitioner, find_partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.graph.view import GraphView
@@ -184,11 +184,16 @@ class Method:
         return self.partitioner.needs_moments or self.repair_row.needs_inputs
 
     @property
+    def rotates(self) -> bool:
+        """Whether channels are rotated where any orthonormal basis of them will do."""
+        return self.partitioner.rotates
+
+    @property
     def is_supported(self) -> bool:
         """Whether the repair finds what it restores."""
         return self.partitioner.averages or not self.repair_row.needs_averages
 
-    def possible(self, *, moments: bool, inputs: bool) -> "Method":
+    def possible(self, *, moments: bool, inputs: bool, rotates: bool = False) -> "Method":
         """Return what comes closest with what is there; the only fallback.
 
         Parameters
@@ -197,7 +202,11 @@ class Method:
             Whether it is known what the consumers of a group see.
         inputs : bool
             Whether the graph can be run.
+        rotates : bool
+            Whether the channels of the group are there to be rotated.
         """
+        if rotates and self.rotates:
+            return replace(self, cluster=ROTATION).possible(moments=moments, inputs=inputs)
         cluster = STAND_IN_CLUSTER if self.partitioner.needs_moments and not moments else self.cluster
         if inputs or not self.repair_row.needs_inputs:
             return replace(self, cluster=cluster)

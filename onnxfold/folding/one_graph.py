@@ -8,6 +8,7 @@ import numpy as np
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Weighted
 from onnxfold.cluster.duplicates import is_lossless
+from onnxfold.cluster.partitioners import ROTATION
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
@@ -221,6 +222,9 @@ def _records(
         if width < group.size:
             used = (clusters[i], prepared.repair.name) if id(group) in lossy else (ONLY_DUPLICATES, "none")
         duplicates = group.size - int(classes.max()) - 1
-        requested = (prepared.method.cluster, prepared.method.repair)
+        requested = (
+            ROTATION if group.spare and prepared.method.rotates else prepared.method.cluster,
+            prepared.method.repair,
+        )
         found.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))
     return tuple(found)

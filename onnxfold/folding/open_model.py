@@ -61,6 +61,7 @@ def open_model(
     *,
     needs_groups: bool = True,
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties,
+    rotates: bool = False,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -74,7 +75,7 @@ def open_model(
         Called for every step.
     needs_groups : bool
         Whether there is nothing to do without fold groups.
-    ties : callable
+    ties, rotates
         As of :func:`onnxfold.folding.scopes.open_scopes`.
 
     Raises
@@ -94,7 +95,7 @@ def open_model(
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
-    scopes = open_scopes(view, ties=ties)
+    scopes = open_scopes(view, ties=ties, rotates=rotates)
     if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
         size = replace(size, macs=count_macs(view))
     for scope in scopes:

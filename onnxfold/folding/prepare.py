@@ -47,9 +47,9 @@ class Prepared:
         """The groups of the graph."""
         return self.scope.analysis.groups
 
-    def method_with(self, *, moments: bool) -> Method:
+    def method_with(self, *, moments: bool, rotates: bool = False) -> Method:
         """Return the method, or what stands in for it, where the consumers of a group were seen or not."""
-        return self.method.possible(moments=moments, inputs=self.inputs is not None)
+        return self.method.possible(moments=moments, inputs=self.inputs is not None, rotates=rotates)
 
     @property
     def repair(self) -> Repair:

@@ -12,7 +12,8 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.base import Pipeline
+from onnxfold.passes.normalize.pipelines import NORMALIZE, ROTATABLE
 from onnxfold.report import PassRecord, Refusal
 
 
@@ -47,7 +48,11 @@ def no_ties(view: GraphView) -> Sequence[Tie]:
 
 
 def open_scopes(
-    view: GraphView, body: Body | None = None, ties: Callable[[GraphView], Sequence[Tie]] = no_ties
+    view: GraphView,
+    body: Body | None = None,
+    ties: Callable[[GraphView], Sequence[Tie]] = no_ties,
+    *,
+    rotates: bool = False,
 ) -> list[Scope]:
     """Normalise and analyse a graph and every body inside it; outer graphs come first.
 
@@ -59,8 +64,10 @@ def open_scopes(
         Where it goes back to.
     ties : callable
         Takes the normalised graph, returns the axes of its inputs and outputs that may change.
+    rotates : bool
+        Whether the main graph is brought into a form with channels that may be rotated, too.
     """
-    normal = NORMALIZE(view)
+    normal = (Pipeline((NORMALIZE, ROTATABLE)) if rotates else NORMALIZE)(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
     return [Scope(view, find_groups(view, ties(view)), list(normal.records), normal.copies, body), *inner]

@@ -15,7 +15,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import fixed_batch, in_batches, sample_count
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
@@ -64,6 +64,8 @@ class ModelInputs:
         A batch of a few short sequences, of a language model.
     answers : TokenAnswers, optional
         What the outputs of a language model are; None for other networks.
+    words : ndarray of shape (rows,), optional
+        How common every token is, of a language model.
     """
 
     batches: Batches
@@ -75,6 +77,7 @@ class ModelInputs:
     notes: tuple[str, ...] = ()
     short: dict[str, Array] | None = None
     answers: TokenAnswers | None = None
+    words: Matrix | None = None
 
     def few(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones.
@@ -286,7 +289,8 @@ def _read(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> M
     """Return a text as inputs of the model."""
     batches, is_fixed = texts.batches(text.ids), texts.interface.fixed_batch is not None
     short, answers = texts.short(text.ids), texts.answers
-    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short, answers=answers)
+    words = texts.words(text.ids)
+    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short, answers=answers, words=words)
 
 
 def _generated(
@@ -390,4 +394,4 @@ def _given(
     if texts is None:
         return made
     short = None if ids is None or ids.ndim < 2 else texts.short(ids)
-    return replace(made, short=short, answers=texts.answers)
+    return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))

@@ -11,13 +11,14 @@ from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import Session
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.synthetic import float_values
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
+from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
@@ -132,6 +133,11 @@ class TokenSource:
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
             return None
         return self.batches(ids[: _SHORT[0], : _SHORT[1]])[0]
+
+    def words(self, ids: Array) -> Matrix | None:
+        """Return how common every token is where inputs show these; None where no table of them is known."""
+        table = self.interface.table
+        return frequencies(ids, table.rows, self.tokenizer_of()[0]) if table.is_known else None
 
     @property
     def answers(self) -> TokenAnswers:

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.normalize.drop_identity_products import DropIdentityProducts
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.factor_tables import FactorTables
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.heads_from_batch import HeadsFromBatch
@@ -48,6 +50,9 @@ NORMALIZE = Pipeline(
     )
 )
 
+#: After the normal form, for methods that rotate channels: what makes more of them rotatable.
+ROTATABLE = Pipeline((FactorTables(),))
+
 
 def clean_up(copies: Mapping[str, str]) -> Pipeline:
     """Return what comes after a fold.
@@ -57,4 +62,4 @@ def clean_up(copies: Mapping[str, str]) -> Pipeline:
     copies : mapping of str to str
         The initializers that the normal form copied, with their originals.
     """
-    return Pipeline((ShareInitializers(copies), RemoveUnused()))
+    return Pipeline((DropIdentityProducts(), ShareInitializers(copies), RemoveUnused()))

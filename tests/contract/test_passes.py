@@ -12,7 +12,7 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
+from onnxfold.passes.normalize.pipelines import NORMALIZE, ROTATABLE, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from testing.compare import relative_difference
@@ -25,7 +25,7 @@ from tests.export_forms import FORMS
 CLEAN_UP = clean_up({})
 
 PASSES: dict[str, Pass] = {
-    **{p.name: p for p in (*NORMALIZE.passes, *CLEAN_UP.passes)},
+    **{p.name: p for p in (*NORMALIZE.passes, *ROTATABLE.passes, *CLEAN_UP.passes)},
     "NORMALIZE": NORMALIZE,
     "CLEAN_UP": CLEAN_UP,
 }
@@ -50,6 +50,8 @@ WORKS_ON = {
     "RepeatsToGather": ["repeated_heads"],
     "HeadsToAxis": ["normed_heads"],
     "HeadsFromBatch": ["heads_in_batch", "heads_in_batch_behind_positions"],
+    "FactorTables": ["table_of_words"],
+    "DropIdentityProducts": ["identity_product"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
@@ -155,7 +157,46 @@ def _zero_states() -> onnx.ModelProto:
     return with_initial_states(RULE_MODELS["LSTM"](), 0.0)
 
 
-_FORMS = (_shared_vectors, _identity_outputs, _shape_outputs, _partly_output, _sequences, _subgraph, _zero_states)
+def _table_of_words() -> onnx.ModelProto:
+    """Rows of a table of 40 words, looked up by the class of a sample, and added to its scores."""
+    model = _base()
+    y = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["logits" if o == y else o for o in node.output]
+    rows = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(rows, "words"))
+    nodes = [
+        helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["words", "best"], ["word"], "look_up"),
+        helper.make_node("Add", ["logits", "word"], [y]),
+    ]
+    model.graph.node.extend(nodes)
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _identity_product() -> onnx.ModelProto:
+    """Scores are multiplied by the identity matrix."""
+    model = _base()
+    y = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["logits" if o == y else o for o in node.output]
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(5, dtype=np.float32), "basis"))
+    nodes = [helper.make_node("MatMul", ["logits", "basis"], ["same"]), helper.make_node("Relu", ["same"], [y])]
+    model.graph.node.extend(nodes)
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+_FORMS = (
+    _table_of_words,
+    _identity_product,
+    _shared_vectors,
+    _identity_outputs,
+    _shape_outputs,
+    _partly_output,
+    _sequences,
+    _subgraph,
+    _zero_states,
+)
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
@@ -205,7 +246,7 @@ def test_pass_does_its_work(pass_name: str, model_name: str) -> None:
 
 
 def test_every_pass_is_known_to_work_on_something() -> None:
-    assert {p.name for p in (*NORMALIZE.passes, *CLEAN_UP.passes)} <= set(WORKS_ON)
+    assert {p.name for p in (*NORMALIZE.passes, *ROTATABLE.passes, *CLEAN_UP.passes)} <= set(WORKS_ON)
 
 
 @pytest.mark.parametrize("model_name", [name for name in MODELS if name != "lengths_by_range"])

@@ -24,6 +24,8 @@ UNSUPPORTED = {
     ("top-l1", "independent"),
     ("top-l2", "approximate"),
     ("top-l2", "independent"),
+    ("rotation", "approximate"),
+    ("rotation", "independent"),
 }
 SUPPORTED = [cell for cell in product(PARTITIONERS, REPAIRS) if cell not in UNSUPPORTED]
 MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {

@@ -145,7 +145,9 @@ class FoldedAxes:
         self._parts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._covered: dict[tuple[str, int], int] = {}
         self._blocks: dict[tuple[str, int], int] = {}
+        self._spare: dict[str, tuple[int, int]] = {}
         for number, group in enumerate(groups, start=first):
+            self._spare.update(dict.fromkeys(group.spare, (number, group.size)))
             places = [(m.axis, m.positions) for m in group.members] + list(group.tensors.items())
             for axis, positions in places:
                 key = (axis.tensor, axis.axis)
@@ -161,7 +163,15 @@ class FoldedAxes:
             blocks = self._blocks.get(key, 1)
             fixed = size * blocks - self._covered.get(key, 0)
             found.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
-        return found
+        return self.unless_spare(tensor, found)
+
+    def unless_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
+        """Return lengths whose product is 0 where a weight is spare: while the group that it belongs to is whole."""
+        if weight not in self._spare:
+            return list(lengths)
+        number, size = self._spare[weight]
+        missing = Tiling(aligned=size, tiled=0)
+        return [replace(one, tiling=missing) if one.parts == ((number, 1),) else one for one in lengths]
 
 
 class ProductTable:

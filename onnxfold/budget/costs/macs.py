@@ -47,7 +47,8 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     for node in used_nodes(view):
         operator = linear(view, node)
         if operator is not None:
-            yield Product.of(length for part in operator.products for length in axis_lengths(sizes, axes, part))
+            found = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
+            yield Product.of(axes.unless_spare(operator.weight, found))
 
 
 def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:

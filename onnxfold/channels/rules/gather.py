@@ -22,6 +22,7 @@ def gather(node: NodeContext) -> None:
             result = Axis(y, source if source < axis else source + index_rank - 1)
             if node.is_weight(data):
                 node.use(Axis(data, source), Role.PRODUCER, result)
+                node.rotatable(result)
             else:
                 node.link(Axis(data, source), result)
     chosen = node.constant(1)

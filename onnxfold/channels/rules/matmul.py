@@ -29,6 +29,8 @@ def matmul(node: NodeContext) -> None:
     if node.is_weight(b):
         node.use(node.axis(b, -2), Role.CONSUMER, node.axis(a, -1))
         node.use(node.axis(b, -1), Role.PRODUCER, columns)
+        node.rotatable(node.axis(a, -1))
+        node.rotatable(columns)
         node.link(node.axis(a, -2), rows)
     elif node.is_weight(a):
         node.use(node.axis(a, -1), Role.CONSUMER, node.axis(b, -2))

@@ -68,11 +68,11 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     if not found:
         return LookUp()
     words = min(shape[0] for shape in found)
-    width = found[0][-1]
+    widths = {found[0][-1], *_products(view, nodes, ids)}
     limits = [_table(view, node, 2) for node in _readers(nodes, ids)]
     others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]))
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
-    rows = [s[0] for s in limits if len(s) == 2 and s[1] == width and s not in found and s[0] > _OFFSET]
+    rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in found and s[0] > _OFFSET]
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
     is_alone = any(_turns_one(view, node) for node in nodes)
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
@@ -96,6 +96,14 @@ def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
             if len(node.input) > index and node.input[index] in same:
                 found.append(node)
     return found
+
+
+def _products(view: GraphView, nodes: list[NodeProto], ids: str) -> Iterator[int]:
+    """Yield how wide products make the rows of tables of words that are narrower than what reads them."""
+    for node in _readers(nodes, ids):
+        for reader in view.consumers(node.output[0]):
+            if reader.op_type == "MatMul" and view.is_weight(reader.input[1]):
+                yield view.weights[reader.input[1]].shape[-1]
 
 
 def _table(view: GraphView, node: NodeProto, which: int) -> tuple[int, ...]:

@@ -1,0 +1,76 @@
+"""Groups whose channels may be rotated: any orthonormal basis of them will do.
+
+Weights that are identity matrices are spare there: :mod:`passes.normalize.factor_tables` writes such a product behind a
+table, so that the table may become narrower than what reads it. While the group is whole the product computes nothing,
+and it is removed again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from onnxfold.channels.declarations import Axis, Declaration, Role, Rotatable
+from onnxfold.channels.group import FoldGroup
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
+
+#: What an orthonormal basis changes, and nothing else may hold an entry per channel.
+_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER})
+
+
+def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
+    """Return the groups, with what is known of their rotations.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    groups : iterable of FoldGroup
+        Its groups.
+    declarations : list of Declaration
+        What rules say about its nodes.
+    """
+    by_axis: dict[Axis, set[str]] = defaultdict(set)
+    for d in declarations:
+        if isinstance(d, Rotatable):
+            by_axis[d.axis].add(d.node)
+    return [_described(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+
+
+def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
+    if group.blocks is not None or group.apart or group.averaged or group.tie is not None:
+        return False
+    if any(m.role not in _LINEAR or m.positions.shape[1] > 1 for m in group.members):
+        return False
+    if any(where.shape[1] > 1 for where in group.tensors.values()):
+        return False
+    return all(_touching(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
+
+
+def _touching(view: GraphView, tensor: str) -> set[str]:
+    """Return the nodes that write or read a tensor."""
+    writer = view.producer(tensor)
+    return {node_key(node) for node in (*view.consumers(tensor), *([writer] if writer is not None else ()))}
+
+
+def _described(view: GraphView, group: FoldGroup) -> FoldGroup:
+    spare = tuple(dict.fromkeys(m.axis.tensor for m in group.members if is_identity(view, m.axis.tensor)))
+    if not spare:
+        return replace(group, rotates=True)
+    each = {m.axis.tensor: view.weight_size(m.axis.tensor) // group.size for m in group.members}
+    saved = sum(size for tensor, size in each.items() if tensor not in spare)
+    # Narrower by one channel, all weights of the group count: those that are spare no longer are.
+    widest = (group.size * saved - 1) // (saved + sum(each[tensor] for tensor in spare))
+    return replace(group, rotates=True, spare=spare, widest=max(widest, 1))
+
+
+def is_identity(view: GraphView, weight: str) -> bool:
+    """Whether a weight is an identity matrix."""
+    shape = view.weights[weight].shape
+    if len(shape) != 2 or shape[0] != shape[1] or prod(shape) < 2:
+        return False
+    values = view.weight(weight)
+    return bool((values.diagonal() == 1).all()) and np.count_nonzero(values) == len(values)
