@@ -173,7 +173,7 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
     def peak(widths: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.asarray(10 * widths.max(axis=1), np.int64)
 
-    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, tie=None))
+    group = cast(FoldGroup, SimpleNamespace(size=8, block_count=1, blocks=None, tie=None, widest=0))
     cost: Any = SimpleNamespace(many=peak, __call__=None)
     budget = Budget("ram", 50, "bytes", cost)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, 8)])] * 3

@@ -21,7 +21,7 @@ def _steps(proto: object) -> list[tuple[int, ...]]:
 
 
 def _space(size: int, lossless: int | None = None, block_count: int = 1) -> WidthSpace:
-    group = cast(FoldGroup, SimpleNamespace(size=size, block_count=block_count))
+    group = cast(FoldGroup, SimpleNamespace(size=size, block_count=block_count, widest=0))
     ladder = tuple(s for s in (8, 4, 1) if s <= size)
     return WidthSpace([group], {}, preferred=[ladder], lossless=[size if lossless is None else lossless])
 
@@ -88,7 +88,7 @@ def test_a_width_below_the_step_is_reached_by_duplicates_alone() -> None:
 
 
 def test_relaxed_names_the_step_of_every_group_off_its_preferred_widths() -> None:
-    group = cast(FoldGroup, SimpleNamespace(size=30, block_count=1))
+    group = cast(FoldGroup, SimpleNamespace(size=30, block_count=1, widest=0))
     space = WidthSpace([group] * 6, {5: 7}, preferred=[(8, 4, 1)] * 6, lossless=[13] * 6)
     assert space.relaxed([16, 30, 13, 12, 7, 7]) == [4, 1]
 
