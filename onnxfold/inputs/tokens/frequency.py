@@ -1,4 +1,4 @@
-"""How common every token is: counted in the inputs, and the prior of a tokenizer for those that they did not show.
+"""Frequencies of tokens, counted in the inputs, and the prior of a tokenizer for those that they did not show.
 
 Of N tokens T different ones were seen, so a new one is expected once in about N / T tokens more. The counts then have
 the weight N / (N + T), and the prior has the rest.
