@@ -266,10 +266,8 @@ def _fold(
     start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
         ties = partial(cache_ties, per_layer=config.per_layer_cache) if config.allow_cache_change else no_ties
-        opened = open_model(
-            model, config.input_shapes, tell, needs_groups=not config.keeps_widths, ties=ties,
-            rotates=chosen.rotates and config.may_add_products,
-        )  # fmt: skip
+        forms = {"needs_groups": not config.keeps_widths, "rotates": chosen.rotates and config.may_add_products}
+        opened = open_model(model, config.input_shapes, tell, ties=ties, **forms)
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)
@@ -279,10 +277,9 @@ def _fold(
         opened = gone.opened
         heads = cache_heads(opened.view) if config.allow_cache_change else {}
         may_keep = bool(gone.blocks)
-        if searches:
-            request = smallest_request(opened, config, chosen)
-        else:
-            request = replace(request_widths(opened, config, chosen, may_keep_all=may_keep), may_keep=may_keep)
+        request = smallest_request(opened, config, chosen) if searches else replace(
+            request_widths(opened, config, chosen, may_keep_all=may_keep), may_keep=may_keep
+        )  # fmt: skip
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
         run_on = gone.inputs or run_on
         if run_on is None or not (fold_runs or config.quantizes or gone.inputs):
