@@ -98,7 +98,9 @@ def simulated(
     seconds |= {job.key: draw.choice(durations) / speed for job in jobs}
     replay = Replay(seconds, Outcome(Failure("Replay", "nothing was folded").row(jobs[0])))
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)

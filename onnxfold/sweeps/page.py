@@ -10,13 +10,9 @@ from importlib import resources
 from onnxfold.html_report.elements import Content, Element, breakable, element, serialise, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
-from onnxfold.sweeps.pick import front, quality_of
-from onnxfold.sweeps.row import DONE, QUANTITIES, Quantity, Row
+from onnxfold.sweeps.pick import fronts
+from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 from onnxfold.sweeps.summary import part, plain
-
-#: Costs, in the order in which they are offered; the first one that is known is drawn at first.
-_COSTS = ("latency", "weights", "macs", "size", "ram", "flash")
-_ERRORS = ("accuracy", "agreement", "estimated_agreement", "relative_error")
 
 
 @dataclass(frozen=True)
@@ -80,12 +76,12 @@ def render_page(rows: Sequence[Row]) -> str:
 
 
 def _cost_axes() -> list[Axis]:
-    whole = [Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in _COSTS]
+    whole = [Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in COSTS]
     return whole + [Axis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
 
 
 def _error_axes() -> list[Axis]:
-    named = {name: QUANTITIES[name] for name in _ERRORS}
+    named = {name: QUANTITIES[name] for name in QUALITIES}
     return [Axis(n, f"1 \u2212 {q.title}" if q.more_is_better else q.title, q, is_lack=q.more_is_better)
             for n, q in named.items()]  # fmt: skip
 
@@ -174,20 +170,14 @@ def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Elemen
 def _tables(rows: Sequence[Row], done: Sequence[Row]) -> list[Element]:
     made = []
     if done:
-        quality = quality_of(done) or "relative_error"
-        cost = next(
-            (name for name in _COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights"
-        )
-        models = dict.fromkeys(row.model for row in done)
-        best = [row for model in models for row in front([r for r in done if r.model == model], cost, quality)]
+        best = fronts(done)
+        cost, quality = QUANTITIES[best.cost].title, best.quality.replace("_", " ")
         cells: list[list[Content]] = [
-            [_fold(row), part("weights", row), part("latency", row), plain(quality, row)] for row in best
+            [_fold(row), part("weights", row), part("latency", row), plain(best.quality, row)] for row in best.rows
         ]
-        caption = (
-            f"Folds of each model that no other one beats in {QUANTITIES[cost].title} and {quality.replace('_', ' ')}."
-        )
-        head = ("Fold", "Weights", "Latency", QUANTITIES[quality].title.capitalize())
-        commands = [element("pre", element("code", row.command or "")) for row in best]
+        caption = f"Folds of each model that no other one beats in {cost} and {quality}."
+        head = ("Fold", "Weights", "Latency", QUANTITIES[best.quality].title.capitalize())
+        commands = [element("pre", element("code", row.command or "")) for row in best.rows]
         made.append(_section("front", "The front", table(caption, head, cells, "figures"), *commands))
     failed = [row for row in rows if row.status != DONE]
     if failed:

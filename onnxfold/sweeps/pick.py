@@ -1,10 +1,11 @@
 """The choice of one model, and the front of those that no other one is better than in everything."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.sweeps.query import Comparison, Expression, Number
-from onnxfold.sweeps.row import DONE, QUALITIES, QUANTITIES, Quantity, Row
+from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 
 #: What decides between models that are equally good.
 _TIES = ("latency", "weights", "macs", "size")
@@ -125,3 +126,23 @@ def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
         if not found or _badness(y, row) < _badness(y, found[-1]):
             found.append(row)
     return found
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """The front of every model, by the first known one of some costs, and the best known quality."""
+
+    cost: str
+    quality: str
+    rows: list[Row]
+
+
+def fronts(rows: Sequence[Row]) -> Fronts:
+    """Return the fronts of finished folds, those of a model beside each other."""
+    done = [row for row in rows if row.status == DONE]
+    quality = quality_of(done) or "relative_error"
+    cost = next((name for name in COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights")
+    models = dict.fromkeys(row.model for row in done)
+    return Fronts(
+        cost, quality, [row for m in models for row in front([r for r in done if r.model == m], cost, quality)]
+    )

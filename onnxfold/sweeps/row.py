@@ -143,5 +143,6 @@ QUANTITIES: Mapping[str, Quantity] = {
 #: Text columns that people ask for.
 TEXTS = ("method", "model", "goal", "cluster", "repair", "inputs", "agreement_on", "key", "worker")
 
-#: How good a fold is, the best known first.
+#: What a model takes, in the order in which it is shown; and how good a fold is, the best known first.
+COSTS = ("latency", "weights", "macs", "size", "ram", "flash")
 QUALITIES = ("accuracy", "agreement", "estimated_agreement", "relative_error")

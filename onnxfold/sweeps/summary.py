@@ -5,31 +5,25 @@ from pathlib import Path
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, short
-from onnxfold.sweeps.pick import described, front, quality_of
+from onnxfold.sweeps.pick import described, fronts
 from onnxfold.sweeps.row import DONE, QUANTITIES, Row
 from onnxfold.terminal import Table
-
-_COSTS = ("latency", "weights", "macs")
 
 
 def summary(rows: Sequence[Row]) -> Table:
     """Return a table: the front of every model."""
-    done = [row for row in rows if row.status == DONE]
-    quality = quality_of(done) or "relative_error"
-    cost = next((name for name in _COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights")
-    named = QUANTITIES[quality].title
-    models = dict.fromkeys(row.model for row in done)
-    best = [row for model in models for row in front([r for r in done if r.model == model], cost, quality)]
+    best, done = fronts(rows), sum(row.status == DONE for row in rows)
+    named = QUANTITIES[best.quality].title
     cells = [
         (
             Path(row.model).name, row.goal, row.method, str(row.seed), part("weights", row), part("macs", row),
-            part("latency", row), plain(quality, row),
+            part("latency", row), plain(best.quality, row),
         )
-        for row in best
+        for row in best.rows
     ]  # fmt: skip
     title = (
-        f"{len(done)} of {len(rows)} folds finished; these lose least {named.replace('relative ', '')} for their "
-        f"{QUANTITIES[cost].title.partition(' ')[0]}"
+        f"{done} of {len(rows)} folds finished; these lose least {named.replace('relative ', '')} for their "
+        f"{QUANTITIES[best.cost].title.partition(' ')[0]}"
     )
     headers = ("model", "goal", "method", "seed", "weights", "MACs", "latency", named)
     return Table(title, headers, cells, left=headers[:3])

@@ -47,7 +47,9 @@ def client() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
+        ) as cluster,
         Client(cluster) as made,
     ):
         yield made

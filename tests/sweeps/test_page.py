@@ -14,6 +14,7 @@ import pytest
 from onnxfold.sweeps.page import render_page
 from onnxfold.sweeps.pick import front
 from onnxfold.sweeps.row import Row
+from tests.html_report.colours import contrast
 from tests.html_report.parse import Page
 from tests.sweeps.rows import row, sweep_rows
 
@@ -92,12 +93,6 @@ def test_equal_rows_give_equal_pages() -> None:
     assert render_page(sweep_rows()) == render_page(sweep_rows())
 
 
-def _luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
 def test_marks_contrast_in_light_and_dark() -> None:
     """WCAG 2.2, 1.4.11: 3 for what charts are read by; nothing makes a mark paler."""
     assert "opacity" not in resources.files("onnxfold.sweeps").joinpath("page.css").read_text()
@@ -106,5 +101,4 @@ def test_marks_contrast_in_light_and_dark() -> None:
         dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", a + b)) for a, b in zip(palettes[:2], palettes[2:], strict=True)
     )
     for palette, name in product((light, dark), ("m0", "m1", "m2", "m3", "m4", "m5", "muted")):
-        low, high = sorted((_luminance(palette[name]), _luminance(palette["page"])))
-        assert (high + 0.05) / (low + 0.05) >= 3.0, name
+        assert contrast(palette[name], palette["page"]) >= 3.0, name
