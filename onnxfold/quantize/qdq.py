@@ -58,7 +58,8 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     model : ModelProto
         The model, its nodes named uniquely, of operator set 13 or newer; left as it is.
     ranges : mapping of str to pair of float
-        Smallest and largest value of every activation.
+        Smallest and largest value of every activation. What reads a float input without a range, as a cache that is
+        empty at the beginning, stays in float32.
     types : IntegerTypes
         What weights and activations become.
 
@@ -78,6 +79,10 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     producer = model.producer_name, model.producer_version
     typed = _with_types(model, ranges)
     shapes = {weight.name: list(weight.dims) for weight in model.graph.initializer}
+    empty = {i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT} - {
+        *shapes,
+        *ranges,
+    }
     typed.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
     try:
         with quiet(_MODULE):
@@ -89,7 +94,11 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
                 activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
                 tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
                 nodes_to_quantize=[],
-                nodes_to_exclude=[node.name for node in model.graph.node if _is_excluded(node, shapes)],
+                nodes_to_exclude=[
+                    node.name
+                    for node in model.graph.node
+                    if _is_excluded(node, shapes) or not empty.isdisjoint(node.input)
+                ],
                 op_types_to_quantize=list(OPERATORS),
                 extra_options={},
             )

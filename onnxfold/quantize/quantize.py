@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.errors import UnsupportedModelError, VerificationError
 from onnxfold.graph.load import load
-from onnxfold.graph.nodes import node_key
+from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.save import to_model, weight_bytes
 from onnxfold.graph.view import GraphView
@@ -29,6 +29,8 @@ PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))
 
 #: Copies of all weights that are held at once: two float models, and the quantiser's of both kinds.
 _COPIES = 4
+#: Endings of the names that the quantiser gives.
+_MADE = ("_scale", "_zero_point", "_quantized", "_quantized_scale", "_quantized_zero_point")
 #: A larger share of weights that stays in float32 is noted.
 _NOTED = 0.01
 
@@ -84,6 +86,7 @@ def quantize_int8(
     prepared = view.copy()
     PREPARE(prepared)
     _name_nodes(prepared)
+    _free_names(prepared)
     model, notes = _of_known_opset(to_model(prepared))
     try:
         ranges = activation_ranges(load(model), inputs, progress)
@@ -115,6 +118,19 @@ def _name_nodes(view: GraphView) -> None:
         named.name = next(name for name in fresh if name not in names)
         replaced[node_key(node)] = named
     view.substitute(replaced)
+
+
+def _free_names(view: GraphView) -> None:
+    """Rename weights that are called as the quantiser will call what it makes of another tensor."""
+    inside = {name for node in view.nodes for name in captured_names(node)}
+    tensors = {*view.weights, *view.input_names, *(name for node in view.nodes for name in node.output)}
+    fresh: dict[str, str] = {}
+    for name in view.weights:
+        stems = {name.removesuffix(ending) for ending in _MADE} - {name}
+        if stems & tensors and name not in inside:
+            fresh[name] = next(view.fresh_names(f"{name}_of_model"))
+    view.rename_inputs(fresh)
+    view.rename_weights(lambda name: fresh.get(name, name))
 
 
 def _of_known_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
