@@ -3,23 +3,22 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxfold.budget.costs.size import measure
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.channels import FoldGroup
-from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
+from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
 from onnxfold.fidelity.held_out import Texts
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
-from onnxfold.folders import ModelFolder, folder_of, takes_folders, with_changes
+from onnxfold.folders import ModelFolder, folder_of, with_changes
 from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs, require_given
 from onnxfold.folding.drop_blocks import dropped_blocks
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
@@ -31,23 +30,17 @@ from onnxfold.folding.merge_map import merge_arrays
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
-from onnxfold.folding.scopes import no_ties
+from onnxfold.folding.trainable import to_torch
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_ties
+from onnxfold.inputs.tokens.cache_heads import allowed_ties, cache_heads
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
-from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.progress import Progress, silent
 from onnxfold.quantize.refuse import require_quantizable
-from onnxfold.torch_graph.availability import load_torch, require_torch
-
-if TYPE_CHECKING:
-    from onnxfold.torch_graph.module import TorchModel
 
 __all__ = [
     "FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure", "to_torch",
@@ -265,7 +258,7 @@ def _fold(
     """Fold a model, which lies in a folder perhaps."""
     start, searches = time.perf_counter(), bool(config.searched)
     with limited_to(config.max_memory):
-        ties = partial(cache_ties, per_layer=config.per_layer_cache) if config.allow_cache_change else no_ties
+        ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
         forms = {"needs_groups": not config.keeps_widths, "rotates": chosen.rotates and config.may_add_products}
         opened = open_model(model, config.input_shapes, tell, ties=ties, **forms)
         if config.quantizes:
@@ -322,7 +315,13 @@ def _fold(
 
 
 @known_keywords
-def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | None = None) -> list[FoldGroup]:
+def inspect(
+    model: ModelLike,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    allow_cache_change: bool = False,
+    per_layer_cache: bool = False,
+) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
     Parameters
@@ -331,6 +330,8 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
         The model, or the folder of a language model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
         Sizes of free input dimensions.
+    allow_cache_change, per_layer_cache : bool
+        As of :func:`fold`.
 
     Returns
     -------
@@ -341,7 +342,7 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
     Raises
     ------
     ConfigError
-        If `input_shapes` do not fit the model.
+        If `input_shapes` do not fit the model, or an option makes no sense.
     ModelLoadError, UnsupportedModelError
         If the model cannot be read, or is not supported.
 
@@ -352,49 +353,5 @@ def inspect(model: ModelLike, *, input_shapes: Mapping[str, Sequence[int]] | Non
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    return inspect_model(model, input_shapes=input_shapes).groups
-
-
-@known_keywords
-@takes_folders
-@blames_broken_files
-def to_torch(model: ModelLike, *, device: str = "cpu") -> "TorchModel":
-    """Return a model as a torch module, to be trained and written back. Needs torch (extra ``torch``).
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model, folded or not, or the folder of a language model; it is not changed.
-    device : str
-        Where torch computes.
-
-    Returns
-    -------
-    TorchModel
-        A ``torch.nn.Module`` that takes the model's inputs in order. Its parameters are the weights, and
-        ``.to_onnx(path)`` writes the model with the weights that they are then. BatchNormalizations keep their
-        statistics.
-
-    Raises
-    ------
-    ConfigError
-        If torch is not installed, or there is nothing to train.
-    ModelLoadError, UnsupportedModelError
-        If the model cannot be read, or an operator has no form in torch.
-
-    Examples
-    --------
-    >>> from importlib.resources import files
-    >>> import onnxfold, torch
-    >>> net = onnxfold.to_torch(files("onnxfold.data") / "lenet5.onnx")
-    >>> net(torch.zeros(2, 1, 32, 32)).shape
-    torch.Size([2, 10])
-    """
-    require_torch("a torch module")
-    load_torch()
-    from onnxfold.torch_graph.module import TorchModel
-
-    view = load(model)
-    for step in (InlineFunctions(), LiftConstants()):
-        step(view)
-    return TorchModel(view, checks.text("device", device), files_read(model, FoldConfig()))
+    caches = {"allow_cache_change": allow_cache_change, "per_layer_cache": per_layer_cache}
+    return inspect_model(model, input_shapes=input_shapes, **caches).groups

@@ -18,6 +18,7 @@ from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.report import Refusal
@@ -74,6 +75,8 @@ def inspect_model(
     model: ModelLike,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    allow_cache_change: bool = False,
+    per_layer_cache: bool = False,
     latency: bool = False,
     threads: int = 1,
 ) -> Inspection:
@@ -85,6 +88,8 @@ def inspect_model(
         The model, or the folder of a language model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
         Sizes of free input dimensions.
+    allow_cache_change, per_layer_cache : bool
+        What may go from caches of keys and values, as :func:`onnxfold.fold` takes it.
     latency : bool
         Whether to run the model in onnxruntime, to see where the time goes.
     threads : int
@@ -92,14 +97,17 @@ def inspect_model(
 
     Raises
     ------
+    ConfigError
+        If an option makes no sense.
     VerificationError
         If the model's latency is asked for, and it does not run in its own type.
     """
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
+    allowed, per_layer = checks.cache_flags(allow_cache_change, per_layer_cache)
     view = load(model, input_shapes)
     profile = _profile(view, threads) if wanted else None
     parameters, notes = count_parameters(view), _quantised_note(view)
-    scopes = open_scopes(view)
+    scopes = open_scopes(view, ties=allowed_ties(allowed=allowed, per_layer=per_layer))
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]

@@ -15,6 +15,7 @@ from onnxfold.commands.shared import (
     SHAPE,
     STEP,
     STEPS,
+    caches,
     change,
     common,
     fidelity_line,
@@ -127,15 +128,11 @@ from onnxfold.terminal import Table, say, say_table
 )
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@click.option(
-    "--allow-cache-change", is_flag=True,
-    help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
-)  # fmt: skip
+@caches
 @click.option(
     "--drop-blocks", type=STEP, metavar="N|auto",
     help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",
 )  # fmt: skip
-@click.option("--per-layer-cache", is_flag=True, help="With --allow-cache-change: other numbers in every layer.")
 @click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8 (QDQ ONNX); --sparsity 0 then only quantises.",

@@ -99,6 +99,18 @@ def pixels(function: Callable[..., None]) -> Callable[..., None]:
     return mean(std(function))
 
 
+def caches(function: Callable[..., None]) -> Callable[..., None]:
+    """Accept ``--allow-cache-change`` and ``--per-layer-cache``."""
+    per_layer = click.option(
+        "--per-layer-cache", is_flag=True, help="With --allow-cache-change: other numbers in every layer."
+    )
+    allow = click.option(
+        "--allow-cache-change", is_flag=True,
+        help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
+    )  # fmt: skip
+    return allow(per_layer(function))
+
+
 def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
     context.with_resource(limited_to(value))
     return value

@@ -74,6 +74,20 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     return whole(name, value, least=1, most=most)
 
 
+def cache_flags(allow: Any, per_layer: Any) -> tuple[bool, bool]:
+    """Return whether heads in caches may go, and as many as each layer can spare.
+
+    Raises
+    ------
+    OptionTypeError, ConfigError
+        As of :func:`flag`, and if the second changes nothing.
+    """
+    allowed, own = flag("allow_cache_change", allow), flag("per_layer_cache", per_layer)
+    if own and not allowed:
+        raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
+    return allowed, own
+
+
 def seed(value: Any) -> int:
     """Return a seed as an int."""
     return whole("seed", value, least=0, most=LARGEST_SEED)

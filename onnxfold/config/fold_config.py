@@ -214,8 +214,6 @@ class FoldConfig:
             object.__setattr__(self, "inputs", "auto")
         if self.latency_table is not None and not self.needs_latency:
             raise ConfigError("latency_table changes nothing without max_latency or objective 'latency'")
-        if self.per_layer_cache and not self.allow_cache_change:
-            raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
         if self.max_memory is not None:
             parse_bytes(self.max_memory)
 
@@ -234,10 +232,13 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data", "allow_cache_change", "per_layer_cache"):
+        for name in ("verify", "merge_map", "save_as_external_data"):
             self._set(name, checks.flag(name, getattr(self, name)))
         if self.drop_blocks is not None:
             self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
+        allowed, per_layer = checks.cache_flags(self.allow_cache_change, self.per_layer_cache)
+        self._set("allow_cache_change", allowed)
+        self._set("per_layer_cache", per_layer)
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):
             checks.text(name, getattr(self, name))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
@@ -15,6 +18,7 @@ from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.ram import RamCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.ties import TiedWidths
+from onnxfold.cli import cli
 from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
@@ -210,3 +214,23 @@ def test_caches_of_a_fixed_length_stay() -> None:
 def test_the_option_for_layers_needs_the_other() -> None:
     with pytest.raises(ConfigError, match="per_layer_cache changes nothing without allow_cache_change"):
         onnxfold.fold(_grouped(), per_layer_cache=True)
+
+
+def test_an_inspection_shows_what_a_fold_with_the_same_words_may_change(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_grouped(), path)
+
+    def shown(*options: str) -> Any:
+        done = CliRunner().invoke(cli, ["inspect", str(path), "--json", *options])
+        return json.loads(done.stdout) if done.exit_code == 0 else done
+
+    def widths(*options: str) -> list[int]:
+        return [group["width"] for group in shown(*options)["groups"]]
+
+    assert widths() == [HEADS, INNER] * LAYERS
+    assert widths("--allow-cache-change") == [SHARED, INNER] * LAYERS
+    assert widths("--allow-cache-change", "--per-layer-cache") == [SHARED, INNER] * LAYERS
+    assert [group.tie for group in onnxfold.inspect(path, allow_cache_change=True)] == [0, None, 0, None]
+    assert isinstance(shown("--per-layer-cache").exception, ConfigError)
+    onnx.save(decoder(past=False), path)
+    assert "no cache of the model changes: it has none" in shown("--allow-cache-change")["notes"]

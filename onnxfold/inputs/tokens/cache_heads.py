@@ -5,7 +5,8 @@ A cache is (batch, heads, length, size), or (2, batch, heads, length, size) with
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
@@ -61,6 +62,19 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
     if per_layer:
         return [Tie((axis,)) for axis in heads]
     return [Tie(tuple(a for a in heads if heads[a] == count)) for count in sorted({h or 0 for h in heads.values()})]
+
+
+def allowed_ties(*, allowed: bool, per_layer: bool) -> Callable[[GraphView], Sequence[Tie]]:
+    """Return what takes a normalised graph and returns the axes of its inputs and outputs that may change.
+
+    Parameters
+    ----------
+    allowed : bool
+        Whether heads in caches may go.
+    per_layer : bool
+        Whether every layer may keep another number of heads.
+    """
+    return partial(cache_ties, per_layer=per_layer) if allowed else lambda view: ()
 
 
 def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
