@@ -42,6 +42,7 @@ def masked(text: str) -> str:
     'kept # of #% in # s'
     """
     text = re.sub(r"[━─]+", "─", text)
+    text = re.sub(r"\b[0-9a-f]{8}\b(?=\.)", "#", text)  # a key in the name of a file
     text = re.sub(r"-?\d[\d,.]*(?:e[+-]?\d+)?", lambda match: "#" + _end(match[0]), text)
     return "\n".join(line.strip() for line in re.sub(r"[ \t]+", " ", text).splitlines() if line.strip())
 
