@@ -22,11 +22,11 @@ FILES_AT = f"{URLS['Repository']}/blob/main/"
 ELSEWHERE = {
     "onnx.defs", "onnx.checker", "inputs.steps", "utils.py", "OUT.data",
     "benchmarks.edge_table", "benchmarks.fold_accuracy", ".fashion", ".lenet5", "max_biases", "dialout",
-    "torch.onnx.export", "onnxfold.json", "onnxfold.html",
+    "dist/", "torch.onnx.export", "onnxfold.json", "onnxfold.html",
 }  # fmt: skip
 
 _NAME = re.compile(r"^( *)(?:async )?(?:def |class )?([A-Za-z_]\w*)(?: *[:=(\[]|$)")
-_FILE = re.compile(r"\.(py|md|toml|json|c|h|cpp|ld|yaml|yml)$")
+_FILE = re.compile(r"\.(py|md|toml|json|c|h|cpp|ld|yaml|yml|onnx)$")
 
 
 @cache

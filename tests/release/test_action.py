@@ -23,6 +23,10 @@ def _action() -> dict[str, Any]:
     return found
 
 
+def _filled(text: str, values: dict[str, str]) -> str:
+    return _EXPRESSION.sub(lambda match: values[match[1]], text)
+
+
 def _run(user: User, workspace: Path, given: dict[str, str]) -> tuple[dict[str, str], str]:
     """Run the steps of the action; return its outputs and the summary."""
     action, temp = _action(), workspace / "temp"
@@ -34,7 +38,7 @@ def _run(user: User, workspace: Path, given: dict[str, str]) -> tuple[dict[str, 
         for file in files.values():
             file.touch()
         added = "".join(f"{line}:" for line in files["GITHUB_PATH"].read_text().splitlines())
-        variables = {name: _EXPRESSION.sub(lambda m: values[m[1]], text) for name, text in step["env"].items()}
+        variables = {name: _filled(text, values) for name, text in step["env"].items()}
         assert step["shell"] == "bash"
         done = user.run(
             f'set -eo pipefail; PATH="{added}$PATH"; {step["run"]}', workspace, RUNNER_TEMP=str(temp),
@@ -44,9 +48,7 @@ def _run(user: User, workspace: Path, given: dict[str, str]) -> tuple[dict[str, 
         if "id" in step:
             lines = [line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines()]
             values |= {f"steps.{step['id']}.outputs.{name}": value for name, value in lines}
-    outputs = {
-        name: _EXPRESSION.sub(lambda m: values[m[1]], entry["value"]) for name, entry in action["outputs"].items()
-    }
+    outputs = {name: _filled(entry["value"], values) for name, entry in action["outputs"].items()}
     return outputs, files["GITHUB_STEP_SUMMARY"].read_text()
 
 
