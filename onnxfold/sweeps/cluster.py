@@ -1,6 +1,7 @@
 """Clusters that run jobs: workers of this machine, or one of dask.distributed that is there already."""
 
 import logging
+import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,13 +62,40 @@ def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) 
         # A job takes a part of its worker, as a fold takes a part of its machine.
         own = int((memory or limit() // jobs) / DEFAULT_PART) + _IDLE
         with (
+            _deaf_loop() as loop,
             LocalCluster(
-                n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=own,
+                n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=own, loop=loop,
                 dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
             ) as cluster,
-            Client(cluster) as client,
+            Client(cluster, loop=loop) as client,
         ):  # fmt: skip
             yield client
+
+
+@contextmanager
+def _deaf_loop() -> Iterator[Any]:
+    """Start the loop that starts workers, in a thread that interrupts do not reach, and so none of the workers.
+
+    Ctrl-C goes to all processes of a terminal. Only this one is to end of it; its workers end with it.
+    """
+    from multiprocessing import resource_tracker
+
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner(asynchronous=False)
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()  # whichever thread starts it hears interrupts afterwards
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            runner.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    else:
+        runner.start()
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 @contextmanager

@@ -93,3 +93,26 @@ def test_a_killed_worker_and_a_killed_client_lose_nothing(
     # Each worker got the model once, however many folds it made.
     contents = [list(place.rglob("lenet5.onnx")) for place in (tmp_path / "one", tmp_path / "two")]
     assert [len(found) for found in contents][1] == 1
+
+
+@pytest.mark.long
+def test_an_interrupt_ends_all_processes_with_one_word(tmp_path: Path) -> None:
+    """As Ctrl-C: all processes get it; workers say nothing, and end with the client."""
+    import psutil  # comes with dask.distributed
+
+    folder = SweepFolder(tmp_path / "out")
+    words = ["sweep", MODEL, "--out", folder.path, "--inputs", "noise", "--samples", 8, "--jobs", 2]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "onnxfold", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    _wait(folder.rows, [process])  # type: ignore[list-item]
+    workers = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (130, "")
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1] == "interrupted"
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
+    assert all(row.status == "done" for row in folder.rows().values())
