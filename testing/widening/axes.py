@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
+from onnxfold.passes.join import layout
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
@@ -96,32 +97,21 @@ def lay_out(
     groups: Sequence[FoldGroup], wide: Sequence[WideGroup], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
 ) -> WideAxis:
     """Lay out a widened axis: where a run of one unit's positions stood, stand those of its slot's new units."""
-    width = shape[axis] * blocks
-    group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
-    where: dict[int, Index] = {}
-    for g, group in enumerate(groups):
-        for key, positions in [(m.axis, m.positions) for m in group.members] + list(group.tensors.items()):
-            if (key.tensor, key.axis) == (tensor, axis):
-                where[g] = positions
-                group_at[positions] = g
-                unit_at[positions] = np.arange(group.size)[:, None]
-                rank_at[positions] = np.arange(positions.shape[1])
-    rows: list[tuple[int, int, int, int]] = []
-    start = 0
-    while start < width:
-        stop = start + 1
-        g, unit = int(group_at[start]), int(unit_at[start])
-        if g < 0:
-            rows.append((start, start, -1, -1))
-            start = stop
-            continue
-        while stop < width and (group_at[stop], unit_at[stop]) == (g, unit):
-            stop += 1
-        for new in np.flatnonzero(wide[g].slot == unit).tolist():
-            copied = where[g][wide[g].source[new]]
-            rows += [(p, int(copied[rank_at[p]]), g, new) for p in range(start, stop)]
-        start = stop
-    return WideAxis(*np.array(rows, np.int64).reshape(-1, 4).T)
+    laid = layout.lay_out(groups, [units.slot for units in wide], tensor, axis, blocks, shape)
+    source = laid.place.copy()
+    for g in set(laid.group[laid.group >= 0].tolist()):
+        positions = _positions(groups[g], tensor, axis)
+        here = np.flatnonzero(laid.group == g)
+        source[here] = positions[wide[g].source[laid.unit[here]], laid.rank[here]]
+    return WideAxis(laid.place, source, laid.group, laid.unit)
+
+
+def _positions(group: FoldGroup, tensor: str, axis: int) -> Index:
+    """Return where units lie, however the axis is packed."""
+    axes = (*group.tensors, *(member.axis for member in group.members))
+    found = group.positions(next(a for a in axes if (a.tensor, a.axis) == (tensor, axis)))
+    assert found is not None
+    return found
 
 
 def stretch(

@@ -1,0 +1,140 @@
+"""Heads of joined networks: their outputs beside each other, their mean, or those of the first network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.channels.layers import Layer, layer_of
+from onnxfold.errors import ConfigError
+from onnxfold.graph.nodes import node_key, rewritten
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.join.structure import LayoutError
+
+#: What may become of the outputs. 'auto': their mean where they have one shape, else beside each other.
+HEADS = ("auto", "join", "average", "first")
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """The nodes of a graph with joined heads.
+
+    Parameters
+    ----------
+    nodes : list of NodeProto
+        All nodes.
+    sizes : mapping of str to mapping of int to int
+        New lengths of axes of outputs.
+    how : tuple of str
+        What became of each output.
+    """
+
+    nodes: list[NodeProto]
+    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
+    how: tuple[str, ...] = ()
+
+
+def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str) -> Heads:
+    """Join the outputs of networks.
+
+    Parameters
+    ----------
+    view : GraphView
+        Takes new weights; its nodes are not looked at.
+    nodes : sequence of NodeProto
+        Nodes that compute the outputs of all networks.
+    outputs : mapping of str to sequence of str
+        The output of every network, by the first one's name of it.
+    heads : str
+        One of :data:`HEADS`.
+
+    Raises
+    ------
+    ConfigError
+        If outputs are averaged that have different shapes.
+    """
+    made, sizes, how = list(nodes), {}, []
+    scratch = view.copy()
+    scratch.replace_nodes(nodes)
+    for name, parts in outputs.items():
+        shapes = [scratch.shape(part) for part in parts]
+        axis = _class_axis(shapes)
+        lengths = [0 if shape is None else (shape[axis] or 0) for shape in shapes]
+        chosen = heads if heads != "auto" else "average" if len(set(shapes)) == 1 else "join"
+        if chosen == "average" and len(set(lengths)) > 1:
+            raise ConfigError(
+                f"output '{name}' has {' and '.join(map(str, lengths))} entries in the networks: take heads 'join'"
+            )
+        if chosen == "join":
+            if 0 in lengths:
+                raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
+            sizes[name] = {axis: sum(lengths)}
+        how.append(chosen)
+        made = _joined(scratch, view, made, name, parts, chosen, axis)
+    return Heads(made, sizes, tuple(how))
+
+
+def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
+    """Return the axis of the classes: that on which the shapes differ, or the second."""
+    known = [shape for shape in shapes if shape is not None]
+    ranks = {len(shape) for shape in known}
+    if len(known) < len(shapes) or len(ranks) != 1:
+        raise LayoutError("the outputs of the networks have different or unknown ranks")
+    differing = [axis for axis in range(ranks.pop()) if len({shape[axis] for shape in known}) > 1]
+    if len(differing) > 1:
+        raise LayoutError("the outputs of the networks differ in more than one axis")
+    return differing[0] if differing else min(1, len(known[0]) - 1)
+
+
+def _joined(
+    scratch: GraphView, view: GraphView, nodes: list[NodeProto], name: str, parts: Sequence[str], how: str, axis: int
+) -> list[NodeProto]:
+    layers = [_own_layer(scratch, part, axis) for part in parts]
+    found = [layer for layer in layers if layer is not None]
+    if len(found) == len(parts) and len({layer.node.input[0] for layer in found}) == 1:
+        first = found[0]
+        weights = _combined([view.weight(one.operator.weight) for one in found], how, first.rows.axis)
+        inputs = [first.node.input[0], view.add_weight(f"{name}_weight", weights)]
+        biases = [_bias(view, one) for one in found]
+        if any(np.any(bias) for bias in biases) or any(one.bias for one in found):
+            inputs.append(view.add_weight(f"{name}_bias", _combined(biases, how, 0)))
+        head = rewritten(first.node, inputs=inputs, outputs=[name])
+        head.name = first.node.name.removesuffix("_of_1")
+        gone = {node_key(one.node) for one in found}
+        return [*(node for node in nodes if node_key(node) not in gone), head]
+    if how == "join":
+        return [*nodes, helper.make_node("Concat", list(parts), [name], axis=axis, name=f"{name}_joined")]
+    if how == "average":
+        return [*nodes, helper.make_node("Mean", list(parts), [name], name=f"{name}_mean")]
+    return [*nodes, helper.make_node("Identity", [parts[0]], [name], name=f"{name}_first")]
+
+
+def _own_layer(scratch: GraphView, output: str, axis: int) -> Layer | None:
+    """Return the linear layer that writes an output, where its rows are the classes."""
+    node = scratch.producer(output)
+    layer = None if node is None else layer_of(scratch, node)
+    if layer is None or layer.last is not layer.node or (layer.has_own_bias and not layer.bias):
+        return None
+    rank = len(scratch.shape(output) or ())
+    first = layer.operator.weight == layer.node.input[1] if len(layer.node.input) > 1 else False
+    if not first or layer.operator.channel_axis % max(rank, 1) != axis or layer.rows.blocks > 1:
+        return None
+    return layer if not scratch.consumers(output) else None
+
+
+def _bias(view: GraphView, layer: Layer) -> Array:
+    weight = view.weight(layer.operator.weight)
+    if layer.bias:
+        return view.weight(layer.bias).reshape(-1)
+    return np.zeros(weight.shape[layer.rows.axis], weight.dtype)
+
+
+def _combined(values: Sequence[Array], how: str, axis: int) -> Array:
+    if how == "join":
+        return np.concatenate(values, axis=axis)
+    if how == "first":
+        return values[0]
+    total = np.sum([v.astype(np.float64) for v in values], axis=0) / len(values)
+    return np.asarray(total.astype(values[0].dtype))

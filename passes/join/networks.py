@@ -1,0 +1,131 @@
+"""Networks are opened and brought into forms that correspond: one operator set, one way to write a layer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, version_converter
+
+from onnxfold.channels import find_groups
+from onnxfold.channels.layers import linear
+from onnxfold.errors import NothingToFoldError
+from onnxfold.graph.load import ModelLike, load
+from onnxfold.graph.save import to_model
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
+from onnxfold.passes.join.common_form import COMMON_FORM
+from onnxfold.passes.join.join import matched
+from onnxfold.passes.join.structure import LayoutError, Match, Network
+from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.normalize.remove_unused import RemoveUnused
+
+
+def names_of(models: Sequence[ModelLike]) -> list[str]:
+    """Return what messages call some models: their files, or their numbers."""
+    return [
+        f"model {i + 1}" if isinstance(model, ModelProto) else f"'{Path(model).name}'" for i, model in enumerate(models)
+    ]
+
+
+def open_networks(
+    models: Sequence[ModelLike], input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[list[Network], list[Match], tuple[str, ...]]:
+    """Open networks, and match them to the first one.
+
+    Parameters
+    ----------
+    models : sequence of path or ModelProto
+        At least two; left untouched.
+    input_shapes : mapping of str to sequence of int, optional
+        Dimensions to assume for inputs of the first model, and of what corresponds to them.
+
+    Returns
+    -------
+    networks : list of Network
+        Normalised. Forms of the file are kept where they correspond as they are.
+    matches : list of Match
+        One per network.
+    notes : tuple of str
+        What had to be changed for it.
+
+    Raises
+    ------
+    LayoutError
+        If they differ, with the names of both nodes.
+    """
+    names = names_of(models)
+    views = [load(model) for model in models]
+    if input_shapes:
+        views = [_assumed(view, views[0], input_shapes) for view in views]
+    views, notes = _one_opset(views, names)
+    for view in views:
+        NORMALIZE(view)
+    has_norms = [any(node.op_type == "BatchNormalization" for node in view.nodes) for view in views]
+    if len(set(has_norms)) > 1:
+        for view in views:
+            FuseBatchNorm()(view)
+            RemoveUnused()(view)
+        notes = (*notes, "BatchNormalizations were merged into their layers: not all of the networks have them")
+    try:
+        return (*_corresponding(views, names), notes)
+    except LayoutError:
+        changed = [COMMON_FORM(view).modified for view in views]
+        if not any(changed):
+            raise
+        return (*_corresponding(views, names), notes)
+
+
+def _assumed(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
+    places = dict(zip(first.input_names, view.input_names, strict=False))
+    view.assume({places.get(name, name): tuple(shape) for name, shape in shapes.items()})
+    return view
+
+
+def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[GraphView], tuple[str, ...]]:
+    """Convert networks of an older operator set to the newest one among them."""
+    newest = max(view.opset() for view in views)
+    found, notes = [], []
+    for view, name in zip(views, names, strict=True):
+        old = view.opset()
+        if old == newest:
+            found.append(view)
+            continue
+        try:
+            converted = version_converter.convert_version(to_model(view), newest)
+            onnx.checker.check_model(converted)
+        except Exception as error:  # the converter raises what its C++ code raises
+            text = " ".join(str(error).split())[:200]
+            raise LayoutError(
+                f"{name} has operator set {old}, and another network {newest}; it cannot be converted: {text}"
+            ) from None
+        made = load(converted)
+        made.assume(dict(view.input_shapes))
+        found.append(made)
+        notes.append(f"{name} was converted from operator set {old} to {newest}")
+    return found, tuple(notes)
+
+
+def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[Network], list[Match]]:
+    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+    matches = matched(networks)
+    lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
+    if not lacking:
+        return networks, matches
+    for i, key in sorted(lacking):
+        _give_bias(views[i], key)
+    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+    return networks, matched(networks)
+
+
+def _give_bias(view: GraphView, key: str) -> None:
+    """Add zeros where counterparts of a layer add a bias."""
+    node = view.producer(key)
+    operator = None if node is None else linear(view, node)
+    assert node is not None
+    assert operator is not None
+    assert operator.rows is not None
+    weight = view.weights[operator.weight]
+    dtype = view.weight(operator.weight).dtype
+    zeros = np.zeros(weight.shape[operator.rows.axis] * operator.rows.blocks, dtype)
+    view.fill_input(node, operator.bias_input, view.add_weight(f"{key}_bias", zeros))

@@ -1,0 +1,214 @@
+"""Axes of the joined graph: where the channels of every network lie on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.graph.tensors import Array
+from onnxfold.passes.join.layout import Index, lay_out
+from onnxfold.passes.join.structure import LayoutError, Match, Network
+
+#: The network of positions that are of no network, or of all.
+SHARED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class StackedAxis:
+    """An axis of the joined graph.
+
+    Parameters
+    ----------
+    length : int
+        Its width.
+    places : tuple of ndarray of int
+        Where every network's positions are.
+    """
+
+    length: int
+    places: tuple[Index, ...]
+
+    @property
+    def owners(self) -> Index:
+        """The network that every position belongs to, shape (length,)."""
+        found = np.full(self.length, SHARED)
+        count = np.zeros(self.length, np.int64)
+        for network, places in enumerate(self.places):
+            found[places] = network
+            count[places] += 1
+        found[count != 1] = SHARED
+        return found
+
+
+class StackedAxes:
+    """All axes, laid out when they are asked for.
+
+    Parameters
+    ----------
+    networks : sequence of Network
+        The networks.
+    matches : sequence of Match
+        What corresponds in each of them to the tensors of the first one; the first entry is the identity.
+
+    Raises
+    ------
+    LayoutError
+        If channels that are coupled in one network are not coupled alike in another one.
+    """
+
+    def __init__(self, networks: Sequence[Network], matches: Sequence[Match]) -> None:
+        self._networks, self._matches = networks, matches
+        self._groups = networks[0].analysis.groups
+        self._of = [self._counterparts(i) for i in range(len(networks))]
+        self._units = [_Units.of([groups[g] for groups in self._of]) for g in range(len(self._groups))]
+        self._known: dict[Axis, StackedAxis] = {}
+        self.grouped: dict[str, list[Axis]] = {}
+        for group in self._groups:
+            for axis in (*group.tensors, *(m.axis for m in group.members)):
+                axes = self.grouped.setdefault(axis.tensor, [])
+                if axis not in axes:
+                    axes.append(axis)
+        self.roles: dict[Axis, Role] = {m.axis: m.role for group in self._groups for m in group.members}
+
+    def name(self, network: int, tensor: str) -> str:
+        """Return what corresponds to a tensor of the first network."""
+        return self._matches[network].tensors[tensor] if network else tensor
+
+    def _counterparts(self, network: int) -> list[FoldGroup]:
+        """Return the groups of a network in the order of those of the first."""
+        other, theirs = self._networks[network], {}
+        for group in other.analysis.groups:
+            theirs.update({m.axis: group for m in group.members})
+        found = []
+        for group in self._groups:
+            axes = [self._moved(network, m.axis) for m in group.members]
+            partner = theirs.get(axes[0])
+            if partner is None or {m.axis for m in partner.members} != set(axes):
+                raise LayoutError(
+                    f"channels of '{group.name}' of {self._networks[0].name} are coupled with others than those of "
+                    f"'{partner.name if partner else axes[0].tensor}' of {other.name}"
+                )
+            found.append(partner)
+        if len(found) != len(other.analysis.groups):
+            names = {group.name for group in other.analysis.groups} - {group.name for group in found}
+            raise LayoutError(f"channels of '{min(names)}' of {other.name} can be merged, and not elsewhere")
+        return found
+
+    def _moved(self, network: int, axis: Axis) -> Axis:
+        return replace(axis, tensor=self.name(network, axis.tensor)) if network else axis
+
+    def axis(self, axis: Axis) -> StackedAxis:
+        """Return an axis of a tensor of the first network as it is in the joined graph."""
+        if axis not in self._known:
+            self._known[axis] = self._stacked(axis)
+        return self._known[axis]
+
+    def _stacked(self, axis: Axis) -> StackedAxis:
+        lengths = [self._length(i, axis) for i in range(len(self._networks))]
+        if axis not in self.grouped.get(axis.tensor, ()):
+            if len(set(lengths)) > 1:
+                shown = " and ".join(map(str, dict.fromkeys(lengths)))
+                raise LayoutError(
+                    f"axis {axis.axis} of '{axis.tensor}' of {self._networks[0].name} holds no channels that can be "
+                    f"merged, and has {shown} positions in the networks"
+                )
+            return StackedAxis(lengths[0], tuple(np.arange(lengths[0]) for _ in lengths))
+        shape = self._networks[0].view.shape(axis.tensor)
+        assert shape is not None
+        sizes = tuple(d or 0 for d in shape)
+        slots = [units.slot for units in self._units]
+        laid = lay_out(self._groups, slots, axis.tensor, axis.axis, axis.blocks, sizes)
+        places: list[Index] = []
+        for network, length in enumerate(lengths):
+            own = np.full(length, -1, np.int64)
+            for g in set(laid.group[laid.group >= 0].tolist()):
+                units, here = self._units[g], np.flatnonzero(laid.group == g)
+                here = here[units.network[laid.unit[here]] == network]
+                where = self._of[network][g].positions(self._moved(network, axis))
+                assert where is not None
+                if laid.rank[here].max(initial=0) >= where.shape[1]:
+                    raise LayoutError(f"'{axis.tensor}' has another number of positions per channel in the networks")
+                own[where[units.unit[laid.unit[here]], laid.rank[here]]] = here
+            rest, shared = np.flatnonzero(own < 0), np.flatnonzero(laid.group < 0)
+            if len(rest) != len(shared):
+                raise LayoutError(
+                    f"'{axis.tensor}' of {self._networks[0].name} is laid out otherwise in other networks"
+                )
+            own[rest] = shared
+            places.append(own)
+        return StackedAxis(len(laid.place), tuple(places))
+
+    def _length(self, network: int, axis: Axis) -> int:
+        shape = self._networks[network].view.shape(self.name(network, axis.tensor))
+        return ((shape or ())[axis.axis] or 0) * axis.blocks
+
+    def weight(self, tensor: str, only: int | None = None) -> Array:
+        """Return a weight of the joined graph: those of the networks side by side, and zeros where none has anything.
+
+        Parameters
+        ----------
+        tensor : str
+            The first network's name of it.
+        only : int, optional
+            Fill in the weight of this network alone.
+        """
+        values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
+        axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
+        packed = next((axis for axis in axes if axis.blocks > 1), None)
+        stacked = [self.axis(axis) for axis in axes]
+        blocks = 1 if packed is None else packed.blocks
+        lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
+        result = np.zeros(lengths, values[0].dtype)
+        for network, old in enumerate(values):
+            if only is not None and network != only:
+                continue
+            where = [s.places[network] for s in stacked]
+            for block in range(blocks):
+                parts, index = [slice(None)] * old.ndim, list(where)
+                if packed is not None:  # columns of every block of rows are positions of their own
+                    rows, width = len(old) // blocks, old.shape[packed.axis]
+                    parts[0] = slice(block * rows, (block + 1) * rows)
+                    index[0] = where[0][parts[0]]
+                    columns = where[packed.axis][block * width : (block + 1) * width]
+                    index[packed.axis] = columns - block * lengths[packed.axis]
+                result[np.ix_(*index)] = old[tuple(parts)]
+        return result
+
+    def _axis_of(self, tensor: str, axis: int) -> Axis:
+        found = [a for a in self.grouped.get(tensor, ()) if a.axis == axis]
+        return found[0] if found else Axis(tensor, axis)
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """The units of a group of the joined graph: those of the first network, with those of the others behind them.
+
+    Parameters
+    ----------
+    network, unit : ndarray of shape (n,)
+        Which network's, and which of its group.
+    slot : ndarray of shape (n,)
+        The unit of the first network in whose place it stands.
+    """
+
+    network: npt.NDArray[np.int64]
+    unit: Index
+    slot: Index
+
+    @classmethod
+    def of(cls, groups: Sequence[FoldGroup]) -> "_Units":
+        rows: list[tuple[int, int, int]] = []
+        for block in range(groups[0].block_count):
+            for network, group in enumerate(groups):
+                if group.block_count != groups[0].block_count:
+                    raise LayoutError(
+                        f"channels of '{group.name}' are cut into another number of blocks in the networks"
+                    )
+                units = np.arange(group.size) if group.blocks is None else np.flatnonzero(group.blocks == block)
+                if network == 0:
+                    last = int(units[-1])
+                rows += [(network, int(unit), int(unit) if network == 0 else last) for unit in units]
+        return cls(*np.array(rows, np.int64).T)
