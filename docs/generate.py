@@ -22,7 +22,7 @@ FOLDER = Path(__file__).resolve().parent
 
 _HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
 _HELP_COLUMNS = 100
-_COMMANDS = ("fold", "inspect", "compare", "export", "bench", "sweep", "demo")
+_COMMANDS = ("fold", "merge", "inspect", "compare", "export", "bench", "sweep", "demo")
 
 Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]
 

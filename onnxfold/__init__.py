@@ -14,8 +14,9 @@ from onnxfold._version import __version__
 if TYPE_CHECKING:
     from onnxfold.api import FoldResult, compare, fold, inspect, to_torch
     from onnxfold.config import FoldConfig
+    from onnxfold.merging import merge
 
-__all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect", "to_torch"]
+__all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect", "merge", "to_torch"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from onnxfold import api
 
         return getattr(api, name)
+    if name == "merge":
+        from onnxfold.merging import merge
+
+        return merge
     if name == "FoldConfig":
         from onnxfold.config import FoldConfig
 

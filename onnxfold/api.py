@@ -19,11 +19,13 @@ from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
 from onnxfold.folders import ModelFolder, folder_of, with_changes
-from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs, require_given
+from onnxfold.folding.choose_inputs import ChosenInputs, require_given
 from onnxfold.folding.drop_blocks import dropped_blocks
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
+from onnxfold.folding.joined_inputs import inputs_for
+from onnxfold.folding.joined_model import JoinedModel, without_zero_blocks
 from onnxfold.folding.latency_search import RealTimer, fold_within_latency
 from onnxfold.folding.measure_latency import with_latency_table
 from onnxfold.folding.merge_map import merge_arrays
@@ -229,6 +231,7 @@ def fold_request(
     *,
     run_on: ChosenInputs | None = None,
     measures_latency: bool = True,
+    joined: JoinedModel | None = None,
 ) -> FoldResult:
     """Fold a model as a checked request says; what many folds of a model share may be given.
 
@@ -241,19 +244,21 @@ def fold_request(
         inputs; chosen anew if not given. It changes no result.
     measures_latency : bool
         Whether the check of the result also times both models.
+    joined : JoinedModel, optional
+        The networks that `model` is made of.
     """
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     folder = folder_of(model)
     return _fold(
         model if folder is None else folder.model, folder, config, chosen, progress,
-        run_on=run_on, measures_latency=measures_latency,
+        run_on=run_on, measures_latency=measures_latency, joined=joined,
     )  # fmt: skip
 
 
 @blames_broken_files
 def _fold(
     model: ModelLike, folder: ModelFolder | None, config: FoldConfig, chosen: Method, tell: Progress, *,
-    run_on: ChosenInputs | None, measures_latency: bool,
+    run_on: ChosenInputs | None, measures_latency: bool, joined: JoinedModel | None = None,
 ) -> FoldResult:  # fmt: skip
     """Fold a model, which lies in a folder perhaps."""
     start, searches = time.perf_counter(), bool(config.searched)
@@ -261,6 +266,8 @@ def _fold(
         ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
         forms = {"needs_groups": not config.keeps_widths, "rotates": chosen.rotates and config.may_add_products}
         opened = open_model(model, config.input_shapes, tell, ties=ties, **forms)
+        if joined is not None:
+            opened = joined.known_to(opened)
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)
@@ -273,10 +280,10 @@ def _fold(
         request = smallest_request(opened, config, chosen) if searches else replace(
             request_widths(opened, config, chosen, may_keep_all=may_keep), may_keep=may_keep
         )  # fmt: skip
-        fold_runs = searches or request.widths is None or (chosen.needs_inputs and not config.keeps_widths)
+        fold_runs = searches or request.widths is None or (chosen.needs_inputs and not request.keeps_all)
         run_on = gone.inputs or run_on
         if run_on is None or not (fold_runs or config.quantizes or gone.inputs):
-            run_on = choose_inputs(opened, config, chosen, tell, needed=fold_runs or config.quantizes)
+            run_on = inputs_for(opened, config, chosen, tell, needed=fold_runs or config.quantizes, joined=joined)
         config, accuracy = run_on.repeated_by(config), None
         if searches:
             criterion, seen = find_criterion(opened, run_on, config)
@@ -291,13 +298,14 @@ def _fold(
                 folded, config, note = fold_within_latency(prepared, candidates, config, chosen, tell, timer)
             else:
                 folded, note = fold_model(prepared, request, candidates, config, tell), ()
+        folded = folded if joined is None else without_zero_blocks(folded, joined)
         written = written_model(folded, run_on, config, tell)
         checked = VerificationResult(None)
         if config.verify:
             checked = verify_model(
-                model, written.view, config.seed, tell, threads=config.threads if measures_latency else None,
-                fitted=written.inputs, texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
-                renamed=gone.names,
+                model if joined is None else joined.exact, written.view, config.seed, tell,
+                threads=config.threads if measures_latency else None, fitted=written.inputs, renamed=gone.names,
+                texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
             )  # fmt: skip
     notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
     if config.allow_cache_change:
@@ -353,5 +361,4 @@ def inspect(
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    caches = {"allow_cache_change": allow_cache_change, "per_layer_cache": per_layer_cache}
-    return inspect_model(model, input_shapes=input_shapes, **caches).groups
+    return inspect_model(model, input_shapes=input_shapes).groups

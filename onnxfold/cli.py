@@ -17,6 +17,7 @@ from onnxfold.commands.demo import demo
 from onnxfold.commands.export import export
 from onnxfold.commands.fold import fold
 from onnxfold.commands.inspect import inspect
+from onnxfold.commands.merge import merge
 from onnxfold.commands.sweep import sweep
 from onnxfold.errors import OnnxFoldError, OutputClosedError, OutputError
 from onnxfold.files import is_disk_full, reason
@@ -34,7 +35,7 @@ def cli(context: click.Context, verbose: bool, debug: bool) -> None:
     log_to_terminal(logging.DEBUG if debug else logging.INFO if verbose else logging.ERROR)
 
 
-for _command in (fold, inspect, compare, export, bench, sweep, demo):
+for _command in (fold, merge, inspect, compare, export, bench, sweep, demo):
     cli.add_command(_command)
 
 

@@ -78,6 +78,11 @@ class WidthRequest:
     remarks: tuple[str, ...] = ()
     may_keep: bool = False
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the request says by itself that every group keeps its width."""
+        return self.widths is not None and all(w == g.size for w, g in zip(self.widths, self.space.groups, strict=True))
+
     def knowing(self, lossless: Sequence[int]) -> "WidthRequest":
         """Return the request, with the widths of all groups without exact duplicates."""
         return replace(self, space=replace(self.space, lossless=lossless))

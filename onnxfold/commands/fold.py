@@ -221,17 +221,18 @@ def fold(
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
-    with writing({path: content.encode() for path, content in _report(result.report, report).items()}):
+    with writing({path: content.encode() for path, content in report_files(result.report, report).items()}):
         if save_inputs is not None:
             result.save_inputs(save_inputs)
         if map_file is not None:
             result.save_merge_map(map_file)
         result.save(output)
     with json_on_stdout(as_json or report == STDOUT, lambda: json.loads(result.report.to_json()), quiet=quiet):
-        _print_fold(result.report, output, verbose=context.obj["verbose"])
+        print_fold(result.report, output, verbose=context.obj["verbose"])
 
 
-def _report(report: Any, path: Path | None) -> dict[Path, str]:
+def report_files(report: Any, path: Path | None) -> dict[Path, str]:
+    """Return the content of a report's file, by its path; nothing where it goes to no file."""
     from onnxfold.html_report import render_html
 
     if path is None or path == STDOUT:
@@ -239,7 +240,8 @@ def _report(report: Any, path: Path | None) -> dict[Path, str]:
     return {path: render_html(report) if path.suffix.lower() in HTML else report.to_json()}
 
 
-def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
+def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
+    """Print what a fold did."""
     before, after = report.before, report.after
     channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
     cells = [*size_cells(before, after, report.latency), ("channels in groups", *change(*channels))]
@@ -252,6 +254,9 @@ def _print_fold(report: Any, output: Path, *, verbose: bool) -> None:
             how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
             say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
     print_refusals(report.refusals, verbose=verbose)
+    if report.merged is not None:
+        for network in report.merged.networks:
+            say(f"share of {network}")
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"

@@ -7,6 +7,7 @@ from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Tie
+from onnxfold.cluster.partition import Labels
 from onnxfold.folding.scopes import Scope, copy_scopes, no_ties, open_scopes, require_finite_channels, require_groups
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
@@ -33,11 +34,14 @@ class OpenedModel:
         What the model costs as it was given.
     scopes : list of Scope
         The main graph and the bodies inside it, outer graphs first.
+    sources : tuple of tuple of ndarray of shape (n_units,)
+        Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
     """
 
     source: ModelLike
     size: ModelSize
     scopes: list[Scope]
+    sources: tuple[tuple[Labels | None, ...], ...] = ()
 
     @property
     def view(self) -> GraphView:

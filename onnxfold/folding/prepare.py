@@ -32,6 +32,8 @@ class Prepared:
         Whether a fold keeps what its repair does to weights.
     diagnoses : bool
         Whether a fold measures its effect on the activations.
+    sources : tuple of ndarray of shape (n_units,)
+        The network that every unit comes from, one array per group, where networks are merged; empty elsewhere.
     """
 
     scope: Scope
@@ -41,6 +43,7 @@ class Prepared:
     seed: int
     keeps_refits: bool = False
     diagnoses: bool = True
+    sources: tuple[Labels | None, ...] = ()
 
     @property
     def groups(self) -> list[FoldGroup]:
@@ -123,9 +126,10 @@ def prepare(
         Whether folds keep what their repair does to weights.
     """
     graphs = []
-    for scope in opened.scopes:
+    for i, scope in enumerate(opened.scopes):
         with one_blas_thread():
             duplicates = tuple(find_duplicates(scope.view, scope.analysis.groups, seed=seed))
         shown = inputs if scope.body is None else None
-        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits))
+        sources = opened.sources[i] if opened.sources else ()
+        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources))
     return PreparedModel(opened, inputs, graphs)

@@ -25,6 +25,7 @@ from onnxfold.report.fold_report import (
     Refusal,
 )
 from onnxfold.report.latency import LatencyRecord, milliseconds
+from onnxfold.report.merge import MergeRecord, NetworkShare
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.perplexity import PerplexityRecord
 
@@ -45,7 +46,9 @@ __all__ = [
     "InputRecord",
     "LatencyRecord",
     "MergeMap",
+    "MergeRecord",
     "ModelSize",
+    "NetworkShare",
     "PassRecord",
     "PerplexityRecord",
     "QuantizationRecord",

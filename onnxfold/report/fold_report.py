@@ -10,6 +10,7 @@ from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.latency import LatencyRecord
+from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.perplexity import PerplexityRecord
 
@@ -284,6 +285,7 @@ class FoldReport:
     latency_table: dict[str, Any] | None = None
     merge_map: list[MergeMap] = field(default_factory=list)
     dropped: list[DroppedBlock] = field(default_factory=list)
+    merged: MergeRecord | None = None
 
     @property
     def sparsity(self) -> float:

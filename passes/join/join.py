@@ -53,7 +53,7 @@ def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> J
     """Stack what produces channels, put what consumes them into blocks, and join the heads.
 
     Case 1: a node whose result holds channels becomes one node. Case 2: one that computes the same in all networks
-    stays one. Case 3: what is behind the last channels, the heads, stays apart, each network's reading its own channels.
+    stays one. Case 3: what is behind the last channels, the heads, stays apart, each reading its network's channels.
 
     Parameters
     ----------

@@ -63,8 +63,8 @@ def lay_out(
     rows: list[Index] = []
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), width], strict=True):
         g, run = int(group_at[start]), np.arange(start, stop)
-        for new in [-1] if g < 0 else members[g].get(int(unit_at[start]), []):
-            rows.append(np.stack([run, group_at[run], np.full_like(run, new), rank_at[run]]))
+        units = [-1] if g < 0 else members[g].get(int(unit_at[start]), [])
+        rows += [np.stack([run, group_at[run], np.full_like(run, new), rank_at[run]]) for new in units]
     return WideAxis(*np.concatenate([*rows, np.zeros((4, 0), np.int64)], axis=1))
 
 

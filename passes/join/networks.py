@@ -9,7 +9,6 @@ from onnx import ModelProto, version_converter
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.layers import linear
-from onnxfold.errors import NothingToFoldError
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView

@@ -1,0 +1,156 @@
+"""Merge networks of one layout: join them into one exact graph, then fold that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from onnxfold.api import fold_request
+from onnxfold.budget.objectives import find_objective
+from onnxfold.budget.width_request import requested_limits
+from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
+from onnxfold.config.checks import known_keywords
+from onnxfold.errors import ConfigError
+from onnxfold.folding.choose_inputs import require_given
+from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.joined_model import join_models
+from onnxfold.folding.merged_report import merge_record
+from onnxfold.folding.methods import find_method
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.tensors import Array
+from onnxfold.machine.memory import limited_to
+from onnxfold.passes.join.heads import HEADS
+from onnxfold.progress import Progress, silent
+
+#: Goals that say how far to fold, in place of a width.
+_GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device")
+
+
+@known_keywords
+def merge(
+    models: Sequence[ModelLike],
+    width: float | None = None,
+    *,
+    heads: str = "auto",
+    labels: Sequence[str] = (),
+    until: str | None = None,
+    sparsity: float | None = None,
+    ratios: Mapping[str, float] = NOTHING,
+    method: str = "fold-ls",
+    cluster: str | None = None,
+    repair: str | None = None,
+    max_params: int | str | None = None,
+    max_macs: int | str | None = None,
+    max_ram: int | str | None = None,
+    max_flash: int | str | None = None,
+    device: str | None = None,
+    inputs: str = "auto",
+    samples: int | None = None,
+    input_seconds: float | None = None,
+    input_steps: Sequence[int] = (),
+    calibration: str | Path | Mapping[str, Array] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    round_to: int | str = "auto",
+    objective: str = "balanced",
+    keep: Sequence[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] = NOTHING,
+    dtype: str = "keep",
+    seed: int = 0,
+    verify: bool = True,
+    threads: int = 1,
+    save_as_external_data: bool = False,
+    max_memory: int | str | None = None,
+    cache: str | PathLike[str] | None = DEFAULT_CACHE,
+    progress: Progress | None = None,
+) -> FoldResult:
+    """Merge trained networks of one layout into one, without data and without training.
+
+    The networks are put beside each other in one graph, which computes exactly what they compute, and which is folded.
+
+    Parameters
+    ----------
+    models : sequence of path or ModelProto
+        At least two; they are not changed. Layers correspond by structure, not by name, and may have other widths.
+    width : float, optional
+        Channels of every group, over those of one network, in (0, number of networks]; with all of them the result is
+        exact. Default 1, if no other goal is given.
+    heads : str
+        'join' (one output with the classes of all networks, in their order), 'average' (their mean), 'first', or
+        'auto': 'average' where the shapes agree, else 'join'.
+    labels : sequence of str
+        Names of the classes of the result, for its metadata.
+    until : str, optional
+        A node of the first network: channels behind it are not merged, each network keeps its own.
+    sparsity : float, optional
+        Fraction of the weights of all networks together that goes; widths are chosen where they lose least.
+    cluster : str, optional
+        As of :func:`onnxfold.fold`, or one that knows which channels come from which network: 'matching', 'zip',
+        'in-order'.
+    calibration : path or mapping of str to ndarray, optional
+        Unlabeled samples; without them, each network contributes an equal part of generated ones.
+    ratios, method, repair, max_params, max_macs, max_ram, max_flash, device, inputs, samples, input_seconds, \
+input_steps, mean, std, round_to, objective, keep, input_shapes, dtype, seed, verify, threads, save_as_external_data, \
+max_memory, cache, progress
+        As of :func:`onnxfold.fold`.
+
+    Returns
+    -------
+    FoldResult
+        With ``.model``, ``.report`` and ``.save(path)``. ``.report.merged`` says how each network is reproduced.
+
+    Raises
+    ------
+    ConfigError
+        If an option makes no sense, or outputs of different shapes are to be averaged.
+    ModelLoadError, UnsupportedModelError
+        If a network cannot be read, or if they differ in more than widths, with the names of both nodes.
+    BudgetError
+        If the sparsity or a limit cannot be reached.
+
+    Examples
+    --------
+    >>> from importlib.resources import files
+    >>> import onnxfold
+    >>> model = files("onnxfold.data") / "lenet5.onnx"
+    >>> result = onnxfold.merge([model, model], method="fold-naive")
+    >>> round(result.report.sparsity, 2)
+    0.5
+    """
+    given = locals()
+    options = {n: given[n] for n in FoldConfig.__dataclass_fields__ if n in given}
+    listed = _checked_models(models)
+    checks.one_of("heads", heads, HEADS)
+    names = checks.texts("labels", labels)
+    if until is not None:
+        checks.text("until", until)
+    if width is not None and any(options[goal] is not None for goal in _GOALS):
+        raise ConfigError("width says how far to merge: give it without sparsity, limits and device")
+    if width is not None or all(options[goal] is None for goal in _GOALS):
+        width = checks.up_to("width", 1.0 if width is None else width, most=len(listed), zero=False)
+        options["channel_ratio"] = 1.0 - width / len(listed)
+    config = FoldConfig(**options)
+    find_method(config.method, cluster=config.cluster, repair=config.repair)
+    requested_limits(config)
+    find_objective(config.objective)
+    require_given(config)
+    tell = progress or silent
+    tell("load", 0, 0)
+    with limited_to(config.max_memory):
+        joined = join_models(listed, heads, config.input_shapes, names)
+    if until is not None:
+        config = replace(config, keep=(*config.keep, *joined.behind(until)))
+    result = fold_request(joined.model, config, tell, joined=joined)
+    result.report.merged = merge_record(joined, result.view, config.seed, measures=config.verify)
+    result.report.notes += joined.notes
+    return result
+
+
+def _checked_models(models: Any) -> list[ModelLike]:
+    """Return the models as a list, of at least two."""
+    if isinstance(models, str | bytes | Mapping) or not isinstance(models, Sequence):
+        raise ConfigError("models is a list of paths or ModelProtos, one per network")
+    if len(models) < 2:
+        raise ConfigError(f"{len(models)} model was given: two or more are merged")
+    return list(models)
