@@ -1,4 +1,4 @@
-"""How a merged model reproduces every network's share."""
+"""Closeness of a merged model to every network that it was merged from."""
 
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
 from onnxfold.folding.joined_model import JoinedModel, Share, Together

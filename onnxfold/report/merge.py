@@ -1,4 +1,4 @@
-"""Which networks a model was merged from, and how it stands for each of them."""
+"""Networks that a model was merged from, and its closeness to each of them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What different exporters write for the same, brought into one form."""
+"""One form for what different exporters write in different ways."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,4 +1,4 @@
-"""Where channels lie on an axis when every channel may become several.
+"""Places of channels on an axis when every channel may become several.
 
 A fold keeps, on every axis, the places of some channels in their old order. This is the reverse: each new unit is given
 a *slot*, an old unit, and where a run of positions of that unit stood, runs of all units of its slot stand. Whatever a

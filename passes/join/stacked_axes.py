@@ -158,7 +158,7 @@ class StackedAxes:
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
         axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
         packed = next((axis for axis in axes if axis.blocks > 1), None)
-        stacked = [self.axis(axis) for axis in axes]
+        stacked = [self.axis(axis) if only is None else self._own(axis, only) for axis in axes]
         blocks = 1 if packed is None else packed.blocks
         lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
         result = np.zeros(lengths, values[0].dtype)
@@ -176,6 +176,13 @@ class StackedAxes:
                     index[packed.axis] = columns - block * lengths[packed.axis]
                 result[np.ix_(*index)] = old[tuple(parts)]
         return result
+
+    def _own(self, axis: Axis, network: int) -> StackedAxis:
+        """Return an axis with the channels of all networks, or of one network where channels do not lie on it."""
+        if axis in self.grouped.get(axis.tensor, ()):
+            return self.axis(axis)
+        length = self._length(network, axis)
+        return StackedAxis(length, (np.arange(length),) * len(self._networks))
 
     def _axis_of(self, tensor: str, axis: int) -> Axis:
         found = [a for a in self.grouped.get(tensor, ()) if a.axis == axis]

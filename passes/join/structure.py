@@ -134,6 +134,13 @@ def _require_same_source(
     first: Network, other: Network, a: str, b: str, inputs: Mapping[str, str], writers: Sequence[NodeProto | None]
 ) -> None:
     """Check two tensors of which one at least is an input or a weight."""
+    for network, name, writer, theirs in ((first, a, writers[0], other), (other, b, writers[1], first)):
+        if writer is not None:
+            kind = "a constant" if theirs.view.is_weight(b if network is first else a) else "an input"
+            raise LayoutError(
+                f"the networks have different layouts: {network.label(writer)} computes '{name}', which is {kind} in "
+                f"{theirs.name}"
+            )
     if a in inputs or b in other.view.input_names:
         if inputs.get(a) != b:
             raise LayoutError(f"'{a}' of {first.name} corresponds to '{b}' of {other.name}, which is another input")
@@ -145,9 +152,6 @@ def _require_same_source(
                 f"{_shown(shapes[1])}: networks that are merged read the same input"
             )
         return
-    for network, name, writer, theirs in ((first, a, writers[0], other), (other, b, writers[1], first)):
-        if writer is not None:
-            raise LayoutError(f"{network.label(writer)} computes '{name}', which is a constant in {theirs.name}")
     ranks = len(first.view.weights[a].shape), len(other.view.weights[b].shape)
     if ranks[0] != ranks[1] or first.view.weight_type(a) != other.view.weight_type(b):
         raise LayoutError(f"weight '{a}' of {first.name} has another rank or type than '{b}' of {other.name}")
