@@ -6,11 +6,12 @@ and a tokenizer lies beside its model.
 """
 
 import hashlib
+import io
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from onnxfold.errors import ConfigError, ModelLoadError
@@ -42,41 +43,44 @@ class Content:
         The folder here that places are in; it is no part of the content.
     main : str
         Place of the file or folder that was given.
+    digest : str
+        SHA-256 of all places and files.
+    sha256 : str
+        SHA-256 of the given file; of a folder, the digest.
     files : tuple of ContentFile
-        Everything that is read of it.
+        Everything that is read of it; empty where only the name of the content is needed.
     """
 
     root: str
     main: str
-    files: tuple[ContentFile, ...]
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of all places and files."""
-        lines = [self.main, *(f"{file.sha256} {file.place}" for file in self.files)]
-        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+    digest: str
+    sha256: str
+    files: tuple[ContentFile, ...] = ()
 
     @property
-    def sha256(self) -> str:
-        """The SHA-256 of the given file; of a folder, that of the content."""
-        return next((file.sha256 for file in self.files if file.place == self.main), self.digest)
+    def name(self) -> "Content":
+        """The same without the list of files, which may be long."""
+        return replace(self, files=())
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield all files, one after the other, cut into pieces; every file begins a new piece.
+        """Yield the list of files and what they hold, one after the other, cut into pieces.
 
         Raises
         ------
         ModelLoadError
             If a file cannot be read, or is not what it was.
         """
+        return _cut(self._stream())
+
+    def _stream(self) -> Iterator[bytes]:
+        yield json.dumps([astuple(file) for file in self.files]).encode() + b"\n"
         for described in self.files:
             hashed, path = hashlib.sha256(), Path(self.root, described.place)
             try:
                 with path.open("rb") as file:
-                    for _ in _piece_sizes(described.size):
-                        piece = file.read(PIECE)
-                        hashed.update(piece)
-                        yield piece
+                    while part := file.read(PIECE):
+                        hashed.update(part)
+                        yield part
             except OSError as error:
                 raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
             if hashed.hexdigest() != described.sha256:
@@ -96,18 +100,10 @@ class Content:
         if not place.is_dir():
             store.mkdir(parents=True, exist_ok=True)
             with part_folder(place) as drafts:
-                self._write(drafts / "content", iter(pieces))
+                _write(drafts / "content", io.BufferedReader(_Joined(pieces)))
                 with suppress(OSError):  # another thread was faster
                     (drafts / "content").rename(place)
         return place / self.main
-
-    def _write(self, root: Path, pieces: Iterator[bytes]) -> None:
-        for described in self.files:
-            path = root / described.place
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:
-                for _ in _piece_sizes(described.size):
-                    file.write(next(pieces))
 
 
 def content_of(path: Path) -> Content:
@@ -122,13 +118,16 @@ def content_of(path: Path) -> Content:
     """
     given = path.absolute()
     root = given.parent.parent if given.parent.name == _GRAPHS and not given.is_dir() else given.parent
-    found = _in_folder(given) if given.is_dir() else [given, *_beside(given, root)]
     files = []
-    for file in found:
+    for file in _in_folder(given) if given.is_dir() else [given, *_beside(given, root)]:
         if not file.is_relative_to(root):
             raise ConfigError(f"'{file}', which '{path}' reads, lies in another folder: put it beside '{path}'")
         files.append(ContentFile(file.relative_to(root).as_posix(), *_described(file)))
-    return Content(str(root), given.relative_to(root).as_posix(), tuple(files))
+    main = given.relative_to(root).as_posix()
+    lines = [main, *(f"{file.sha256} {file.place}" for file in files)]
+    digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+    sha256 = next((file.sha256 for file in files if file.place == main), digest)
+    return Content(str(root), main, digest, sha256, tuple(files))
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -141,9 +140,11 @@ def _beside(file: Path, root: Path) -> list[Path]:
     if file.suffix.lower() != ".onnx":
         return []
     tokenizers = {folder / _TOKENIZER for folder in (file.parent, root)}
-    weights = [Path(os.path.normpath(file.parent / path.relative_to(file.resolve().parent)))
-               if path.is_relative_to(file.resolve().parent) else path
-               for path in external_files(file)]  # fmt: skip
+    real = file.resolve().parent
+    weights = (
+        Path(os.path.normpath(file.parent / path.relative_to(real))) if path.is_relative_to(real) else path
+        for path in external_files(file)
+    )  # fmt: skip
     return [*dict.fromkeys(weights), *sorted(path for path in tokenizers if path.is_file())]
 
 
@@ -156,5 +157,47 @@ def _described(path: Path) -> tuple[int, str]:
         raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
 
 
-def _piece_sizes(size: int) -> range:
-    return range(0, max(size, 1), PIECE)
+def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of equal length, the last one apart."""
+    held = bytearray()
+    for part in parts:
+        held += part
+        while len(held) >= PIECE:
+            yield bytes(held[:PIECE])
+            del held[:PIECE]
+    if held:
+        yield bytes(held)
+
+
+class _Joined(io.RawIOBase):
+    """Pieces as one stream."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._left = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer with what comes next; return how much it was."""
+        if not self._left:
+            self._left = memoryview(next(self._pieces, b""))
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+def _write(root: Path, stream: io.BufferedReader) -> None:
+    for place, size, sha256 in json.loads(stream.readline()):
+        path, hashed = root / place, hashlib.sha256()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            while size and (part := stream.read(min(size, PIECE))):
+                file.write(part)
+                hashed.update(part)
+                size -= len(part)
+        if hashed.hexdigest() != sha256:
+            raise ModelLoadError(f"'{place}' did not arrive as it was sent: start again")
+    root.mkdir(exist_ok=True)  # of a folder without files

@@ -62,9 +62,9 @@ def run_jobs(
         made = None
         if job.needs_inputs:
             key = f"onnxfold-inputs-{job.inputs_key}"
-            made = shared.get(key) or client.submit(inputs, job, pieces, key=key)
+            made = shared.get(key) or client.submit(inputs, job.sent, pieces, key=key)
             shared[key] = made
-        futures[client.submit(work, job, pieces, made, key=f"{FOLDS}-{job.key}")] = job
+        futures[client.submit(work, job.sent, pieces, made, key=f"{FOLDS}-{job.key}")] = job
     tell(FOLDS, 0, len(jobs))
     failed = 0
     for done, future in enumerate(as_completed(futures), start=1):

@@ -8,7 +8,7 @@ finds what it has, and finds nothing that another version made.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -115,6 +115,11 @@ class Job:
             "kind": find_method(self.method).inputs if kind == "auto" else kind, "seed": self.seed,
             "options": {name: self.options.get(name) for name in _ABOUT_INPUTS},
         })  # fmt: skip
+
+    @property
+    def sent(self) -> "Job":
+        """The same without lists of files; what a worker gets beside the pieces of its contents."""
+        return replace(self, contents={role: content.name for role, content in self.contents.items()})
 
     @property
     def needs_inputs(self) -> bool:

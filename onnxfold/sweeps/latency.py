@@ -20,8 +20,8 @@ LATENCIES = "latency"
 
 
 def is_due(row: Row) -> bool:
-    """Whether a row lacks its latency."""
-    return row.status == DONE and row.latency_ms is None and row.file is not None
+    """Whether nobody has tried to measure the latency of a row."""
+    return row.status == DONE and row.latency_host is None and row.file is not None
 
 
 def measure_latencies(
@@ -59,7 +59,7 @@ def measure_latencies(
         try:
             take(_timed(row, originals[row.key], folder / row.file, threads, input_shapes))
         except OnnxFoldError as error:
-            take(replace(row, notes="; ".join(filter(None, (row.notes, f"latency was not measured: {error}")))))
+            take(_untimed(row, str(error)))
 
 
 def _timed(row: Row, original: Path, folded: Path, threads: int, input_shapes: Mapping[str, Any] | None) -> Row:
@@ -70,11 +70,16 @@ def _timed(row: Row, original: Path, folded: Path, threads: int, input_shapes: M
 
     found = latency_of_two(before, after, feeds, threads=threads)
     if found is None:
-        return row
+        return _untimed(row, "a model does not run in its own type, or may never end")
     return replace(
         row, latency_ms_before=1e3 * found.before_s, latency_ms=1e3 * found.after_s, latency_ratio=found.ratio,
         latency_spread=found.spread, latency_host=f"{platform.node()}, {found.how}",
     )  # fmt: skip
+
+
+def _untimed(row: Row, why: str) -> Row:
+    notes = "; ".join(filter(None, (row.notes, f"latency was not measured: {why}")))
+    return replace(row, notes=notes, latency_host=platform.node())
 
 
 def _opened(path: Path, input_shapes: Mapping[str, Any] | None) -> tuple[ModelLike, Any]:

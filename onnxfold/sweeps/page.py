@@ -202,6 +202,6 @@ def _footer(rows: Sequence[Row]) -> Element:
         for name, version in json.loads(row.versions).items():
             if version and name != "code" and version not in found.setdefault(name, []):
                 found[name].append(version)
-    hosts = dict.fromkeys(row.latency_host for row in rows if row.latency_host)
+    hosts = dict.fromkeys(row.latency_host for row in rows if row.latency_host and row.latency_ms)
     said = ", ".join(f"{name} {' and '.join(seen)}" for name, seen in found.items())
     return element("footer", f"{said or UNKNOWN}.", f" Latencies: {'; '.join(hosts)}." if hosts else None)

@@ -56,7 +56,10 @@ def test_a_folder_travels_whole(tmp_path: Path) -> None:
     (folder / "deep" / "a.png").write_bytes(b"a")
     (folder / "empty").write_bytes(b"")
     content = content_of(folder)
-    put = content.put_into(tmp_path / "store", list(content.pieces()))
+    assert content.sha256 == content.digest
+    pieces = list(content.pieces())
+    assert len(pieces) == 1  # small files share one
+    put = content.name.put_into(tmp_path / "store", pieces)
     assert put.name == "images"
     assert (put / "deep" / "a.png").read_bytes() == b"a"
     assert (put / "empty").read_bytes() == b""
@@ -72,6 +75,18 @@ def test_a_file_that_changes_is_found(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ModelLoadError, match="cannot be read"):
         list(content.pieces())
+
+
+def test_what_arrives_damaged_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"what was sent")
+    content = content_of(path)
+    (piece,) = content.pieces()
+    for wrong in (piece.replace(b"sent", b"lost"), piece[:-1]):
+        with pytest.raises(ModelLoadError, match=r"'data.npz' did not arrive as it was sent"):
+            content.put_into(tmp_path / "store", [wrong])
+    assert list((tmp_path / "store").iterdir()) == []
+    assert content.put_into(tmp_path / "store", [piece]).read_bytes() == b"what was sent"
 
 
 def test_weights_outside_of_the_folder_are_refused(tmp_path: Path) -> None:

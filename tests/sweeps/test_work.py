@@ -13,10 +13,16 @@ import pytest
 from onnxfold import api
 from onnxfold.cli import cli
 from onnxfold.commands.run_demo import bundled_test_images
+from onnxfold.progress import silent
 from onnxfold.sweeps import measures
 from onnxfold.sweeps.grid import SweepRequest
 from onnxfold.sweeps.job import Goal, Job
+from onnxfold.sweeps.latency import is_due, measure_latencies
+from onnxfold.sweeps.results import SweepFolder
+from onnxfold.sweeps.row import Row
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
+from testing.model_folders import write_genai_folder
+from tests.sweeps.rows import row
 
 DATA = Path(api.__file__).parent / "data"
 REQUEST = SweepRequest(
@@ -112,3 +118,39 @@ def test_an_export_that_is_refused_is_no_failure(tmp_path: Path, monkeypatch: py
     row = _done(job, tmp_path).row
     assert (row.status, row.export_difference) == ("done", None)
     assert row.export_error == "cannot export: no such operator"
+
+
+def test_a_folder_of_a_language_model(tmp_path: Path) -> None:
+    """It travels whole, is folded into a folder, and is timed there."""
+    source = write_genai_folder(tmp_path / "model")
+    request = SweepRequest((source,), (Goal("channel_ratio", 0.5),), ("prune-l1",), options={"samples": 4})
+    (job,) = request.jobs()
+    done = _done(job, tmp_path / "store")
+    found = done.row
+    assert (found.status, found.error) == ("done", None)
+    assert done.is_folder
+    assert set(done.files) == {p.relative_to(source).as_posix() for p in source.rglob("*") if p.is_file()}
+    assert shlex.split(found.command or "")[:4] == ["onnxfold", "fold", str(source), job.name]
+    folder = SweepFolder(tmp_path / "sweep")
+    with folder.opened():
+        found = replace(found, file=folder.add_model(found.file or "", done.files, is_folder=True))
+        measure_latencies([found], {found.key: source}, folder.path, folder.add, silent)
+        (timed,) = folder.compact()
+    assert timed.latency_ms is not None
+    assert timed.latency_ratio is not None
+    assert timed.file == f"models/{job.name}"
+
+
+def test_a_latency_that_cannot_be_had_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Row] = []
+    missing = row(file="models/gone.onnx", latency_ms=None, latency_host=None, notes="a note")
+    assert is_due(missing)
+    measure_latencies([missing], {missing.key: DATA / "lenet5.onnx"}, tmp_path, taken.append, silent)
+    present = replace(missing, file="lenet5_2x.onnx")
+    monkeypatch.setattr("onnxfold.sweeps.latency.latency_of_two", lambda *_, **__: None)
+    measure_latencies([present], {missing.key: DATA / "lenet5.onnx"}, DATA, taken.append, silent)
+    for timed, why in zip(taken, ("gone.onnx", "may never end"), strict=True):
+        assert not is_due(timed)
+        assert timed.latency_ms is None
+        assert (timed.notes or "").startswith("a note; latency was not measured: ")
+        assert why in (timed.notes or "")
