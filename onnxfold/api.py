@@ -106,13 +106,14 @@ def fold(
     channel_ratio, ratios : float, mapping of str to float
         Fraction of the channels to remove from every group, in [0, 1); the same for groups by glob.
     method : str
-        'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', 'prune-l1', 'prune-l2' or 'ifm': a clustering, a
-        repair and a kind of inputs; or 'shortgpt', which drops residual blocks.
+        'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', 'prune-l1', 'prune-l2', 'wanda-sp', 'flap' or 'ifm': a
+        clustering, a repair and a kind of inputs; or 'shortgpt', which drops residual blocks.
     cluster : str, optional
-        Replaces the method's clustering: 'elimination', 'kmeans', 'ward', 'complete', 'average', 'single', 'spectral',
-        'greedy', 'ifm', 'top-l1', 'top-l2' or 'rotation'.
+        Replaces the method's clustering: 'elimination', 'kmeans', 'kmeans-heads', 'ward', 'complete', 'average',
+        'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'wanda' or
+        'flap'.
     repair : str, optional
-        Replaces the method's repair: 'none', 'approximate', 'independent', 'recalibrate' or 'least-squares'.
+        Replaces the method's repair: 'none', 'approximate', 'independent', 'recalibrate', 'least-squares' or 'bias'.
     allocation : str
         'global', for the widths that lose least, or 'uniform'.
     max_params, max_macs, max_ram, max_flash : int or str, optional
@@ -268,6 +269,7 @@ def _fold(
         opened = open_model(model, config.input_shapes, tell, ties=ties, **forms)
         if joined is not None:
             opened = joined.known_to(opened)
+        chosen = chosen.form(is_language=opened.takes_tokens)
         if config.quantizes:
             require_quantizable(opened.view)
         reads = files_read(model, config, folder)

@@ -20,8 +20,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.report import Refusal
+from onnxfold.report import ModelSize, Refusal
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Inspection:
         Where the time goes in onnxruntime, if that was asked for.
     takes : str
         What every input of a language model is; empty for other models.
+    size : ModelSize, optional
+        What the model costs.
     """
 
     groups: list[FoldGroup]
@@ -54,11 +57,13 @@ class Inspection:
     notes: list[str] = field(default_factory=list)
     latency: LatencyProfile | None = None
     takes: str = ""
+    size: ModelSize | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
             "parameters": self.parameters,
+            **({} if self.size is None else {"macs": self.size.macs, "macs_per": self.size.macs_per}),
             "share": asdict(self.share),
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
@@ -112,8 +117,8 @@ def inspect_model(
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
-    takes = str(token_interface(view) or "")
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, notes, profile, takes)
+    takes, size = str(token_interface(view) or ""), size_of(view)
+    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, notes, profile, takes, size)
 
 
 def _quantised_note(view: GraphView) -> list[str]:

@@ -30,7 +30,7 @@ ALL_FOLD_STAGES = (
     ("measure folds",),
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
-    ("compare activations",),
+    ("compare activations", "RepairBias", "biases"),
     ("prepare quantisation", "measure ranges", "quantize"),
     ("verify in onnxruntime",),
 )

@@ -79,6 +79,21 @@ def test_what_onnxruntime_fuses_folds(tmp_path: Path) -> None:
     _folds(path, feeds, [3, 4, 3, 4, 4], [96, 128, 96, 128, 128], parts=1)
 
 
+def test_the_published_recipe_for_language_models(tmp_path: Path) -> None:
+    """Method fold-ar averages heads and channels, repairs nothing, and leaves the first blocks alone."""
+    path = tmp_path / "model.onnx"
+    onnx.save(genai_decoder("packed"), path)
+    report = quick_fold(path, channel_ratio=0.5, method="fold-ar", verify=False).report
+    assert (report.cluster, report.repair) == ("kmeans-heads", "none")
+    assert [(g.width, g.folded_width) for g in report.groups] == [(6, 6), (80, 80), (6, 4), (80, 40)]
+    assert {g.cluster for g in report.groups if g.folded_width < g.width} == {"kmeans-heads"}
+    assert any("34% to 94% of its depth: 2 of 4 groups keep their width" in note for note in report.notes)
+    named = quick_fold(path, channel_ratio=0.5, ratios={"*": 0.5}, method="fold-ar", verify=False).report
+    assert all(g.folded_width < g.width for g in named.groups)
+    other = quick_fold(path, channel_ratio=0.5, method="fold-ar", cluster="ward", repair="approximate", verify=False)
+    assert (other.report.cluster, other.report.repair) == ("ward", "approximate")
+
+
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_decoders_of_genai_fold(kind: Kind, tmp_path: Path) -> None:
     model = genai_decoder(kind)

@@ -20,7 +20,10 @@ _PHASES = (
     ("observe", ("observe activations",)),
     ("error curves", ("error curves",)),
     ("probe groups", ("probe groups",)),
-    ("merge and repair", ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate")),
+    (
+        "merge and repair",
+        ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate", "biases"),
+    ),
     ("diagnose", ("compare activations",)),
     ("measure latency", ("measure latency", "measure layers", "measure folds")),
     ("quantise", ("prepare quantisation", "measure ranges", "quantize")),

@@ -169,7 +169,14 @@ def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: Fo
 
 
 def width_request(
-    graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig, before: int, *, adds_biases: bool
+    graphs: Sequence[tuple[GraphView, list[FoldGroup]]],
+    config: FoldConfig,
+    before: int,
+    *,
+    adds_biases: bool,
+    adds_nodes: bool = False,
+    per_token: bool = False,
+    whole: Sequence[int] = (),
 ) -> WidthRequest:
     """Return the conditions of a configuration on the widths of some graphs.
 
@@ -183,6 +190,13 @@ def width_request(
         Weights of the input model.
     adds_biases : bool
         Whether the repair gives a bias to layers that have none.
+    adds_nodes : bool
+        Whether it gives one to all of them, whatever their operators take.
+    per_token : bool
+        Whether the model's lengths are open, and a token costs as many multiply-accumulates as it meets weights: they
+        are then not traded against besides.
+    whole : sequence of int
+        Indices of groups that keep their width unless a ratio is given for them.
 
     Raises
     ------
@@ -197,12 +211,12 @@ def width_request(
     if config.prefers_steps:
         block = LatencyTable.from_dict(config.latency_table).block if config.needs_latency else 1
         preferred = [steps for view, found in graphs for steps in preferred_steps(view, found, block)]
-    space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred)
+    space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred, whole)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
     limits, latency = requested_limits(config), _latency_budget(config, graphs)
     if adds_biases and not limits.keys().isdisjoint(("params", "flash")):
-        rooms = _room_for_biases([view for view, _ in graphs])
+        rooms = _room_for_biases([view for view, _ in graphs], everywhere=adds_nodes)
         limits |= {name: max(limits[name] - room, 1) for name, room in rooms.items() if name in limits}
     if config.lacks_goal and not space.free:
         return WidthRequest(space, Budgets(()), config, space.narrowest)
@@ -225,6 +239,8 @@ def width_request(
         return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
+    if per_token and config.objective == DEFAULT_OBJECTIVE:
+        return goal
     return _with_tradeoff(goal, graphs)
 
 
@@ -247,12 +263,12 @@ def _with_tradeoff(goal: WidthRequest, graphs: Sequence[tuple[GraphView, list[Fo
         return replace(goal, remarks=(f"error is traded against weights alone: {error}",))
 
 
-def _room_for_biases(views: Sequence[GraphView]) -> dict[str, int]:
+def _room_for_biases(views: Sequence[GraphView], *, everywhere: bool) -> dict[str, int]:
     """Return what a repair may add, by limit: one number per channel of every layer that it gives a bias."""
     room = {"params": 0, "flash": 0}
     for view in views:
         for layer in find_layers(view):
-            if layer.lacks_bias and is_rescalable(view, layer):
+            if (everywhere and not layer.bias) or (layer.lacks_bias and is_rescalable(view, layer)):
                 width = layer.width(view)
                 room["params"] += width
                 room["flash"] += vector_bytes(width, view.weight_type(layer.rows.tensor))

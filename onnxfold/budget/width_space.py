@@ -43,6 +43,7 @@ class WidthSpace:
         keep: Sequence[str],
         round_to: int = 1,
         preferred: Sequence[tuple[int, ...]] = (),
+        whole: Sequence[int] = (),
     ) -> "WidthSpace":
         """Return the space of a request.
 
@@ -56,6 +57,8 @@ class WidthSpace:
             Globs of groups that keep their width; they win over `ratios`.
         round_to, preferred : int, sequence of tuple of int
             As in the class.
+        whole : sequence of int
+            Indices of groups that keep their width, too, unless one of `ratios` is for them.
 
         Raises
         ------
@@ -68,7 +71,7 @@ class WidthSpace:
                 f"round_to={round_to}: no fold group has a width that is a multiple of it; the widest, "
                 f"'{widest.name}', has {widest.size} channels"
             )
-        fixed: dict[int, int] = {}
+        fixed = {i: groups[i].size for i in whole}
         for glob, ratio in {**ratios, **dict.fromkeys(keep, 0.0)}.items():
             found = [i for i, group in enumerate(groups) if group.matches(glob)]
             if not found:

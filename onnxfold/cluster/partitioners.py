@@ -21,6 +21,7 @@ from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.rotation import rotations, seen_moments
+from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
 from onnxfold.errors import ConfigError, UnsupportedModelError
@@ -181,6 +182,20 @@ def _by_norm(task: Task) -> Candidates:
     return Computed(task.group, partial(_top, 2, task), task.distinct, task.moments, task.scatter, SELECTION)
 
 
+def _wanda(task: Task) -> Candidates:
+    return ByScore(task.group, wanda_scores(task.moments), task.moments, "wanda")
+
+
+def _flap(task: Task) -> Candidates:
+    sizes = (
+        task.stored.weight_size(m.axis.tensor)
+        // (task.stored.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks)
+        for m in task.group.members
+    )
+    weights = sum(size * m.positions.shape[1] for size, m in zip(sizes, task.group.members, strict=True))
+    return ByComparedScore(weights, task.group, fluctuations(task.moments), task.moments, "flap")
+
+
 @dataclass(frozen=True)
 class Partitioner:
     """A row of the table.
@@ -199,6 +214,11 @@ class Partitioner:
         Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
     rotates : bool
         Whether channels are rotated, by the row :data:`ROTATION`, where that is what they are there for.
+    needs_places : bool
+        Whether these moments are to hold what is seen place by place.
+    compares : bool
+        Whether the losses of its candidates say by themselves how groups compare; those of others are weighed by what
+        they do to the outputs, where that is measured.
     """
 
     name: str
@@ -207,14 +227,27 @@ class Partitioner:
     averages: bool = True
     needs_moments: bool = False
     rotates: bool = False
+    needs_places: bool = False
+    compares: bool = False
+
+    @property
+    def stand_in(self) -> str:
+        """The row that takes its place where it needs moments, and there are none."""
+        return "kmeans" if self.averages else SELECTION
 
 
 def one_by_one(
-    name: str, compute: Callable[[Task, int], ChannelPartition], summary: str, *, averages: bool = True
+    name: str,
+    compute: Callable[[Task, int], ChannelPartition],
+    summary: str,
+    *,
+    averages: bool = True,
+    averages_apart: bool = False,
 ) -> Partitioner:
     """Return a row whose partitions are computed one width at a time; its error curves are measured on them.
 
-    Where the mean of different channels means nothing, a row that averages selects channels by their norm instead.
+    Where the mean of different channels means nothing, a row that averages selects channels by their norm instead, or
+    averages all the same.
 
     Parameters
     ----------
@@ -222,21 +255,25 @@ def one_by_one(
         As in :class:`Partitioner`.
     compute : callable
         Takes a task and a width, returns a partition.
+    averages_apart : bool
+        Whether it averages them all the same.
     """
+    selects = averages and not averages_apart
 
     def candidates(task: Task) -> Candidates:
-        chosen, used = (_distinct, SELECTION) if averages and task.group.apart else (compute, name)
+        chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
         return Computed(task.group, partial(chosen, task), task.distinct, task.moments, task.scatter, used)
 
     return Partitioner(name, candidates, summary, averages)
 
 
-def clustered(name: str, clustering: Clustering, summary: str) -> Partitioner:
+def clustered(name: str, clustering: Clustering, summary: str, *, averages_apart: bool = False) -> Partitioner:
     """Return a row that clusters the points of a task; it averages the channels of a cluster."""
-    return one_by_one(name, partial(_clusters, clustering), summary)
+    return one_by_one(name, partial(_clusters, clustering), summary, averages_apart=averages_apart)
 
 
-#: The row that says what stands in for those that average, where the mean of different channels means nothing.
+#: The row that selects channels where one that averages must not, as the mean of different channels means nothing,
+#: and where one that selects lacks the moments that it needs.
 SELECTION = "top-l2"
 #: The row that rotates.
 ROTATION = "rotation"
@@ -248,6 +285,7 @@ PARTITIONERS = {
             needs_moments=True, rotates=True,
         ),
         clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
+        clustered("kmeans-heads", kmeans, "the same, heads of attention averaged as channels are", averages_apart=True),
         clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
         clustered("complete", complete_linkage, "agglomerative, complete linkage"),
         clustered("average", average_linkage, "agglomerative, average linkage"),
@@ -260,6 +298,14 @@ PARTITIONERS = {
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
             averages=False, rotates=True,
+        ),
+        Partitioner(
+            "wanda", _wanda, "keep the channels with the largest weights times activations (needs inputs)",
+            averages=False, needs_moments=True, needs_places=True,
+        ),
+        Partitioner(
+            "flap", _flap, "keep the channels that fluctuate most, as standardised per layer (needs inputs)",
+            averages=False, needs_moments=True, needs_places=True, compares=True,
         ),
     )
 }  # fmt: skip

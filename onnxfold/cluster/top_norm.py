@@ -50,14 +50,24 @@ def top_norm(view: GraphView, group: FoldGroup, k: int, *, order: Literal[1, 2])
     UnsupportedModelError
         If rows hold NaN or infinity.
     """
+    return keep_largest(row_norms(view, group, order=order), group, k)
+
+
+def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> ChannelPartition:
+    """Select the k units with the largest of scores of shape (n_units,), as :func:`top_norm` does with norms.
+
+    Raises
+    ------
+    ValueError, UnsupportedModelError
+        As of :func:`top_norm`.
+    """
     check_clusters(k, group.size, group.block_count)
-    norms = row_norms(view, group, order=order)
-    if not np.isfinite(norms).all():
+    if not np.isfinite(scores).all():
         raise UnsupportedModelError(
             f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
         )
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
-    ranked = np.argsort(-norms, kind="stable")
+    ranked = np.argsort(-scores, kind="stable")
     kept = [ranked[blocks[ranked] == block][: k // group.block_count] for block in range(group.block_count)]
     return select_partition(np.concatenate(kept), group.size)
 

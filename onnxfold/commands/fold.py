@@ -69,17 +69,17 @@ from onnxfold.terminal import Table, say, say_table
     show_default=True,
     metavar="NAME",
     help="Name of a clustering, repair and inputs: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
-    "ifm, shortgpt.",
+    "wanda-sp, flap, ifm, shortgpt.",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
-    help="Replace the method's clustering: elimination, kmeans, ward, complete, average, single, "
-    "spectral, greedy, ifm, top-l1, top-l2, rotation.",
+    help="Replace the method's clustering: elimination, kmeans, kmeans-heads, ward, complete, average, single, "
+    "spectral, greedy, ifm, top-l1, top-l2, rotation, wanda, flap.",
 )
 @click.option(
     "--repair", metavar="NAME",
-    help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares.",
+    help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares, bias.",
 )  # fmt: skip
 @click.option("--allocation", default="global", show_default=True, help="Allocation of widths: global or uniform.")
 @click.option(

@@ -189,7 +189,7 @@ def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, st
 
     rows = [
         ("parameters", *change(before.parameters, after.parameters)),
-        ("MACs", *change(before.macs, after.macs)),
+        (before.macs_title, *change(before.macs, after.macs)),
         ("size (bytes)", *change(before.size_bytes, after.size_bytes)),
     ]
     if latency is not None:

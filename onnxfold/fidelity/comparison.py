@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.budget.costs.size import model_size
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
@@ -26,6 +25,7 @@ from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.progress import Progress, silent
@@ -140,7 +140,7 @@ def _with_costs(
         (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed, view=first),
         threads=threads,
     )  # fmt: skip
-    return ComparisonReport(**vars(found), size_a=model_size(first), size_b=model_size(second), latency=latency)
+    return ComparisonReport(**vars(found), size_a=size_of(first), size_b=size_of(second), latency=latency)
 
 
 def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows: int) -> TextRequest:

@@ -226,9 +226,10 @@ def _held_out_text(
     view: GraphView, interface: TokenInterface, texts: Texts, seed: int, progress: Progress
 ) -> HeldOutText:
     source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
+    # Told as the stages of the fold are, this would look as if it began anew.
     text, _ = source.made(
         InputRequest(), seed=_OTHER_SEED + seed, cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
-        progress=progress, beside=texts.beside,
+        progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
     )  # fmt: skip
     return HeldOutText(len(text.ids), tuple(source.batches(text.ids)), text.kind)
 

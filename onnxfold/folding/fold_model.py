@@ -1,13 +1,12 @@
 """The fold of all graphs of a model to the widths of a request."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from onnx import ModelProto
 
 from onnxfold._version import __version__
-from onnxfold.budget.costs.size import model_size
 from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
@@ -20,6 +19,7 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
 
@@ -78,8 +78,18 @@ def request_widths(
     """
     if method.drops_blocks:
         return whole_widths(opened.graphs, config)
-    adds_biases = method.repair_row.adds_biases
-    request = width_request(opened.graphs, config, opened.size.parameters, adds_biases=adds_biases)
+    repair, whole = method.repair_row, method.depth.outside(opened.graphs[0][1])
+    request = width_request(
+        opened.graphs, config, opened.size.parameters, adds_biases=repair.adds_biases, adds_nodes=repair.adds_nodes,
+        per_token=opened.size.macs_per == "token", whole=whole,
+    )  # fmt: skip
+    if whole:
+        note = (
+            f"{method.name} folds a language model, as published, from {method.depth.start:.0%} to "
+            f"{method.depth.stop:.0%} of its depth: {len(whole)} of {len(request.space.groups)} groups keep their "
+            "width unless --ratio names them"
+        )
+        request = replace(request, remarks=(*request.remarks, note))
     if request.widths is not None and not may_keep_all:
         request.require_change(request.widths)
     return request
@@ -132,7 +142,7 @@ def fold_model(
         if graph.scope.body is not None:
             graph.scope.body.close()
     view, before = prepared.opened.view, prepared.opened.size
-    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, before, model_size(view))
+    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, before, size_of(view))
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
     return folded
 

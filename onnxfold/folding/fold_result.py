@@ -70,7 +70,7 @@ class FoldResult:
         report = self.report
         counts = (
             ("parameters", report.before.parameters, report.after.parameters),
-            ("MACs", report.before.macs, report.after.macs),
+            (report.before.macs_title, report.before.macs, report.after.macs),
             ("size (bytes)", report.before.size_bytes, report.after.size_bytes),
             ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto
 
-from onnxfold.budget.costs.size import model_size
 from onnxfold.channels.declarations import Axis
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import ConfigError, UnsupportedModelError
@@ -20,6 +19,7 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.equal_parts import BlocksToGroups
 from onnxfold.passes.join.join import JoinedGraph, join
 from onnxfold.passes.join.networks import open_networks
@@ -181,7 +181,7 @@ def join_models(
     model = to_model(graph.view)
     grouped = graph.view.copy()
     BlocksToGroups(len(networks))(grouped)
-    sizes = [model_size(load(one)) for one in models]
+    sizes = [size_of(load(one)) for one in models]
     macs = [size.macs for size in sizes]
     size = ModelSize(
         sum(s.parameters for s in sizes),
@@ -197,7 +197,7 @@ def without_zero_blocks(folded: FoldedModel, joined: JoinedModel) -> FoldedModel
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
     if not BlocksToGroups(joined.count)(folded.view).modified:
         return folded
-    return replace(folded, after=model_size(folded.view))
+    return replace(folded, after=size_of(folded.view))
 
 
 def _name_classes(graph: JoinedGraph, models: Sequence[ModelLike], labels: Sequence[str]) -> None:

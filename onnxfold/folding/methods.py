@@ -7,6 +7,7 @@ from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partitioners import ROTATION, Partitioner, find_partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
+from onnxfold.folding.depth import WHOLE_DEPTH, Depth
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
@@ -14,6 +15,7 @@ from onnxfold.passes.merge.scale_to_output import ScaleToOutput
 from onnxfold.passes.repair.recalibrate import Recalibrate
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.repair_approximate import RepairApproximate
+from onnxfold.passes.repair.repair_bias import RepairBias
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.observe import Observation
@@ -96,7 +98,10 @@ class Repair:
     needs_averages : bool
         Whether it restores what averaging loses, and so goes with clusterings that average only.
     adds_biases : bool
-        Whether it gives a bias to layers that have none.
+        Whether it gives a bias to layers that have none, where their operator takes one.
+    adds_nodes : bool
+        Whether it may add nodes, as biases where an operator takes none. Its passes then run last: whatever looks at
+        both networks side by side takes them to have the same nodes.
     """
 
     name: str
@@ -106,6 +111,7 @@ class Repair:
     needs_inputs: bool = False
     needs_averages: bool = False
     adds_biases: bool = False
+    adds_nodes: bool = False
 
 
 REPAIRS = {
@@ -132,12 +138,15 @@ REPAIRS = {
             lambda t: (RepairLeastSquares(t.original, t.plan, t.observed, t.seed, t.refits, t.progress),), OUTPUT,
             needs_inputs=True, adds_biases=True,
         ),
+        Repair(
+            "bias", "the mean of what is dropped becomes a bias (FLAP)",
+            lambda t: (RepairBias(t.original, t.plan, t.observed, t.progress),), STORED,
+            needs_inputs=True, adds_biases=True, adds_nodes=True,
+        ),
     )
 }  # fmt: skip
 
-#: What stands in, in this order, where the network cannot be run: for a partitioner that needs moments, and for a
-#: repair that needs inputs.
-STAND_IN_CLUSTER = "kmeans"
+#: What stands in, in this order, for a repair that needs inputs, where the network cannot be run.
 STAND_IN_REPAIRS = ("approximate", "none")
 
 
@@ -159,6 +168,10 @@ class Method:
         One line for the help text.
     drops_blocks : bool
         Whether it drops whole residual blocks, and keeps the widths of all others.
+    depth : Depth
+        The blocks that are folded unless a ratio is given for their groups.
+    language : Method, optional
+        What the row is for language models, where that is something else.
     """
 
     name: str
@@ -167,6 +180,8 @@ class Method:
     inputs: str
     summary: str
     drops_blocks: bool = False
+    depth: Depth = WHOLE_DEPTH
+    language: "Method | None" = None
 
     @property
     def partitioner(self) -> Partitioner:
@@ -193,6 +208,15 @@ class Method:
         """Whether the repair finds what it restores."""
         return self.partitioner.averages or not self.repair_row.needs_averages
 
+    def form(self, *, is_language: bool) -> "Method":
+        """Return what the row is for language models, or for others."""
+        return self.language if is_language and self.language is not None else self
+
+    def composed(self, cluster: str | None, repair: str | None) -> "Method":
+        """Return the row with another clustering or repair where one is given, in every form."""
+        language = None if self.language is None else self.language.composed(cluster, repair)
+        return replace(self, cluster=cluster or self.cluster, repair=repair or self.repair, language=language)
+
     def possible(self, *, moments: bool, inputs: bool, rotates: bool = False) -> "Method":
         """Return what comes closest with what is there; the only fallback.
 
@@ -207,27 +231,38 @@ class Method:
         """
         if rotates and self.rotates:
             return replace(self, cluster=ROTATION).possible(moments=moments, inputs=inputs)
-        cluster = STAND_IN_CLUSTER if self.partitioner.needs_moments and not moments else self.cluster
+        cluster = self.partitioner.stand_in if self.partitioner.needs_moments and not moments else self.cluster
         if inputs or not self.repair_row.needs_inputs:
             return replace(self, cluster=cluster)
         stand_ins = (replace(self, cluster=cluster, repair=name) for name in STAND_IN_REPAIRS)
         return next(method for method in stand_ins if method.is_supported)
 
 
+#: The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which are
+#: averaged like channels; no repair; of 32 blocks the first 11 and the last 2 stay.
+_FOLD_AR_OF_LANGUAGE = Method(
+    "fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
+    depth=Depth(11 / 32, 30 / 32),
+)
 METHODS = {
     m.name: m
     for m in (
         Method("fold-ls", "elimination", "least-squares", "auto", "drop or merge, refit by least squares (no data)"),
-        Method("fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)"),
+        Method(
+            "fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)",
+            language=_FOLD_AR_OF_LANGUAGE,
+        ),
         Method("fold-naive", "kmeans", "none", "auto", "k-means, mean, no repair"),
         Method("fold-r", "kmeans", "recalibrate", "data", "k-means, mean, statistics from your data (--calibration)"),
         Method("fold-dir", "kmeans", "recalibrate", "deep-inversion", "fold-r on inverted images (needs torch)"),
         Method("prune-l1", "top-l1", "none", "auto", "keep the channels with the largest L1 norm"),
         Method("prune-l2", "top-l2", "none", "auto", "keep the channels with the largest L2 norm"),
+        Method("wanda-sp", "wanda", "none", "auto", "keep the channels with the largest weights times activations"),
+        Method("flap", "flap", "bias", "auto", "keep the channels that fluctuate most, means become biases"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
         Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", True),
     )
-}
+}  # fmt: skip
 
 
 def find_method(name: str, *, cluster: str | None = None, repair: str | None = None) -> Method:
@@ -245,7 +280,7 @@ def find_method(name: str, *, cluster: str | None = None, repair: str | None = N
     method = METHODS[name]
     if method.drops_blocks and (cluster or repair):
         raise ConfigError(f"method '{name}' drops blocks and merges nothing: leave out cluster and repair")
-    method = replace(method, cluster=cluster or method.cluster, repair=repair or method.repair)
+    method = method.composed(cluster, repair)
     find_partitioner(method.cluster)
     if not method.is_supported:
         raise ConfigError(

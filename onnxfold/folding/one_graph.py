@@ -70,7 +70,8 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         with GroupCandidates(prepared, compared, stored, progress) as work:
             observation = _observed(prepared, compared, progress, work.take)
             found = work.finish()
-        if observation is None or prepared.inputs is None or not work.are_unsure:
+        compares = prepared.method.partitioner.compares
+        if observation is None or prepared.inputs is None or compares or not work.are_unsure:
             return found
         factors = sensitivities(
             observation.reference, prepared.groups, prepared.inputs.few(SAMPLES), work.probes(), progress,
@@ -152,16 +153,23 @@ def _fold(
     repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits))
     streams = view.uses_scratch or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
-    records = Pipeline((merge, *repair), progress)(view).records
+    first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
+    records = Pipeline((merge, *first), progress)(view).records
     errors = None if candidates is None else [c.errors for c in candidates]
     batches = None if prepared.inputs is None else prepared.inputs.front
     diagnostics = Diagnostics()
     if prepared.diagnoses:
         diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
+    if last:
+        records = (*records, *Pipeline(last, progress)(view).records)
     return Folded(
         plan,
         _records(prepared, widths, plan, {i: c.cluster for i, c in chosen.items()}),
-        (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records),
+        (
+            *prepared.scope.records,
+            *records,
+            *clean_up(prepared.scope.copies)(view).records,
+        ),
         diagnostics,
         refits,
     )
@@ -206,6 +214,7 @@ def _observed(
         doubt=prepared.doubt,
         isolates=prepared.inputs.isolates,
         duplicates=prepared.duplicates,
+        by_place=prepared.method.partitioner.needs_places,
         progress=progress,
         take=take,
     )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Tie
@@ -14,6 +13,8 @@ from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
@@ -47,6 +48,11 @@ class OpenedModel:
     def view(self) -> GraphView:
         """The main graph."""
         return self.scopes[0].view
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether it is a language model."""
+        return token_interface(self.view) is not None
 
     @property
     def graphs(self) -> list[tuple[GraphView, list[FoldGroup]]]:
@@ -101,7 +107,8 @@ def open_model(
     progress("find fold groups", 0, 0)
     scopes = open_scopes(view, ties=ties, rotates=rotates)
     if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
-        size = replace(size, macs=count_macs(view))
+        normal = size_of(view)
+        size = replace(size, macs=normal.macs, macs_per=normal.macs_per)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:

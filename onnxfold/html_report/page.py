@@ -87,7 +87,11 @@ def _tiles(report: FoldReport) -> list[Element]:
     before, after = report.before, report.after
     tiles = [
         _tile("Weights removed", percent(report.sparsity), _change(before.parameters, after.parameters)),
-        _tile("MACs removed", removed(before.macs, after.macs) or UNKNOWN, _change(before.macs, after.macs)),
+        _tile(
+            f"{before.macs_title} removed",
+            removed(before.macs, after.macs) or UNKNOWN,
+            _change(before.macs, after.macs),
+        ),
         _tile("Size", f"{short(after.size_bytes)}B", f"{short(before.size_bytes)}B before"),
     ]
     found = report.fidelity

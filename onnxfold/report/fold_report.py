@@ -130,12 +130,19 @@ class ModelSize:
     """Size of a model.
 
     `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
-    shape is unknown); `size_bytes` the weights and the graph.
+    shape is unknown), or per token where a language model leaves lengths open; `size_bytes` the weights and the graph;
+    `macs_per` says "sample" or "token".
     """
 
     parameters: int
     macs: int | None
     size_bytes: int
+    macs_per: str = "sample"
+
+    @property
+    def macs_title(self) -> str:
+        """What to call the multiply-accumulates in a table."""
+        return "MACs" if self.macs_per == "sample" else f"MACs per {self.macs_per}"
 
     def sparsity_of(self, folded: "ModelSize") -> float:
         """Return the fraction of these parameters that a folded model no longer has; 0 if there are none."""
@@ -328,7 +335,9 @@ class FoldReport:
         before, after = self.before.macs, self.after.macs
         if before is None or after is None:
             return None
-        return f"MACs {before:,} -> {after:,}" + (f" ({1 - after / before:.1%} removed)" if before else "")
+        return f"{self.before.macs_title} {before:,} -> {after:,}" + (
+            f" ({1 - after / before:.1%} removed)" if before else ""
+        )
 
     def __str__(self) -> str:
         lines = [

@@ -29,6 +29,7 @@ from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.moments import ChannelMoments
+from onnxfold.statistics.places import Places, places_of
 from onnxfold.statistics.samples import stride_for, unit_samples
 from onnxfold.statistics.shrinkage import Classes, intensity, shrunk, split_moments
 
@@ -56,6 +57,8 @@ class ConsumerMoments:
         Classes of exact duplicates.
     has_bias : bool
         Whether a bias takes what means change; if not, C is about zero.
+    places : Places, optional
+        What is read and weighted place by place, where that was asked for.
     """
 
     covariance: Matrix
@@ -64,6 +67,7 @@ class ConsumerMoments:
     doubt: float = 0.0
     duplicates: Classes | None = None
     has_bias: bool = True
+    places: Places | None = None
 
     @cached_property
     def trusted(self) -> Matrix:
@@ -120,6 +124,7 @@ def observe(
     doubt: float = 0.0,
     isolates: bool = False,
     duplicates: Sequence[Classes] = (),
+    by_place: bool = False,
     progress: Progress = silent,
     take: Callable[[int, list[ConsumerMoments]], None] | None = None,
 ) -> Observation:
@@ -143,6 +148,8 @@ def observe(
         Whether repairs are to look at every group as if nothing else was folded.
     duplicates : sequence of ndarray of int, shape (n_units,)
         Classes of exact duplicates of every group.
+    by_place : bool
+        Whether moments hold what is read place by place.
     progress : callable, optional
         Called for every node.
     take : callable, optional
@@ -176,7 +183,11 @@ def observe(
                 covariances[key] = _covariance(activations, channels, groups[i], about, has_bias=has_bias)
             covariance, shrinkage = covariances[key]
             alike = duplicates[i] if duplicates else None
-            found[i].append(ConsumerMoments(covariance, _gram(reference, member), shrinkage, doubt, alike, has_bias))
+            gram, places = _gram(reference, member), None
+            if by_place:
+                along = ChannelMoments(activations.values[channels.tensor], channels.axis)
+                places = places_of(reference, member, groups[i].tensors[channels], along)
+            found[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
 
     ends: dict[int, list[int]] = {}
     if take is not None:

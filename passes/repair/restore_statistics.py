@@ -29,6 +29,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
+from onnxfold.passes.repair.biases import bias_of
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments
@@ -172,7 +173,7 @@ class Restoration:
     def _apply(self, layer: Layer, gain: Matrix, shift: Matrix) -> bool:
         """Scale the rows of a layer and correct its bias so that its result becomes gain * y + shift."""
         factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
-        bias = self._bias_of(layer, len(gain)) if factor != 0.0 else None
+        bias = bias_of(self._view, layer, len(gain)) if factor != 0.0 else None
         if bias is None:
             return False
         node = self._view.producer(layer.node.output[0])
@@ -191,18 +192,6 @@ class Restoration:
         flat = old.reshape(-1).astype(np.float64) * gain + shift / factor
         self._view.set_weight(bias, flat.reshape(old.shape))
         return True
-
-    def _bias_of(self, layer: Layer, width: int) -> str | None:
-        """Return the name of a layer's bias vector in the folded network, adding one where the operator takes it."""
-        view = self._view
-        if layer.bias:
-            return layer.bias if view.weight_size(layer.bias) == width else None
-        node = view.producer(layer.node.output[0])
-        if node is None or not layer.lacks_bias:
-            return None
-        name = view.add_weight(f"{node.output[0]}_bias", np.zeros(width, view.weight(layer.rows.tensor).dtype))
-        view.fill_input(node, layer.operator.bias_input, name)
-        return name
 
 
 def _statistics(view: GraphView, norm: BatchNorm) -> tuple[Matrix, Matrix]:

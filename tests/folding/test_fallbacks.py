@@ -74,6 +74,12 @@ def test_pruning_falls_back_to_no_repair() -> None:
     assert _used(report) == {("top-l1", "none")}
 
 
+@pytest.mark.parametrize("method", ["wanda-sp", "flap"])
+def test_scores_of_what_is_seen_fall_back_to_norms(method: str) -> None:
+    report = quick_fold(bodies(weights_outside=False), channel_ratio=0.75, method=method).report
+    assert _used(report) == {("top-l2", "none")}
+
+
 def test_exact_duplicates_are_merged_by_nothing_else() -> None:
     report = quick_fold(bodies(weights_outside=False), channel_ratio=0.5).report
     assert _used(report) == {("duplicates", "none")}

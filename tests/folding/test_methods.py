@@ -19,14 +19,7 @@ from testing.models import chain_conv, mlp, random_input, run
 from testing.quick import quick_fold
 
 #: What averages nothing has nothing that these repairs could restore.
-UNSUPPORTED = {
-    ("top-l1", "approximate"),
-    ("top-l1", "independent"),
-    ("top-l2", "approximate"),
-    ("top-l2", "independent"),
-    ("rotation", "approximate"),
-    ("rotation", "independent"),
-}
+UNSUPPORTED = set(product(("top-l1", "top-l2", "rotation", "wanda", "flap"), ("approximate", "independent")))
 SUPPORTED = [cell for cell in product(PARTITIONERS, REPAIRS) if cell not in UNSUPPORTED]
 MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "batch norm": partial(chain_conv, widths=(6, 8)),
@@ -37,6 +30,7 @@ PASSES = {
     "independent": "RepairApproximate",
     "recalibrate": "Recalibrate",
     "least-squares": "RepairLeastSquares",
+    "bias": "RepairBias",
 }
 
 
@@ -89,7 +83,7 @@ def test_repairs_that_have_nothing_to_restore(cluster: str, repair: str) -> None
         quick_fold(_model("batch norm"), channel_ratio=0.5, cluster=cluster, repair=repair)
     assert str(error.value) == (
         f"repair '{repair}' restores what averaging loses, and cluster '{cluster}' averages nothing: "
-        "take none, recalibrate or least-squares"
+        "take none, recalibrate, least-squares or bias"
     )
 
 

@@ -90,7 +90,7 @@ def test_the_columns_of_a_row_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     quick_fold(models.mlp(0), channel_ratio=0.5, repair="doubled", verify=False)
     assert seen
     assert seen[-1].inputs
-    with pytest.raises(ConfigError, match="averages nothing: take none, recalibrate or least-squares"):
+    with pytest.raises(ConfigError, match="averages nothing: take none, recalibrate, least-squares or bias"):
         quick_fold(models.mlp(0), channel_ratio=0.5, cluster="top-l1", repair="doubled")
 
 

@@ -1,6 +1,7 @@
 """Multiply-accumulate operations per sample."""
 
 from collections.abc import Iterator
+from math import prod
 
 from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, group_count, numbered
 from onnxfold.budget.costs.shapes import BatchOfOne, common_batch, graphs_of
@@ -9,6 +10,9 @@ from onnxfold.channels.layers import linear
 from onnxfold.channels.operators import Lengths
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
+
+#: Operators that look tokens up, and cost nothing.
+_LOOK_UPS = ("Gather", "GatherBlockQuantized", "EmbedLayerNormalization")
 
 
 class MacsCost(SumCost):
@@ -40,6 +44,28 @@ def count_macs(view: GraphView) -> int | None:
         return MacsCost([(graph, []) for graph in graphs_of(view)])([])
     except UnsupportedModelError:
         return None
+
+
+def count_token_macs(view: GraphView) -> int:
+    """Return the multiply-accumulates per token: the entries of all matrices that tokens are multiplied by.
+
+    Products of activations with each other, which grow with the length of a text, are not counted.
+    """
+    found: set[str] = set()
+    for node in view.nodes:
+        if node.op_type not in _LOOK_UPS:
+            found.update(_matrix(view, name) for name in node.input)
+    return sum(prod(view.weights[name].shape) for name in found - {""})
+
+
+def _matrix(view: GraphView, name: str) -> str:
+    """Return the weight that a node reads as a matrix, through the nodes that reorder it; '' if it reads none."""
+    while name and not view.is_weight(name):
+        node = view.producer(name)
+        if node is None or node.op_type not in ("Transpose", "Cast", "DequantizeLinear", "Identity"):
+            return ""
+        name = node.input[0]
+    return name if name and len(view.weights[name].shape) >= 2 else ""
 
 
 def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:

@@ -87,8 +87,8 @@ class BatchOfOne:
         for name in self._view.input_names:
             given = self._view.shape(name)
             if given is not None and None in given[1:]:
-                example = ",".join("?" if d is None else str(d) for d in ((given[0] or 1), *given[1:]))
-                return f"{problem}: fix the model's inputs, --input-shapes {name}:{example}"
+                example = ",".join("128" if d is None else str(d) for d in ((given[0] or 1), *given[1:]))
+                return f"{problem}: fix the free sizes of all inputs, as in --input-shapes {name}:{example}"
         return (
             f"{problem}: shape inference does not find it; fix the shapes in the model, or give another kind of budget"
         )

@@ -1,16 +1,18 @@
 """The number of tokens that a network is run on, and may write itself: by counted cost and by memory."""
 
 import math
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
+from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.budget.costs.size import model_size
 from onnxfold.config.quantities import show_bytes, show_seconds
 from onnxfold.graph.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.feeds import cache_of, fixed_past
-from onnxfold.inputs.tokens.interface import Part, TokenInterface
+from onnxfold.inputs.tokens.interface import Part, TokenInterface, token_interface
 from onnxfold.machine import memory
+from onnxfold.report import ModelSize
 
 #: Positions that covariances are computed of; with half as many, the least squares begin to overfit wide layers.
 TOKENS = 12_288
@@ -29,8 +31,6 @@ _WRITING_SECONDS = 120.0
 _FEWEST_WRITTEN = 2_048
 #: Rereading less often than this leaves most tokens as they were drawn at first.
 _FEWEST_READINGS = 6
-#: Operators that look tokens up, and cost nothing.
-_LOOK_UPS = ("Gather", "GatherBlockQuantized", "EmbedLayerNormalization")
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class TokenPlan:
         return self.count * self.length
 
 
-def token_cost(view: GraphView) -> float:
-    """Return the multiply-accumulates per token: the entries of all matrices that tokens are multiplied by."""
-    found: set[str] = set()
-    for node in view.nodes:
-        if node.op_type not in _LOOK_UPS:
-            found.update(_matrix(view, name) for name in node.input)
-    return float(sum(prod(view.weights[name].shape) for name in found - {""}))
+def size_of(view: GraphView) -> ModelSize:
+    """Return the size of a model; its multiply-accumulates are per token where it takes tokens and lengths are open."""
+    size = model_size(view)
+    interface = token_interface(view) if size.macs is None else None
+    if interface is None or interface.of(Part.OTHER):
+        return size
+    return replace(size, macs=count_token_macs(view), macs_per="token")
 
 
 def planned_tokens(
@@ -84,7 +84,7 @@ def planned_tokens(
     """
     usual = TEXT if continues_text(view, interface) else SENTENCE
     length = interface.length(usual)
-    cost = max(token_cost(view), 1.0)
+    cost = max(float(count_token_macs(view)), 1.0)
     if requested.samples is None:
         tokens = min(tokens, max(int(_RUN_COST / cost), _FEWEST_TOKENS))
         most = _BESIDE_OTHERS if interface.of(Part.OTHER) else tokens
@@ -103,7 +103,7 @@ def planned_tokens(
 
 def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
     """Return how many sequences a decoder with caches may write, and why none where that is 0."""
-    cost = max(token_cost(view), 1.0)
+    cost = max(float(count_token_macs(view)), 1.0)
     count = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost) // plan.length
     if count >= plan.count or count * plan.length >= _FEWEST_WRITTEN:
         return min(count, plan.count), ""
@@ -112,7 +112,7 @@ def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -
 
 def affordable_readings(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:
     """Return how often a network without caches may read all sequences, and why not at all where that is 0."""
-    cost = max(token_cost(view), 1.0) * plan.tokens
+    cost = max(float(count_token_macs(view)), 1.0) * plan.tokens
     readings = int(_seconds(requested) * _WRITTEN_PER_SECOND / cost)
     if readings >= min(_FEWEST_READINGS, plan.length):
         return min(readings, plan.length), ""
@@ -127,16 +127,6 @@ def _too_long(cost: float) -> str:
     seconds = cost / _WRITTEN_PER_SECOND
     cost_text = f"writing text would take about {show_seconds(seconds)} on two cores"
     return f"{cost_text}: allow it with --input-seconds {math.ceil(seconds)}"
-
-
-def _matrix(view: GraphView, name: str) -> str:
-    """Return the weight that a node reads as a matrix, through the nodes that reorder it; '' if it reads none."""
-    while name and not view.is_weight(name):
-        node = view.producer(name)
-        if node is None or node.op_type not in ("Transpose", "Cast", "DequantizeLinear", "Identity"):
-            return ""
-        name = node.input[0]
-    return name if name and len(view.weights[name].shape) >= 2 else ""
 
 
 def continues_text(view: GraphView, interface: TokenInterface) -> bool:

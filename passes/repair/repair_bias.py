@@ -1,0 +1,151 @@
+r"""Give consumers, as a bias, the mean of what a fold takes from them (FLAP).
+
+A consumer f, linear in what it reads, reads x in the original network, and Q P x behind a fold that keeps P x. What it
+lacks on average is
+
+    f((I - Q P) E x) - f(0) ,
+
+which is added to its bias; for a selection, the mean of the channels that are dropped. It is taken from the original
+network alone, so every group is repaired as if nothing else was folded. f is run on one sample of it and averaged over
+the positions of the result: a convolution's padding takes part as it does in the network. Where an operator takes no
+bias, an Add is put behind it.
+
+References
+----------
+An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Models", arXiv 2312.11983, section 3.3.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.layers import Layer, layer_of
+from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.node_runner import NodeRunner
+from onnxfold.graph.nodes import node_key, rewritten
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.merge.axis_map import axis_map
+from onnxfold.passes.repair.biases import bias_of
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Activations
+from onnxfold.statistics.moments import ChannelMoments
+from onnxfold.statistics.observe import Observation, match_statistics
+
+
+@dataclass(frozen=True, eq=False)
+class RepairBias(Pass):
+    """Add to biases what is lost on average.
+
+    Parameters
+    ----------
+    original : GraphView
+        The network before the merge.
+    plan : FoldPlan
+        The fold.
+    observation : Observation
+        The original as it runs on the inputs, and the inputs.
+    """
+
+    original: GraphView
+    plan: FoldPlan
+    observation: Observation
+    progress: Progress = field(default=silent, compare=False)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Run the original once, and correct the fold."""
+        lost = self._lost()
+        behind: dict[str, NodeProto] = {}
+        for layer, mean in lost:
+            self._correct(view, layer, mean, behind)
+        _insert(view, behind)
+        return PassResult(modified=bool(lost))
+
+    def _lost(self) -> list[tuple[Layer, Matrix]]:
+        """Return the layers that read folded channels, and what they lack, per channel of the fold."""
+        reads: dict[str, set[Axis]] = {}
+        for group in self.plan.lossy.groups:
+            for member in group.with_role(Role.CONSUMER):
+                for use in member.uses:
+                    reads.setdefault(use.node, set()).add(use.channels)
+        reference, matches = self.observation.reference, self.observation.matches and not self.observation.was_run
+        walk = Activations(reference, self.observation.inputs)
+        nodes = reference.nodes
+        last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)
+        found = []
+        for done, node in enumerate(nodes[: last + 1]):
+            self.progress("biases", done, last + 1)
+            layer = layer_of(self.original, node) if node_key(node) in reads else None
+            if layer is not None:
+                mean = self._lacking(walk, layer, reads[node_key(node)])
+                found += [] if mean is None else [(layer, mean)]
+            if matches:
+                match_statistics(walk, node)
+            walk.run(node)
+            walk.release(node)
+        return found
+
+    def _lacking(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
+        """Return what a layer that is about to run lacks on average, shape (folded channels,)."""
+        node, feeds = layer.node, {}
+        for axis in axes:
+            if axis.tensor not in walk.values:
+                return None
+            values = walk.values[axis.tensor]
+            mean = ChannelMoments(values, axis.axis).mean
+            mapped = axis_map(self.plan, axis, len(mean))
+            if mapped is None:
+                return None
+            lost = np.zeros_like(mean)
+            for places in mapped.positions.T:
+                lost[places] = mean[places] - mapped.decode @ (mapped.encode @ mean[places])
+            shape = [1] * values[0].ndim
+            shape[axis.axis] = -1
+            sample = values[0] if axis.axis == 0 else values[0][:1]
+            feeds[axis.tensor] = np.broadcast_to(lost.reshape(shape), sample.shape).astype(sample.dtype)
+        runner = NodeRunner(walk.view, node, walk.sessions)
+        if set(runner.inputs) != set(feeds):
+            return None
+        with_lost, without = (
+            runner.run({name: np.ascontiguousarray(part * scale) for name, part in feeds.items()})[node.output[0]]
+            for scale in (1, 0)
+        )
+        change: Array = with_lost.astype(np.float64) - without
+        at = layer.operator.channel_axis % change.ndim
+        by_channel = change.mean(axis=tuple(i for i in range(change.ndim) if i != at))
+        rows = axis_map(self.plan, Axis(node.output[0], at), len(by_channel))
+        return None if rows is None else np.asarray(rows.encoded(by_channel), np.float64)
+
+    def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, NodeProto]) -> None:
+        """Add a mean to the bias of a layer, or note the Add that is to go behind it."""
+        factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
+        shared = bool(layer.bias) and len(self.original.consumers(layer.bias)) > 1
+        bias = bias_of(view, layer, len(mean)) if factor != 0.0 and not shared else None
+        if bias is not None:
+            old = view.weight(bias)
+            view.set_weight(bias, (old.astype(np.float64) + (mean / factor).reshape(old.shape)).astype(old.dtype))
+            return
+        shape = view.shape(layer.output)
+        axis = layer.operator.channel_axis
+        from_end = -axis if axis < 0 else (0 if shape is None else len(shape) - axis)
+        if from_end > 0:
+            values = mean.reshape(-1, *[1] * (from_end - 1)).astype(view.weight(layer.rows.tensor).dtype)
+            name = view.add_weight(f"{layer.output}_bias", values)
+            behind[layer.output] = helper.make_node("Add", ["", name], [layer.output], f"{layer.node.name}_bias")
+
+
+def _insert(view: GraphView, behind: dict[str, NodeProto]) -> None:
+    """Put nodes behind those that write some tensors; they write these tensors instead."""
+    if not behind:
+        return
+    nodes = []
+    for node in view.nodes:
+        adds = {name: behind[name] for name in node.output if name in behind}
+        fresh = {name: view.fresh_name(f"{name}_without_bias") for name in adds}
+        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if adds else node)
+        nodes += [rewritten(add, inputs=[fresh[name], add.input[1]]) for name, add in adds.items()]
+    view.replace_nodes(nodes)
