@@ -1,0 +1,1 @@
+"""Language models: what is left of them after folds and after their rivals."""

@@ -1,0 +1,101 @@
+"""A row of the table, and the file that keeps all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one fold left of one model.
+
+    Parameters
+    ----------
+    model, kind : str
+        The model's name, and 'decoder' or 'encoder'.
+    method : str
+        A row of the package's table of methods.
+    options : mapping of str to object
+        What was given besides.
+    asked : float
+        Requested sparsity.
+    on_text : bool
+        Whether the fold was shown the front of the text.
+    removed : float
+        Part of all weights that went.
+    inputs : str
+        What the fold ran the network on.
+    scores : mapping of str to mapping of str to float
+        What was measured, by text.
+    seconds : float
+        Processor time of the fold.
+    speed : mapping of str to float
+        Tokens per second before and after, their ratio; empty where it was not measured.
+    examples : list of str
+        What follows the prompts.
+    """
+
+    model: str
+    kind: str
+    method: str
+    options: Mapping[str, Any]
+    asked: float
+    on_text: bool
+    removed: float
+    inputs: str
+    scores: Mapping[str, Mapping[str, float]]
+    seconds: float
+    speed: Mapping[str, float] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the row is of; there is one row of each."""
+        return (
+            self.kind,
+            self.model,
+            self.asked,
+            self.on_text,
+            self.method,
+            tuple(sorted(map(str, self.options.items()))),
+        )
+
+    @property
+    def title(self) -> str:
+        """The method with its options."""
+        return ", ".join([self.method, *(f"{name} {value}" for name, value in self.options.items())])
+
+
+class Rows:
+    """The rows of a file; a row that is measured again takes the place of the old one.
+
+    Parameters
+    ----------
+    path : Path
+        A JSON file, perhaps of an earlier run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+        self._rows = {row.key: row for row in (Row(**values) for values in found["rows"])}
+        self.examples: dict[str, list[str]] = found.get("examples", {})
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows: by model, sparsity and inputs."""
+        return sorted(self._rows.values(), key=lambda row: row.key)
+
+    def add(self, row: Row) -> None:
+        """Keep a row, in the file, too."""
+        self._rows[row.key] = row
+        self.save()
+
+    def save(self) -> None:
+        """Write the file."""
+        content = {"examples": self.examples, "rows": [asdict(row) for row in self.rows]}
+        self._path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
