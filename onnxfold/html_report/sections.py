@@ -12,7 +12,6 @@ from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecor
 
 _QUANTITIES = {
     "parameters": "Parameters",
-    "macs": "MACs per sample",
     "ram_bytes": "Activations (bytes)",
     "flash_bytes": "Flash (bytes)",
     "size_bytes": "Size (bytes)",
@@ -41,9 +40,11 @@ class Section:
 
 def _numbers(report: FoldReport) -> list[Element]:
     rows = []
+    titles = _QUANTITIES | {"macs": f"MACs per {report.before.macs_per}"}
     for entry in fields(report.before):
         old, new = getattr(report.before, entry.name), getattr(report.after, entry.name)
-        rows.append((_QUANTITIES.get(entry.name, entry.name.replace("_", " ")), old, new))
+        if entry.name != "macs_per":
+            rows.append((titles.get(entry.name, entry.name.replace("_", " ")), old, new))
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
     below = [] if report.quantization is None else [f"{str(report.quantization).capitalize()}."]

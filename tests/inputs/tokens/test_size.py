@@ -1,9 +1,15 @@
-"""What a model with open lengths costs: multiply-accumulates per token."""
+"""Multiply-accumulates per token, of models with open lengths, and the number of tokens that follows from them."""
 
 import numpy as np
 
+import onnxfold.machine.memory
+from onnxfold.budget.costs.macs import count_token_macs
+from onnxfold.graph.load import load
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens
 from onnxfold.inspection import inspect_model
-from testing.language_models import decoder
+from testing.language_models import WORDS, decoder
 from testing.models import chain_conv
 from testing.quick import quick_fold
 
@@ -27,3 +33,17 @@ def test_language_models_with_open_lengths_count_per_token() -> None:
 
 def test_other_models_count_per_sample() -> None:
     assert inspect_model(chain_conv(0)).to_dict()["macs_per"] == "sample"
+
+
+def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
+    view, interface = load(decoder()), token_interface(load(decoder()))
+    assert interface is not None
+    assert count_token_macs(view) == 4 * 32 * 32 + 2 * 32 * 48 + 32 * WORDS
+    assert planned_tokens(view, interface, InputRequest()) == TokenPlan(48, 256)
+    count, why = affordable_text(view, TokenPlan(48, 256), InputRequest(seconds=1e-6))
+    assert count == 0
+    assert "--input-seconds" in why
+    with onnxfold.machine.memory.limited_to("8M"):
+        few = planned_tokens(view, interface, InputRequest(samples=1000))
+    assert few.count < 1000
+    assert "memory limit" in few.notes[0]

@@ -12,7 +12,6 @@ import pytest
 from onnx import helper
 
 import onnxfold
-from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.folding.labelled import labelled_samples
@@ -26,7 +25,7 @@ from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import drawn, most_varied
-from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens
+from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
 
@@ -157,20 +156,6 @@ def test_seeds_differ_and_the_cache_gives_the_same(
     kept = _inputs(path, samples=3, cache=cache)
     assert np.array_equal(_ids(kept), _ids(fresh))
     assert kept.reason == fresh.reason
-
-
-def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
-    view, interface = load(decoder()), token_interface(load(decoder()))
-    assert interface is not None
-    assert count_token_macs(view) == 4 * 32 * 32 + 2 * 32 * 48 + 32 * WORDS
-    assert planned_tokens(view, interface, InputRequest()) == TokenPlan(48, 256)
-    count, why = affordable_text(view, TokenPlan(48, 256), InputRequest(seconds=1e-6))
-    assert count == 0
-    assert "--input-seconds" in why
-    with onnxfold.machine.memory.limited_to("8M"):
-        few = planned_tokens(view, interface, InputRequest(samples=1000))
-    assert few.count < 1000
-    assert "memory limit" in few.notes[0]
 
 
 # -- tokenizers ------------------------------------------------------------------------------------
