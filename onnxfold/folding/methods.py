@@ -241,7 +241,11 @@ class Method:
 #: The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which are
 #: averaged like channels; no repair; of 32 blocks the first 11 and the last 2 stay.
 _FOLD_AR_OF_LANGUAGE = Method(
-    "fold-ar", "kmeans-heads", "none", "auto", "k-means of channels and of heads, mean",
+    "fold-ar",
+    "kmeans-heads",
+    "none",
+    "auto",
+    "k-means of channels and of heads, mean",
     depth=Depth(11 / 32, 30 / 32),
 )
 METHODS = {
