@@ -12,12 +12,13 @@ import onnxfold
 from onnxfold import progress as module
 from onnxfold.commands.run_demo import run_demo
 from onnxfold.progress import ALL_FOLD_STAGES, ProgressBar, fold_stages
+from testing.language_models import decoder
 from testing.models import chain_conv, random_input
 
 
 @pytest.mark.parametrize(
     ("method", "allocation"),
-    [("fold-ls", "global"), ("fold-ar", "uniform"), ("fold-r", "global"), ("fold-dir", "uniform")],
+    [("fold-ls", "global"), ("fold-ar", "uniform"), ("flap", "global"), ("fold-r", "global"), ("fold-dir", "uniform")],
 )
 def test_stages_are_told_in_order(method: str, allocation: str) -> None:
     if method == "fold-dir":
@@ -129,3 +130,17 @@ def test_a_note_leaves_what_is_being_done_as_it_is(capsys: pytest.CaptureFixture
     bar("fold", 5, 10)
     assert str(bar) == "fold, 5 of 10, about 20 s left"
     assert capsys.readouterr().err == "sweep goes on without net.onnx\n"
+
+
+def test_held_out_text_belongs_to_the_verification() -> None:
+    """Where the fold itself runs nothing, the text that both models are compared on is no stage of its own."""
+    bar, stages = ProgressBar(fold_stages()), []
+
+    def tell(text: str, done: int, total: int) -> None:
+        bar(text, done, total)
+        if "stage " in str(bar):
+            stages.append(int(str(bar).split("stage ")[1].split(" of ")[0]))
+
+    onnxfold.fold(decoder(), 0.1, method="fold-naive", allocation="uniform", progress=tell)
+    assert stages == sorted(stages)
+    assert stages[-1] == len(fold_stages())

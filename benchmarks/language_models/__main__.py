@@ -103,7 +103,7 @@ def _measured(
         examples: list[str] = []
         if options.examples and subject.kind == "decoder":
             if subject.name not in rows.examples:
-                rows.examples[subject.name] = written(subject.model, subject.tokenizer)
+                rows.add(examples={subject.name: written(subject.model, subject.tokenizer)})
             examples = written(folded, subject.tokenizer)
         return Row(
             subject.name, subject.kind, method, dict(options.option), sparsity, on_text, report.sparsity,

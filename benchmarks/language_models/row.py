@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -73,6 +74,8 @@ class Row:
 class Rows:
     """The rows of a file; a row that is measured again takes the place of the old one.
 
+    The file is read again before it is written, so that rows can be measured beside each other.
+
     Parameters
     ----------
     path : Path
@@ -81,21 +84,26 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
-        self._rows = {row.key: row for row in (Row(**values) for values in found["rows"])}
-        self.examples: dict[str, list[str]] = found.get("examples", {})
+
+    def _read(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {"examples": {}, "rows": []}
+        content: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+        return content
 
     @property
     def rows(self) -> list[Row]:
         """All rows: by model, sparsity and inputs."""
-        return sorted(self._rows.values(), key=lambda row: row.key)
+        return sorted((Row(**values) for values in self._read()["rows"]), key=lambda row: row.key)
 
-    def add(self, row: Row) -> None:
-        """Keep a row, in the file, too."""
-        self._rows[row.key] = row
-        self.save()
+    @property
+    def examples(self) -> dict[str, list[str]]:
+        """What the original models write, by name."""
+        found: dict[str, list[str]] = self._read()["examples"]
+        return found
 
-    def save(self) -> None:
-        """Write the file."""
-        content = {"examples": self.examples, "rows": [asdict(row) for row in self.rows]}
+    def add(self, *rows: Row, examples: Mapping[str, list[str]] = MappingProxyType({})) -> None:
+        """Keep rows, and what original models write, in the file."""
+        kept = {row.key: row for row in (*self.rows, *rows)}
+        content = {"examples": {**self.examples, **examples}, "rows": [asdict(kept[key]) for key in sorted(kept)]}
         self._path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

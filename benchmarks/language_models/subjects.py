@@ -78,7 +78,7 @@ class Subject(ABC):
 
     def texts(self) -> dict[str, str]:
         """Return the texts to judge by, by name; no fold has seen them."""
-        return {self.text.stem: self._halves[1], REFERENCE: reference()}
+        return {self.text.name.split(".")[0]: self._halves[1], REFERENCE: reference()}
 
 
 class Decoder(Subject):

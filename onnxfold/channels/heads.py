@@ -70,7 +70,7 @@ def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
 
 
 def are_whole(node: NodeContext, heads: Heads) -> None:
-    """Declare that heads are channels: dropped as a whole, and never averaged with different ones."""
+    """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
     node.apart(heads.axis)
 
