@@ -248,7 +248,8 @@ def fold_request(
     joined : JoinedModel, optional
         The networks that `model` is made of.
     """
-    chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
+    names = {"cluster": config.cluster, "repair": config.repair}
+    chosen = find_method(config.method, **names, of_networks=joined is not None)
     folder = folder_of(model)
     return _fold(
         model if folder is None else folder.model, folder, config, chosen, progress,

@@ -131,7 +131,7 @@ max_memory, cache, progress
         width = checks.up_to("width", 1.0 if width is None else width, most=len(listed), zero=False)
         options["channel_ratio"] = 1.0 - width / len(listed)
     config = FoldConfig(**options)
-    find_method(config.method, cluster=config.cluster, repair=config.repair)
+    find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=True)
     requested_limits(config)
     find_objective(config.objective)
     require_given(config)

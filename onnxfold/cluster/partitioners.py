@@ -24,7 +24,8 @@ from onnxfold.cluster.rotation import rotations, seen_moments
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
-from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.cluster.weight_matching import Partners
+from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
@@ -56,6 +57,10 @@ class Task:
         Whether elimination may merge channels that are not equal.
     words : ndarray of shape (rows,), optional
         How common every token is, of a language model.
+    sources : ndarray of shape (n_units,), optional
+        The network that every unit comes from, where networks are merged.
+    partners : Partners, optional
+        What stands for what in these networks, where the row asks for it.
     """
 
     view: GraphView
@@ -68,6 +73,8 @@ class Task:
     narrowest: int = 1
     merges: bool = True
     words: Matrix | None = None
+    sources: Labels | None = None
+    partners: Partners | None = None
 
     @cached_property
     def points(self) -> Points:
@@ -219,6 +226,9 @@ class Partitioner:
     compares : bool
         Whether the losses of its candidates say by themselves how groups compare; those of others are weighed by what
         they do to the outputs, where that is measured.
+    pairs : callable, optional
+        Takes a graph of networks, its groups and their sources; returns partners per group: what is chosen for all
+        groups at once.
     """
 
     name: str
@@ -229,6 +239,7 @@ class Partitioner:
     rotates: bool = False
     needs_places: bool = False
     compares: bool = False
+    pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
 
     @property
     def stand_in(self) -> str:
@@ -309,16 +320,3 @@ PARTITIONERS = {
         ),
     )
 }  # fmt: skip
-
-
-def find_partitioner(name: str) -> Partitioner:
-    """Return a clustering by name.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown.
-    """
-    if name not in PARTITIONERS:
-        raise ConfigError(f"cluster '{name}' is unknown: choose one of {', '.join(PARTITIONERS)}")
-    return PARTITIONERS[name]

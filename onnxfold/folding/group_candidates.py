@@ -140,5 +140,7 @@ def candidates_of(
         # Inner channels of language models are products of gates, which means of factors say little of.
         merges=prepared.inputs is None or not prepared.inputs.are_tokens,
         words=None if prepared.inputs is None else prepared.inputs.words,
+        sources=prepared.sources[i] if prepared.sources else None,
+        partners=prepared.partners[i] if prepared.partners else None,
     )
     return prepared.method_with(moments=bool(moments), rotates=bool(group.spare)).partitioner.candidates(task)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
-from onnxfold.cluster.partitioners import ROTATION, Partitioner, find_partitioner
+from onnxfold.cluster.of_networks import find_partitioner
+from onnxfold.cluster.partitioners import ROTATION, Partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.folding.depth import WHOLE_DEPTH, Depth
@@ -63,6 +64,8 @@ class RepairTask:
         Called for every step.
     refits : Refits, optional
         Takes what a refit does to weights.
+    compared : GraphView, optional
+        The original with the columns of channels that become one added up, where networks are merged.
     """
 
     original: GraphView
@@ -71,6 +74,12 @@ class RepairTask:
     seed: int = 0
     progress: Progress = silent
     refits: Refits | None = None
+    compared: GraphView | None = None
+
+    @property
+    def rows(self) -> GraphView:
+        """The graph whose rows tell how alike channels are."""
+        return self.original if self.compared is None else self.compared
 
     @property
     def observed(self) -> Observation:
@@ -120,12 +129,12 @@ REPAIRS = {
         Repair("none", "nothing", lambda task: (), STORED),
         Repair(
             "approximate", "rescale by the correlation of the merged rows (Fold-AR)",
-            lambda t: (RepairApproximate(t.original, t.plan),),
+            lambda t: (RepairApproximate(t.rows, t.plan),),
             needs_averages=True,
         ),
         Repair(
             "independent", "rescale as if merged channels were independent (IFM's variances)",
-            lambda t: (RepairApproximate(t.original, t.plan, independent=True),),
+            lambda t: (RepairApproximate(t.rows, t.plan, independent=True),),
             needs_averages=True,
         ),
         Repair(
@@ -269,8 +278,12 @@ METHODS = {
 }  # fmt: skip
 
 
-def find_method(name: str, *, cluster: str | None = None, repair: str | None = None) -> Method:
+def find_method(
+    name: str, *, cluster: str | None = None, repair: str | None = None, of_networks: bool = False
+) -> Method:
     """Return a method by name, with another clustering or repair where one is given.
+
+    `of_networks` says whether networks are merged, so that the clustering may ask which one a channel comes from.
 
     Raises
     ------
@@ -285,7 +298,7 @@ def find_method(name: str, *, cluster: str | None = None, repair: str | None = N
     if method.drops_blocks and (cluster or repair):
         raise ConfigError(f"method '{name}' drops blocks and merges nothing: leave out cluster and repair")
     method = method.composed(cluster, repair)
-    find_partitioner(method.cluster)
+    find_partitioner(method.cluster, of_networks=of_networks)
     if not method.is_supported:
         raise ConfigError(
             f"repair '{method.repair}' restores what averaging loses, and cluster '{method.cluster}' averages nothing: "

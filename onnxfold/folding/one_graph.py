@@ -8,6 +8,7 @@ import numpy as np
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Weighted
 from onnxfold.cluster.duplicates import is_lossless
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.partitioners import ROTATION
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
@@ -122,13 +123,14 @@ def _fold(
     stored, view = prepared.scope.view.copy(), prepared.scope.view
     _in_units(view, prepared, _losing(prepared, widths))
     original = _lumped(view.copy(), prepared)
+    compared = original.copy() if prepared.sources else original
     observation: Observation | None = None
     chosen: dict[int, Candidates] = {} if candidates is None else dict(enumerate(candidates))
     shrinking = [i for i, (g, width) in enumerate(zip(prepared.groups, widths, strict=True)) if width < g.size]
 
     def choose(i: int, moments: Sequence[ConsumerMoments]) -> None:
         if i in shrinking:
-            chosen[i] = candidates_of(prepared, i, original, stored, moments, narrowest=widths[i])
+            chosen[i] = candidates_of(prepared, i, compared, stored, moments, narrowest=widths[i])
 
     if prepared.method.partitioner.needs_moments and candidates is None:
         observation = _observed(prepared, original, progress, choose)
@@ -145,12 +147,16 @@ def _fold(
         if i not in chosen:
             choose(i, ())
 
-    plan = plan_folds(
-        prepared.groups, widths, lambda i, width: chosen[i].partition(width), progress, prepared.duplicates
-    )
+    def partition(i: int, width: int) -> ChannelPartition:
+        found = chosen[i].partition(width)
+        if prepared.sources:
+            _read_alike(compared, prepared.groups[i], found)
+        return found
+
+    plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
     analysis = prepared.scope.analysis
     refits = Refits() if prepared.keeps_refits else None
-    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits))
+    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits, compared))
     streams = view.uses_scratch or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
@@ -173,6 +179,16 @@ def _fold(
         diagnostics,
         refits,
     )
+
+
+def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
+    """Add up the columns of channels that become one.
+
+    Channels of different networks read different columns, so that their rows have nothing in common, before what they
+    read is merged.
+    """
+    apart = np.arange(len(partition.labels)) + partition.clusters
+    LumpDuplicates((group,), (np.where(partition.labels < 0, apart, partition.labels),))(view)
 
 
 def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
+from onnxfold.cluster.weight_matching import Partners
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
@@ -34,6 +35,8 @@ class Prepared:
         Whether a fold measures its effect on the activations.
     sources : tuple of ndarray of shape (n_units,)
         The network that every unit comes from, one array per group, where networks are merged; empty elsewhere.
+    partners : tuple of Partners
+        What stands for what in these networks, one per group, where the method asks for it.
     """
 
     scope: Scope
@@ -44,6 +47,7 @@ class Prepared:
     keeps_refits: bool = False
     diagnoses: bool = True
     sources: tuple[Labels | None, ...] = ()
+    partners: tuple[Partners, ...] = ()
 
     @property
     def groups(self) -> list[FoldGroup]:
@@ -131,5 +135,9 @@ def prepare(
             duplicates = tuple(find_duplicates(scope.view, scope.analysis.groups, seed=seed))
         shown = inputs if scope.body is None else None
         sources = opened.sources[i] if opened.sources else ()
-        graphs.append(Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources))
+        pairs = method.partitioner.pairs if sources else None
+        partners = () if pairs is None else tuple(pairs(scope.view, scope.analysis.groups, sources))
+        graphs.append(
+            Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources, partners=partners)
+        )
     return PreparedModel(opened, inputs, graphs)

@@ -1,0 +1,115 @@
+"""Table of clusterings that know which network a channel comes from, beside those that need not.
+
+Each of them makes clusters of channels that stand for the same in different networks. Where fewer channels are wanted
+than it makes clusters, the clusters with the smallest norm go; where more, those that go together least are taken
+apart.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner, Task
+from onnxfold.cluster.top_norm import row_norms
+from onnxfold.cluster.weight_matching import Partners, match_weights, partners_by_place
+from onnxfold.cluster.zipping import correlations, zipped
+from onnxfold.errors import ConfigError
+
+
+def _paired(task: Task, k: int) -> ChannelPartition:
+    """Join every channel of a further network with its partner in the first one, the most alike first."""
+    group, partners = task.group, task.partners
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    labels = np.arange(group.size)
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        known = [] if partners is None else [u for u in units.tolist() if partners.unit[u] >= 0]
+        ranked = sorted(known, key=lambda u: (-partners.likeness[u], u)) if partners is not None else []
+        for unit in ranked[: max(len(units) - k // group.block_count, 0)]:
+            assert partners is not None
+            labels[unit] = partners.unit[unit]
+    return _strongest(task, labels, blocks, k)
+
+
+def _zipped(task: Task, k: int) -> ChannelPartition:
+    """Merge the most correlated pairs, greedily."""
+    group = task.group
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
+    found = correlations([seen.covariance for seen in task.moments])
+    labels = np.arange(group.size)
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        inner = zipped(found[np.ix_(units, units)], sources[units], k // group.block_count)
+        labels[units] = units[inner]
+    return _strongest(task, labels, blocks, k)
+
+
+def _strongest(task: Task, labels: Labels, blocks: Labels, k: int) -> ChannelPartition:
+    """Keep, in every block, the clusters with the largest norm, if there are more than wanted."""
+    kept = labels.copy()
+    norms = np.zeros(len(labels))
+    np.add.at(norms, labels, row_norms(task.stored, task.group, order=2) ** 2)
+    for block in range(task.group.block_count):
+        clusters = np.unique(labels[blocks == block])
+        ranked = clusters[np.argsort(-norms[clusters], kind="stable")]
+        kept[np.isin(labels, ranked[k // task.group.block_count :])] = -1
+    return partial_partition(kept)
+
+
+def _row(
+    name: str,
+    compute: Callable[[Task, int], ChannelPartition],
+    summary: str,
+    *,
+    needs_moments: bool = False,
+    pairs: Callable[..., list[Partners]] | None = None,
+) -> Partitioner:
+    """Return a row whose partitions are computed one width at a time; heads are selected by their norm."""
+
+    def candidates(task: Task) -> Candidates:
+        if task.group.apart:
+            return PARTITIONERS[SELECTION].candidates(task)
+        return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, name)
+
+    return Partitioner(name, candidates, summary, needs_moments=needs_moments, pairs=pairs)
+
+
+OF_NETWORKS = {
+    p.name: p
+    for p in (
+        _row(
+            "in-order", _paired, "channels at the same place in every network: the plain mean", pairs=partners_by_place
+        ),
+        _row(
+            "matching", _paired, "weight matching: one channel of each network, by their weights", pairs=match_weights
+        ),
+        _row("zip", _zipped, "greedy pairs by correlation, also within a network (needs inputs)", needs_moments=True),
+    )
+}
+
+
+def find_partitioner(name: str, *, of_networks: bool = True) -> Partitioner:
+    """Return a clustering by name.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    of_networks : bool
+        Whether it may ask which network a channel comes from.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown, or the clustering is for merging.
+    """
+    known = PARTITIONERS | OF_NETWORKS if of_networks else PARTITIONERS
+    if name in OF_NETWORKS and not of_networks:
+        raise ConfigError(f"cluster '{name}' is for networks that are merged, by `onnxfold merge`")
+    if name not in known:
+        raise ConfigError(f"cluster '{name}' is unknown: choose one of {', '.join(known)}")
+    return known[name]

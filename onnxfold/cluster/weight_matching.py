@@ -1,0 +1,175 @@
+r"""Weight matching: which channel of one network stands for which channel of another.
+
+Networks beside each other have block-diagonal weights. Let W_A and W_B be the blocks of one weight, and P, Q
+permutations of the channels that it produces and consumes. Sought are the permutations of all groups that maximise the
+sum of
+
+    <W_A, P W_B Q^T>                                                                       (1)
+
+over all weights. For one group, with all others fixed, that is a linear assignment problem, which is solved exactly;
+groups are solved in turn until nothing changes (coordinate descent). The first round goes from the input to the output,
+and takes only weights into account whose other side is matched already. So the result does not hang on the order in
+which a network holds its channels.
+
+References
+----------
+Ainsworth et al., "Git Re-Basin: Merging Models modulo Permutation Symmetries", arXiv 2209.04836, section 3.2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.rows import taken_rows
+from onnxfold.cluster.partition import Labels
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+
+#: Running statistics belong to data, not to what a channel does.
+_COMPARED = (Role.PRODUCER, Role.CONSUMER, Role.BIAS, Role.PARAMETER, Role.SCALE, Role.SHIFT)
+_MOST_ROUNDS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Partners:
+    """The channel of the first network that each channel of a group stands for.
+
+    Parameters
+    ----------
+    unit : ndarray of shape (n_units,)
+        The channel; -1 for those of the first network, and where there is none.
+    likeness : ndarray of shape (n_units,)
+        How like both are, as a cosine; 0 where there is none.
+    """
+
+    unit: Labels
+    likeness: npt.NDArray[np.float64]
+
+
+def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
+    """Return the channels at the same places of the first network, the first ones first."""
+    found = []
+    for group, source in zip(groups, sources, strict=True):
+        unit, likeness = np.full(group.size, -1, np.int64), np.zeros(group.size)
+        for mine, theirs in _sides(group, source):
+            shared = min(len(mine), len(theirs))
+            unit[theirs[:shared]] = mine[:shared]
+            likeness[theirs[:shared]] = 1.0 - np.arange(shared) / max(shared, 1)
+        found.append(Partners(unit, likeness))
+    return found
+
+
+def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
+    """Match the channels of all networks to those of the first one.
+
+    Parameters
+    ----------
+    view : GraphView
+        The networks beside each other.
+    groups : sequence of FoldGroup
+        All groups.
+    sources : sequence of ndarray of shape (n_units,)
+        The network of every channel, one array per group; None where it is not known: there nothing is matched.
+
+    Returns
+    -------
+    list of Partners
+        One per group.
+    """
+    on_tensor: dict[str, list[tuple[int, Member]]] = {}
+    for g, group in enumerate(groups):
+        for member in group.members:
+            on_tensor.setdefault(member.axis.tensor, []).append((g, member))
+    state = _State(view, groups, sources, on_tensor)
+    for round_number in range(_MOST_ROUNDS):
+        changed = [state.solve(g) for g in range(len(groups))]
+        if round_number and not any(changed):
+            break
+    return [Partners(state.unit[g], state.likeness(g)) for g in range(len(groups))]
+
+
+def _sides(group: FoldGroup, source: Labels | None) -> list[tuple[Labels, Labels]]:
+    """Return the channels of the first network and of a further one, for each of these and every block."""
+    if source is None:
+        return []
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    return [
+        (np.flatnonzero((source == 0) & (blocks == block)), np.flatnonzero((source == network) & (blocks == block)))
+        for network in range(1, int(source.max(initial=0)) + 1)
+        for block in range(group.block_count)
+    ]
+
+
+@dataclass(eq=False)
+class _State:
+    view: GraphView
+    groups: Sequence[FoldGroup]
+    sources: Sequence[Labels | None]
+    on_tensor: dict[str, list[tuple[int, Member]]]
+
+    def __post_init__(self) -> None:
+        self.unit = [np.full(group.size, -1, np.int64) for group in self.groups]
+        self.solved: set[int] = set()
+
+    def solve(self, g: int) -> bool:
+        """Assign the channels of a group, all others fixed; return whether anything changed."""
+        products = self._products(g)
+        fresh = np.full(self.groups[g].size, -1, np.int64)
+        for mine, theirs in _sides(self.groups[g], self.sources[g]):
+            rows, columns = linear_sum_assignment(products[np.ix_(mine, theirs)], maximize=True)
+            fresh[theirs[columns]] = mine[rows]
+        changed = not np.array_equal(fresh, self.unit[g])
+        self.unit[g] = fresh
+        self.solved.add(g)
+        return changed
+
+    def likeness(self, g: int) -> npt.NDArray[np.float64]:
+        """Return the cosine of every channel and its partner."""
+        products, norms = self._products(g), np.sqrt(np.maximum(self._norms(g), np.finfo(np.float64).tiny))
+        units = np.flatnonzero(self.unit[g] >= 0)
+        found = np.zeros(self.groups[g].size)
+        partners = self.unit[g][units]
+        found[units] = products[partners, units] / (norms[partners] * norms[units])
+        return found
+
+    def _norms(self, g: int) -> npt.NDArray[np.float64]:
+        total = np.zeros(self.groups[g].size)
+        for member in self.groups[g].members:
+            if member.role in _COMPARED:
+                rows = taken_rows(self._values(member), member)
+                total += (rows.reshape(len(rows), -1) ** 2).sum(axis=1)
+        return total
+
+    def _values(self, member: Member) -> Array:
+        return np.asarray(self.view.weight(member.axis.tensor), np.float64)
+
+    def _products(self, g: int) -> Matrix:
+        """Return (1) for every pair of channels, shape (n, n): columns of other groups moved to their partners."""
+        total = np.zeros((self.groups[g].size,) * 2)
+        for member in self.groups[g].members:
+            if member.role not in _COMPARED:
+                continue
+            values = self._values(member)
+            moved = values
+            for h, other in self.on_tensor[member.axis.tensor]:
+                if other.axis.axis != member.axis.axis and other.axis.blocks == 1:
+                    moved = self._moved(moved, h, other)
+            rows, partners = (taken_rows(v, member).reshape(self.groups[g].size, -1) for v in (values, moved))
+            total += rows @ partners.T
+        return total
+
+    def _moved(self, values: Array, g: int, member: Member) -> Array:
+        """Return a weight whose columns of channels stand where their partners' do; nothing there without partners."""
+        axis, unit = member.axis.axis, self.unit[g]
+        theirs = np.flatnonzero(unit >= 0)
+        first = np.flatnonzero(self.sources[g] == 0) if self.sources[g] is not None else theirs[:0]
+        front = np.moveaxis(values, axis, 0)
+        moved = front.copy()
+        moved[member.positions[first].reshape(-1)] = 0.0
+        np.add.at(moved, member.positions[unit[theirs]].reshape(-1), front[member.positions[theirs].reshape(-1)])
+        return np.moveaxis(moved, 0, axis)
