@@ -87,7 +87,7 @@ def merge(
         Fraction of the weights of all networks together that goes; widths are chosen where they lose least.
     cluster : str, optional
         As of :func:`onnxfold.fold`, or one that knows which channels come from which network: 'matching', 'zip',
-        'in-order'.
+        'by-place'.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples; without them, each network contributes an equal part of generated ones.
     ratios, method, repair, max_params, max_macs, max_ram, max_flash, device, inputs, samples, input_seconds, \

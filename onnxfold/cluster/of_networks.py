@@ -82,7 +82,7 @@ OF_NETWORKS = {
     p.name: p
     for p in (
         _row(
-            "in-order", _paired, "channels at the same place in every network: the plain mean", pairs=partners_by_place
+            "by-place", _paired, "channels at the same place in every network: the plain mean", pairs=partners_by_place
         ),
         _row(
             "matching", _paired, "weight matching: one channel of each network, by their weights", pairs=match_weights

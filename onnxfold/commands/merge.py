@@ -54,7 +54,7 @@ from onnxfold.terminal import say
 @click.option("--method", default="fold-ls", show_default=True, metavar="NAME", help="As of fold.")
 @click.option(
     "--cluster", metavar="NAME",
-    help="Replace the method's clustering: one of fold's, or matching, zip, in-order, which know the networks.",
+    help="Replace the method's clustering: one of fold's, or matching, zip, by-place, which know the networks.",
 )  # fmt: skip
 @click.option(
     "--repair", metavar="NAME",

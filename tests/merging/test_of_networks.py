@@ -55,7 +55,7 @@ def test_weight_matching_finds_a_permutation(name: str) -> None:
     assert difference(model, other) < 1e-5
     merged = quick_merge([model, other], cluster="matching", repair="none", heads="average")
     assert difference(model, merged.model) < 1e-5
-    plain = quick_merge([model, other], cluster="in-order", repair="none", heads="average")
+    plain = quick_merge([model, other], cluster="by-place", repair="none", heads="average")
     assert difference(model, plain.model) > 1e-2
 
 
@@ -71,7 +71,7 @@ def test_the_order_of_channels_does_not_matter_to_weight_matching(name: str) -> 
 @pytest.mark.parametrize("name", ["residual", "mlp"])
 def test_channels_in_order_are_the_mean_of_the_weights(name: str) -> None:
     models = [ALL_MODELS[name](seed) for seed in (0, 1)]
-    merged = quick_merge(models, cluster="in-order", repair="none", heads="average")
+    merged = quick_merge(models, cluster="by-place", repair="none", heads="average")
     mean = onnx.ModelProto()
     mean.CopyFrom(models[0])
     norms = {name for node in mean.graph.node if node.op_type == "BatchNormalization" for name in node.input[4:5]}
@@ -88,7 +88,7 @@ def test_channels_in_order_are_the_mean_of_the_weights(name: str) -> None:
     assert difference(mean, merged.model) < 1e-4
 
 
-@pytest.mark.parametrize("cluster", ["matching", "in-order"])
+@pytest.mark.parametrize("cluster", ["matching", "by-place"])
 def test_between_the_widths_the_likest_pairs_are_merged(cluster: str) -> None:
     first, second = ALL_MODELS["residual"](0), ALL_MODELS["residual"](1)
     for width in (1.25, 1.75):
