@@ -43,6 +43,11 @@ def render(rows: Sequence[Row], examples: Mapping[str, Sequence[str]], figures: 
         Figures by the model's name, relative to the page.
     """
     lines = [_INTRODUCTION, ""]
+    if not all(row.seconds for row in rows):
+        lines += [
+            "Rows without seconds are of an earlier run, whose encoders were compared on 418 lines of the whole text.",
+            "",
+        ]
     for (kind, model), found in groupby(rows, key=lambda row: (row.kind, row.model)):
         own = list(found)
         lines += [f"## {model}", ""]
@@ -66,7 +71,7 @@ def _table(kind: str, rows: Sequence[Row]) -> list[str]:
         if "tokens/s in genai" in head:
             speed = row.speed
             cells.append(f"{speed['before']:.0f} -> {speed['after']:.0f} ({speed['ratio']:.2f} x)" if speed else "")
-        lines.append(table_row([*cells, f"{row.seconds:.0f}"]))
+        lines.append(table_row([*cells, f"{row.seconds:.0f}" if row.seconds else ""]))
     return [*lines, ""]
 
 

@@ -33,7 +33,7 @@ class Row:
     scores : mapping of str to mapping of str to float
         What was measured, by text.
     seconds : float
-        Processor time of the fold.
+        Processor time of the fold; 0 where it was not taken.
     speed : mapping of str to float
         Tokens per second before and after, their ratio; empty where it was not measured.
     examples : list of str
