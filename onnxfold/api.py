@@ -33,6 +33,7 @@ from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.trainable import to_torch
+from onnxfold.folding.tune_norms import require_tunable, tuned
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
@@ -85,6 +86,7 @@ def fold(
     allow_cache_change: bool = False,
     per_layer_cache: bool = False,
     drop_blocks: int | str | None = None,
+    tune_norms: bool = False,
     dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
@@ -163,6 +165,9 @@ def fold(
         Residual blocks to drop whole before the fold, those that change their stream least; alone it is all that is
         done. 'auto': attention or feed-forward branches, as many as cost less than channels of the same weight. Blocks
         with caches go only with `allow_cache_change`; the layers that stay are numbered anew.
+    tune_norms : bool
+        Whether scales and biases of norms are trained after the fold, without labels: to answer as the original does on
+        the inputs of the fold. They are kept only if answers on held-out inputs come closer. Needs torch.
     dtype : str
         Types of the result: 'keep', the model's own, or 'int8', QDQ ONNX with int8 weights and uint8 activations,
         calibrated on the inputs of the fold. With 'int8', `sparsity` may be 0: quantise only.
@@ -273,6 +278,8 @@ def _fold(
         chosen = chosen.form(is_language=opened.takes_tokens)
         if config.quantizes:
             require_quantizable(opened.view)
+        if config.tune_norms:
+            require_tunable(opened.view)
         reads = files_read(model, config, folder)
         measures = config.max_latency is not None and config.latency_table is None and config.device is None
         config = with_latency_table(opened, config, tell)
@@ -285,8 +292,9 @@ def _fold(
         )  # fmt: skip
         fold_runs = searches or request.widths is None or (chosen.needs_inputs and not request.keeps_all)
         run_on = gone.inputs or run_on
-        if run_on is None or not (fold_runs or config.quantizes or gone.inputs):
-            run_on = inputs_for(opened, config, chosen, tell, needed=fold_runs or config.quantizes, joined=joined)
+        needed = fold_runs or config.quantizes or config.tune_norms
+        if run_on is None or not (needed or gone.inputs):
+            run_on = inputs_for(opened, config, chosen, tell, needed=needed, joined=joined)
         config, accuracy = run_on.repeated_by(config), None
         if searches:
             criterion, seen = find_criterion(opened, run_on, config)
@@ -302,6 +310,7 @@ def _fold(
             else:
                 folded, note = fold_model(prepared, request, candidates, config, tell), ()
         folded = folded if joined is None else without_zero_blocks(folded, joined)
+        folded = tuned(folded, model, run_on, config, tell)
         written = written_model(folded, run_on, config, tell)
         checked = VerificationResult(None)
         if config.verify:
@@ -364,4 +373,5 @@ def inspect(
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    return inspect_model(model, input_shapes=input_shapes).groups
+    caches = {"allow_cache_change": allow_cache_change, "per_layer_cache": per_layer_cache}
+    return inspect_model(model, input_shapes=input_shapes, **caches).groups

@@ -31,6 +31,7 @@ ALL_FOLD_STAGES = (
     ("partition", "FoldChannels"),
     ("RepairLeastSquares", "least squares", "Recalibrate", "recalibrate", "RepairApproximate"),
     ("compare activations", "RepairBias", "biases"),
+    ("tune norms",),
     ("prepare quantisation", "measure ranges", "quantize"),
     ("verify in onnxruntime",),
 )
@@ -42,7 +43,9 @@ _SECONDS_PER_LINE = 10.0
 _LONGEST_TEXT = 100
 
 
-def fold_stages(*, measures: bool = False, quantizes: bool = False, drops: bool = False) -> tuple[tuple[str, ...], ...]:
+def fold_stages(
+    *, measures: bool = False, quantizes: bool = False, drops: bool = False, tunes: bool = False
+) -> tuple[tuple[str, ...], ...]:
     """Return the stages of a fold.
 
     Parameters
@@ -53,11 +56,14 @@ def fold_stages(*, measures: bool = False, quantizes: bool = False, drops: bool 
         Whether the folded model is quantised.
     drops : bool
         Whether blocks are dropped before the fold.
+    tunes : bool
+        Whether norms are trained after it.
     """
     left_out = {
         "measure latency": not measures,
         "measure blocks": not drops,
         "measure folds": not measures,
+        "tune norms": not tunes,
         "prepare quantisation": not quantizes,
     }
     return tuple(stage for stage in ALL_FOLD_STAGES if not left_out.get(stage[0], False))

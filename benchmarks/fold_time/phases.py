@@ -25,6 +25,7 @@ _PHASES = (
         ("partition", "FoldChannels", "Repair", "least squares", "Recalibrate", "recalibrate", "biases"),
     ),
     ("diagnose", ("compare activations",)),
+    ("tune norms", ("tune norms",)),
     ("measure latency", ("measure latency", "measure layers", "measure folds")),
     ("quantise", ("prepare quantisation", "measure ranges", "quantize")),
     ("verify and report", ("verify in onnxruntime",)),

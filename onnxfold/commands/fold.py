@@ -134,6 +134,10 @@ from onnxfold.terminal import Table, say, say_table
     help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",
 )  # fmt: skip
 @click.option(
+    "--tune-norms", is_flag=True,
+    help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
+)  # fmt: skip
+@click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8 (QDQ ONNX); --sparsity 0 then only quantises.",
 )  # fmt: skip
@@ -216,7 +220,8 @@ def fold(
     measures = options["max_latency"] is not None or options["objective"] == "latency"
     row = METHODS.get(options["method"])
     drops = options["drop_blocks"] is not None or (row is not None and row.drops_blocks)
-    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8, drops=drops)
+    tunes = options["tune_norms"]
+    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8, drops=drops, tunes=tunes)
     with nullcontext(silent) if quiet else ProgressBar(stages) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     if result.report.warning:
@@ -265,6 +270,8 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         say(str(report.estimate))
     if report.latency is not None:
         say(latency_line(report.latency))
+    if report.tuning is not None:
+        say(str(report.tuning))
     if report.quantization is not None:
         say(str(report.quantization))
     if report.inputs is not None:

@@ -127,6 +127,9 @@ class FoldConfig:
         Residual blocks to drop whole, those that change their stream least; without another goal, nothing else is done.
         'auto': branches of blocks, as many as cost less than channels of the same weight would, by measurement. What
         holds caches goes only with `allow_cache_change`.
+    tune_norms : bool
+        Whether scales and biases of norms are trained after the fold, on its inputs, to answer as the original does;
+        kept only if held-out answers come closer. Needs torch.
     dtype : {'keep', 'int8'}
         Types of the written model: its own, or QDQ ONNX with int8 weights and uint8 activations, quantised after the
         fold. Every goal but `min_fidelity` and every limit is about the model before it is quantised. A `sparsity` of 0
@@ -189,6 +192,7 @@ class FoldConfig:
     allow_cache_change: bool = False
     per_layer_cache: bool = False
     drop_blocks: int | str | None = None
+    tune_norms: bool = False
     dtype: str = KEEP
     seed: int = 0
     verify: bool = True
@@ -232,7 +236,7 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data"):
+        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms"):
             self._set(name, checks.flag(name, getattr(self, name)))
         if self.drop_blocks is not None:
             self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))

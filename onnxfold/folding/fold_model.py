@@ -21,7 +21,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
-from onnxfold.report import ModelSize
+from onnxfold.report import ModelSize, TuningRecord
 
 #: What every group of every graph could become.
 ModelCandidates = list[list[Candidates]]
@@ -45,6 +45,8 @@ class FoldedModel:
         What the main graph was run on.
     before, after : ModelSize
         What the model costs.
+    tuning : TuningRecord, optional
+        What training its norms did.
     """
 
     view: GraphView
@@ -54,6 +56,7 @@ class FoldedModel:
     inputs: ModelInputs | None
     before: ModelSize
     after: ModelSize
+    tuning: TuningRecord | None = None
 
     @property
     def model(self) -> ModelProto:

@@ -84,6 +84,7 @@ def write_report(
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(dropped),
+        tuning=folded.tuning,
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,

@@ -28,6 +28,7 @@ from onnxfold.report.latency import LatencyRecord, milliseconds
 from onnxfold.report.merge import MergeRecord, NetworkShare
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.perplexity import PerplexityRecord
+from onnxfold.report.tuning import TuningRecord
 
 __all__ = [
     "CORRELATION_BINS",
@@ -54,6 +55,7 @@ __all__ = [
     "QuantizationRecord",
     "Refusal",
     "Signs",
+    "TuningRecord",
     "VarianceRatio",
     "joined",
     "milliseconds",

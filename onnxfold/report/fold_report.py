@@ -13,6 +13,7 @@ from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.perplexity import PerplexityRecord
+from onnxfold.report.tuning import TuningRecord
 
 
 @dataclass(frozen=True)
@@ -293,6 +294,7 @@ class FoldReport:
     merge_map: list[MergeMap] = field(default_factory=list)
     dropped: list[DroppedBlock] = field(default_factory=list)
     merged: MergeRecord | None = None
+    tuning: TuningRecord | None = None
 
     @property
     def sparsity(self) -> float:

@@ -18,12 +18,12 @@ from onnxfold.graph.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph.executor import TorchGraph
+from onnxfold.torch_graph.norms import SCALES_AND_BIASES
 
 #: Inputs of operators that hold what is trained.
 _TRAINED = {
-    "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "BatchNormalization": (1, 2),
-    "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2), "GroupNormalization": (1, 2), "PRelu": (1,),
-    "Add": (0, 1), "Mul": (0, 1), "Gather": (0,),
+    "Conv": (1, 2), "ConvTranspose": (1, 2), "Gemm": (1, 2), "MatMul": (0, 1), "PRelu": (1,), "Add": (0, 1),
+    "Mul": (0, 1), "Gather": (0,), **SCALES_AND_BIASES,
 }  # fmt: skip
 #: Operators that only lay a weight out for the one that reads it.
 _LAID_OUT = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")

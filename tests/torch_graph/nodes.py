@@ -73,6 +73,30 @@ def _resize(shape: tuple[int, ...], scales: tuple[float, ...] = (), sizes: tuple
 _NOTHING = np.zeros((0,), np.float32)
 _IDS = np.array([[0, -1], [2, 1]], np.int64)
 
+
+def _microsoft(op: str, inputs: list[Array | list[Array] | None], outputs: int = 1, **attributes: Any) -> Case:
+    return Case(op, inputs, attributes, 17, outputs, "com.microsoft")
+
+
+def _positions(batch: int, length: int) -> Array:
+    return np.tile(np.arange(length, dtype=np.int64), (batch, 1)) + np.arange(batch)[:, None]
+
+
+def _rotary(*, flat: bool = False, pairs: int = 4, **attributes: Any) -> Case:
+    heads = {"num_heads": 3} if flat else {}
+    x = _x(2, 5, 24) if flat else _x(2, 3, 5, 8)
+    return _microsoft("RotaryEmbedding", [x, _positions(2, 5), [_x(9, pairs)], [_x(9, pairs)]], **heads, **attributes)
+
+
+def _gqa(*, packed: bool = True, past: int = 0, **attributes: Any) -> Case:
+    """Four heads of 16 that share two of keys and values, for one sequence of 5."""
+    parts = [_x(1, 5, 128), None, None] if packed else [_x(1, 5, 64), _x(1, 5, 32), _x(1, 5, 32)]
+    lengths = [np.array([4 + past], np.int32), [np.array(5 + past, np.int32)]]
+    inputs = [*parts, _x(1, 2, past, 16), _x(1, 2, past, 16), *lengths, [_x(12, 8)], [_x(12, 8)]]
+    attributes = {"num_heads": 4, "kv_num_heads": 2, **attributes}
+    return _microsoft("GroupQueryAttention", inputs, outputs=3, **attributes)
+
+
 NODES: dict[str, Case] = {
     "conv-1d": _conv((2, 4, 9), (6, 2, 3), group=2, pads=[2, 0], strides=[2]),
     "conv-3d": _conv((2, 2, 4, 5, 6), (3, 2, 2, 3, 3), pads=[0, 1, 1, 1, 1, 1], dilations=[1, 1, 2]),
@@ -233,4 +257,50 @@ NODES: dict[str, Case] = {
     "resize-10": Case("Resize", [_x(1, 2, 3, 4), _floats(1, 1, 2, 2)], {"mode": "linear"}, 10),
     "upsample-9": Case("Upsample", [_x(1, 2, 3, 4), _floats(1, 1, 2, 3)], {"mode": "linear"}, 9),
     "upsample-7": Case("Upsample", [_x(1, 2, 3, 4)], {"mode": "nearest", "scales": [1.0, 1.0, 2.0, 3.0]}, 8),
+    "rotary": _rotary(),
+    "rotary-interleaved": _rotary(interleaved=1),
+    "rotary-flat": _rotary(flat=True),
+    "rotary-partial": _rotary(flat=True, pairs=2, rotary_embedding_dim=4),
+    "rotary-23": Case("RotaryEmbedding", [_x(2, 3, 5, 8), _x(9, 4), _x(9, 4), _positions(2, 5)], {}, 23),
+    "rotary-23-angles": Case("RotaryEmbedding", [_x(2, 3, 5, 8), _x(2, 5, 4), _x(2, 5, 4)], {"interleaved": 1}, 23),
+    "rotary-23-flat": Case(
+        "RotaryEmbedding", [_x(2, 5, 24), _x(9, 4), _x(9, 4), _positions(2, 5)], {"num_heads": 3}, 23
+    ),
+    "gqa": _gqa(),
+    "gqa-past": _gqa(past=4),
+    "gqa-apart": _gqa(packed=False, scale=0.3),
+    "gqa-rotary": _gqa(past=3, do_rotary=1),
+    "gqa-interleaved": _gqa(do_rotary=1, rotary_interleaved=1),
+    "gqa-softcap": _gqa(softcap=2.0),
+    "multi-head": _microsoft("MultiHeadAttention", [_x(2, 5, 12), _x(2, 7, 12), _x(2, 7, 12)], num_heads=3),
+    "multi-head-bias": _microsoft(
+        "MultiHeadAttention", [_x(2, 5, 12), _x(2, 5, 12), _x(2, 5, 12), [_x(36)], None, _x(2, 3, 5, 5)],
+        num_heads=3, unidirectional=1,
+    ),
+    "multi-head-past": _microsoft(
+        "MultiHeadAttention",
+        [_x(2, 5, 12), _x(2, 5, 12), _x(2, 5, 12), None, None, None, _x(2, 3, 4, 4), _x(2, 3, 4, 4)],
+        outputs=3, num_heads=3, scale=0.4,
+    ),
+    "packed": _microsoft("Attention", [_x(2, 5, 6), [_x(6, 36)], [_x(36)]], num_heads=3),
+    "packed-mask": _microsoft(
+        "Attention", [_x(2, 5, 6), [_x(6, 36)], [_x(36)], np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]], np.int32)],
+        num_heads=3,
+    ),
+    "packed-causal": _microsoft(
+        "Attention", [_x(2, 5, 6), [_x(6, 36)], [_x(36)], None, _x(2, 2, 3, 4, 4)], outputs=2, num_heads=3,
+        unidirectional=1,
+    ),
+    "attention-23": Case("Attention", [_x(2, 3, 5, 4), _x(2, 3, 7, 4), _x(2, 3, 7, 6)], {}, 23),
+    "attention-23-grouped": Case(
+        "Attention", [_x(2, 5, 24), _x(2, 5, 8), _x(2, 5, 8)],
+        {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1, "scale": 0.3}, 23,
+    ),
+    "attention-23-mask": Case(
+        "Attention", [_x(2, 3, 5, 4), _x(2, 3, 7, 4), _x(2, 3, 7, 6), _RANDOM.random((5, 7)) < 0.7], {}, 23
+    ),
+    "attention-23-past": Case(
+        "Attention", [_x(1, 2, 3, 4), _x(1, 2, 3, 4), _x(1, 2, 3, 4), None, _x(1, 2, 5, 4), _x(1, 2, 5, 4)],
+        {}, 23, outputs=3,
+    ),
 }  # fmt: skip

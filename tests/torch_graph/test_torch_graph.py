@@ -26,11 +26,8 @@ NOT_COVERED = {
     "FusedConv", "FusedGemm", "QuantizeLinear", "GRU", "GRU-bidirectional", "LSTM", "LSTM-bidirectional", "RNN",
     "RNN-bidirectional",
 }  # fmt: skip
-#: Nor have operators that language models are written with.
-_OF_LANGUAGE_MODELS = (
-    "Attention-", "EmbedLayerNormalization", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention",
-    "RotaryEmbedding-",
-)  # fmt: skip
+#: Nor have some operators that language models are written with.
+_OF_LANGUAGE_MODELS = ("EmbedLayerNormalization", "MatMulNBits")
 NOT_COVERED |= {name for name in RULE_MODELS if name.startswith(_OF_LANGUAGE_MODELS)}
 
 
