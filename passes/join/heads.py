@@ -14,7 +14,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.join.structure import LayoutError
 
 #: What may become of the outputs. 'auto': their mean where they have one shape, else beside each other.
-HEADS = ("auto", "join", "average", "first")
+AUTO, JOIN, AVERAGE, FIRST = HEADS = ("auto", "join", "average", "first")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,12 @@ def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str
         shapes = [scratch.shape(part) for part in parts]
         axis = _class_axis(shapes)
         lengths = [0 if shape is None else (shape[axis] or 0) for shape in shapes]
-        chosen = heads if heads != "auto" else "average" if len(set(shapes)) == 1 else "join"
-        if chosen == "average" and len(set(lengths)) > 1:
+        chosen = heads if heads != AUTO else AVERAGE if len(set(shapes)) == 1 else JOIN
+        if chosen == AVERAGE and len(set(lengths)) > 1:
             raise ConfigError(
                 f"output '{name}' has {' and '.join(map(str, lengths))} entries in the networks: take heads 'join'"
             )
-        if chosen == "join":
+        if chosen == JOIN:
             if 0 in lengths:
                 raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
             sizes[name] = {axis: sum(lengths)}
@@ -104,9 +104,9 @@ def _joined(
         head.name = first.node.name.removesuffix("_of_1")
         gone = {node_key(one.node) for one in found}
         return [*(node for node in nodes if node_key(node) not in gone), head]
-    if how == "join":
+    if how == JOIN:
         return [*nodes, helper.make_node("Concat", list(parts), [name], axis=axis, name=f"{name}_joined")]
-    if how == "average":
+    if how == AVERAGE:
         return [*nodes, helper.make_node("Mean", list(parts), [name], name=f"{name}_mean")]
     return [*nodes, helper.make_node("Identity", [parts[0]], [name], name=f"{name}_first")]
 
@@ -132,9 +132,9 @@ def _bias(view: GraphView, layer: Layer) -> Array:
 
 
 def _combined(values: Sequence[Array], how: str, axis: int) -> Array:
-    if how == "join":
+    if how == JOIN:
         return np.concatenate(values, axis=axis)
-    if how == "first":
+    if how == FIRST:
         return values[0]
     total = np.sum([v.astype(np.float64) for v in values], axis=0) / len(values)
     return np.asarray(total.astype(values[0].dtype))
