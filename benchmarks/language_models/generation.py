@@ -8,8 +8,9 @@ from statistics import median
 
 import numpy as np
 
+from onnxfold.graph.load import load
 from onnxfold.graph.session import Session
-from onnxfold.inputs.tokens.interface import interface_of
+from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 
@@ -24,9 +25,9 @@ def written(model: Path, tokenizer: Tokenizer) -> list[str]:
     from tokenizers import Tokenizer as Decoder
 
     session = Session(model)
-    interface = interface_of(session.inputs)
+    interface = token_interface(load(model))  # which tells the sizes of caches that a file leaves open
     assert interface is not None
-    reader, decoder = LanguageModel(session, interface), Decoder.from_file(str(tokenizer.path))
+    reader, decoder = LanguageModel(session, interface.typed(session.inputs)), Decoder.from_file(str(tokenizer.path))
     found = []
     for prompt in PROMPTS:
         ids = [int(i) for i in (*tokenizer.around[0], *tokenizer.ids(prompt))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import onnx
@@ -12,7 +13,7 @@ from benchmarks.language_models import generation, text
 from benchmarks.language_models.__main__ import main
 from benchmarks.language_models.generation import PROMPTS, speed
 from benchmarks.language_models.text import REFERENCE
-from testing.language_models import decoder, encoder, write_tokenizer
+from testing.language_models import encoder, write_tokenizer
 from testing.model_folders import write_genai_folder
 
 pytest.importorskip("tokenizers")
@@ -21,10 +22,9 @@ WORDS = ("abba", "acdc", "bad", "jab", "a", "big", "cab", "had", "a", "fig")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models, their tokenizer, and a text."""
+    """An encoder, a tokenizer, and a text."""
     folder = tmp_path_factory.mktemp("language")
-    for name, model in (("decoder", decoder()), ("encoder", encoder())):
-        onnx.save(model, folder / f"{name}.onnx")
+    onnx.save(encoder(), folder / "encoder.onnx")
     write_tokenizer(folder / "tokenizer.json")
     lines = [" ".join(WORDS[i % 7 :] + WORDS[: i % 5] + WORDS[i % 3 :]) for i in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
@@ -41,13 +41,17 @@ def _run(place: Path, *arguments: str) -> list[dict[str, object]]:
 def test_rows_are_measured_alone_and_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "_SENTENCES", 20)
     monkeypatch.setattr(generation, "_LONGEST", 2)
-    model = ["--decoder", str(place / "decoder.onnx")]
-    rows = _run(place, *model, "--methods", "prune-l2", "flap", "--inputs", "text", "--examples")
+    folder = write_genai_folder(place / "folder")
+    shutil.copy(place / "tokenizer.json", folder)
+    model = ["--decoder", str(folder)]
+    rows = _run(place, *model, "--methods", "prune-l2", "flap", "--inputs", "text", "--examples", "--speed")
     assert [(r["method"], r["inputs"]) for r in rows] == [("flap", "data"), ("prune-l2", "data")]
     for row in rows:
         scores = row["scores"]
         assert isinstance(scores, dict)
         assert list(scores) == ["text", REFERENCE]
+        assert isinstance(row["examples"], list)
+        assert len(row["examples"]) == len(PROMPTS)
         for found in scores.values():
             assert found["ratio"] == pytest.approx(found["after"] / found["before"])
     rows = _run(place, *model, "--methods", "fold-ar", "--option", "allocation=uniform")
@@ -71,7 +75,7 @@ def test_rows_are_measured_alone_and_kept(place: Path, monkeypatch: pytest.Monke
 
 def test_a_text_is_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--decoder", str(place / "decoder.onnx"), "--rows", str(place / "none.json")])
+        main(["--decoder", "model.onnx", "--rows", str(place / "none.json")])
     assert "give --text" in capsys.readouterr().err
 
 
