@@ -388,8 +388,9 @@ def _given(
         limits = limits if samples else ()
     interface = None if texts is None else texts.interface
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
-    batches = list(in_batches(found.arrays, _fixed_batch(view) or _BATCH))
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
+    together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
+    batches = list(in_batches(found.arrays, _fixed_batch(view) or together))
     made = ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))
     if texts is None:
         return made

@@ -147,11 +147,15 @@ class TokenSource:
 
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""
-        per_row = 4 * ids.shape[1] * self.interface.vocabulary
-        size = self.interface.fixed_batch or min(max(_BATCH_BYTES // per_row, 1), _LARGEST_BATCH)
+        size = self.batch_size(ids.shape[1])
         return [
             whole_feeds(self.interface, ids[begin : begin + size], self.others) for begin in range(0, len(ids), size)
         ]
+
+    def batch_size(self, length: int) -> int:
+        """Return how many sequences of some length are run at a time: the scores of all words take most memory."""
+        per_row = 4 * length * self.interface.vocabulary
+        return self.interface.fixed_batch or min(max(_BATCH_BYTES // per_row, 1), _LARGEST_BATCH)
 
     @property
     def others(self) -> Others:

@@ -9,6 +9,8 @@ import onnx
 
 from onnxfold.graph.load import load
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.token_inputs import TokenSource
+from onnxfold.inputs.tokens.interface import token_interface
 from testing.language_models import decoder, encoder, write_tokenizer
 
 
@@ -34,3 +36,16 @@ def test_what_is_held_out_is_in_no_probe(tmp_path: Path) -> None:
     assert len(short) == seen.samples == 3
     ids = np.concatenate([batch["input_ids"] for batch in seen.batches])
     assert np.array_equal(short, ids[:, : short.shape[1]])
+
+
+def test_ids_of_a_user_are_run_as_few_at_a_time_as_written_ones() -> None:
+    """The scores of all words take most of the memory."""
+    view = load(decoder())
+    ids = np.arange(40 * 8).reshape(40, 8) % 64
+    given = model_inputs(view, "auto", {"input_ids": ids})
+    source = TokenSource(view, token_interface(view))
+    assert (
+        [len(b["input_ids"]) for b in given.batches]
+        == [len(b["input_ids"]) for b in source.batches(ids)]
+        == [16, 16, 8]
+    )
