@@ -277,7 +277,7 @@ def _fold(
             opened = joined.known_to(opened)
         chosen = chosen.form(is_language=opened.takes_tokens)
         if config.quantizes:
-            require_quantizable(opened.view)
+            require_quantizable(opened.view, opened.blocks)
         if config.tune_norms:
             require_tunable(opened.view)
         reads = files_read(model, config, folder)

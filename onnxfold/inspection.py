@@ -22,6 +22,7 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.layers import LatencyProfile, profile_layers
+from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
 
@@ -111,6 +112,7 @@ def inspect_model(
     allowed, per_layer = checks.cache_flags(allow_cache_change, per_layer_cache)
     view = load(model, input_shapes)
     profile = _profile(view, threads) if wanted else None
+    dequantize_blocks(view)
     parameters, notes = count_parameters(view), _quantised_note(view)
     scopes = open_scopes(view, ties=allowed_ties(allowed=allowed, per_layer=per_layer))
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])

@@ -21,6 +21,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
+from onnxfold.quantize.block_weights import BlockWeight
 from onnxfold.report import ModelSize, TuningRecord
 
 #: What every group of every graph could become.
@@ -47,6 +48,8 @@ class FoldedModel:
         What the model costs.
     tuning : TuningRecord, optional
         What training its norms did.
+    blocks : tuple of BlockWeight
+        Weights that were of few bits.
     """
 
     view: GraphView
@@ -57,6 +60,7 @@ class FoldedModel:
     before: ModelSize
     after: ModelSize
     tuning: TuningRecord | None = None
+    blocks: tuple[BlockWeight, ...] = ()
 
     @property
     def model(self) -> ModelProto:
@@ -144,8 +148,9 @@ def fold_model(
         graphs.insert(0, fold_graph(graph, parts[i], None if candidates is None else candidates[i], progress))
         if graph.scope.body is not None:
             graph.scope.body.close()
-    view, before = prepared.opened.view, prepared.opened.size
-    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, before, size_of(view))
+    opened = prepared.opened
+    view, after = opened.view, size_of(opened.view)
+    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, opened.size, after, blocks=opened.blocks)
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
     return folded
 

@@ -17,6 +17,7 @@ from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
+from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks
 from onnxfold.report import ModelSize
 
 #: Weights that take a larger part of the memory limit than this wait in a file once they are edited.
@@ -37,12 +38,15 @@ class OpenedModel:
         The main graph and the bodies inside it, outer graphs first.
     sources : tuple of tuple of ndarray of shape (n_units,)
         Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
+    blocks : tuple of BlockWeight
+        Weights of few bits, which the main graph holds as numbers.
     """
 
     source: ModelLike
     size: ModelSize
     scopes: list[Scope]
     sources: tuple[tuple[Labels | None, ...], ...] = ()
+    blocks: tuple[BlockWeight, ...] = ()
 
     @property
     def view(self) -> GraphView:
@@ -99,7 +103,9 @@ def open_model(
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
-    size = model_size(view)
+    stored = model_size(view)
+    blocks = dequantize_blocks(view)
+    size = replace(model_size(view), size_bytes=stored.size_bytes)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
     progress("check weights", 0, 0)
@@ -113,4 +119,4 @@ def open_model(
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
         require_groups(scopes)
-    return OpenedModel(model, size, scopes)
+    return OpenedModel(model, size, scopes, blocks=blocks)

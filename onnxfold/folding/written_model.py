@@ -9,6 +9,7 @@ from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
+from onnxfold.quantize.block_weights import requantize_blocks
 from onnxfold.quantize.quantize import quantize_int8
 from onnxfold.report import ModelSize, QuantizationRecord
 
@@ -60,10 +61,20 @@ def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, p
         If the folded network cannot be run node by node.
     """
     if not config.quantizes:
-        return WrittenModel(folded.view, folded.after, folded.inputs)
+        return _in_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
     made = quantize_int8(folded.view, inputs.batches, progress)
     size = replace(folded.after, size_bytes=weight_bytes(made.view) + made.view.model.ByteSize())
     record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.after.size_bytes)
     return WrittenModel(made.view, size, inputs, record, made.notes)
+
+
+def _in_blocks(folded: FoldedModel) -> WrittenModel:
+    """Return a model whose weights of few bits are stored as such again."""
+    view = folded.view.copy()
+    done = requantize_blocks(view, folded.blocks)
+    size = replace(folded.after, size_bytes=weight_bytes(view) + view.model.ByteSize())
+    kinds = sorted({f"{one.kind.bits} bits in blocks of {one.kind.block_size}" for one in folded.blocks})
+    note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
+    return WrittenModel(view, size, folded.inputs, notes=(note,))

@@ -7,7 +7,7 @@ from onnx import NodeProto
 #: Operators of a graph that is quantised, besides those whose names begin with QLinear.
 _QUANTIZED = frozenset({
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
-    "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QAttention", "QGemm",
+    "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "QAttention", "QGemm",
 })  # fmt: skip
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 

@@ -1,5 +1,7 @@
 """Refusals of models that cannot be quantised, before any work."""
 
+from collections.abc import Sequence
+
 from onnx import TensorProto
 
 from onnxfold.channels.layers import linear_weights
@@ -9,22 +11,25 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.save import PROTOBUF_LIMIT, weight_bytes
 from onnxfold.graph.view import GraphView
+from onnxfold.quantize.block_weights import BlockWeight
 
 
-def require_quantizable(view: GraphView) -> None:
+def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
     """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read.
 
     Parameters
     ----------
     view : GraphView
         The model, normalised.
+    blocks : sequence of BlockWeight
+        Its weights that were of few bits.
 
     Raises
     ------
     UnsupportedModelError
         If it is quantised already, its weights are not float32, or no linear operator outside of bodies has weights.
     """
-    done = next((node for node in view.nodes if is_quantized(node)), None)
+    done = next((node for node in (*(one.node for one in blocks), *view.nodes) if is_quantized(node)), None)
     if done is not None:
         raise UnsupportedModelError(
             f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or node_key(done)}': "

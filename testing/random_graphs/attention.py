@@ -99,6 +99,14 @@ def _product_of_bits(g: Network, x: str, op: str) -> str:
     blocks = -(-inputs // block)
     weight = g.const(g.rng.integers(0, 256, (outputs, blocks, block // 2)).astype(np.uint8))
     scales = g.const(g.normal(outputs * blocks, mean=0.2, std=0.02))
+    order = g.const(np.zeros(inputs, np.int32))  # with one, the weight stays as it is
     return g.node(
-        op, [x, weight, scales], [*leading, outputs], MICROSOFT, K=inputs, N=outputs, bits=4, block_size=block
+        op,
+        [x, weight, scales, "", order],
+        [*leading, outputs],
+        MICROSOFT,
+        K=inputs,
+        N=outputs,
+        bits=4,
+        block_size=block,
     )

@@ -161,9 +161,10 @@ def through_embedding(g: GraphBuilder, x: str) -> str:
 
 
 def through_few_bits(g: GraphBuilder, x: str) -> str:
-    """A product with a weight of four bits reads the channels."""
+    """A product with a weight of four bits, and with an order of its columns, reads the channels."""
     flat = g.flatten(g.global_average_pool(x))
     packed = g.rng.integers(0, 256, (8, 1, 8), dtype=np.uint8)
-    inputs = [flat, g.constant("packed", packed), g.constant("scales", g.uniform(0.1, 0.2, 8))]
+    inputs = [flat, g.constant("packed", packed), g.constant("scales", g.uniform(0.1, 0.2, 8)), ""]
+    inputs.append(g.constant("order", np.zeros(WIDTH, np.int32)))
     product = g.node("MatMulNBits", inputs, [8], domain=MICROSOFT, K=WIDTH, N=8, bits=4, block_size=16)
     return g.relu(g.gemm(product, 6))

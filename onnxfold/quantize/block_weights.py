@@ -1,0 +1,159 @@
+"""Products with weights of few bits (MatMulNBits), folded as plain products and stored in few bits again.
+
+A fold removes rows and columns of a weight, and changes the numbers of the columns that are left. So a weight is
+dequantised when the model is opened, folded like any other, and quantised again when the model is written: in blocks of
+the same size, with zero points where it had them. A weight that the fold did not touch keeps its bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfold.graph.nodes import attr_int, node_key, rewritten
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
+from onnxfold.quantize.bits import BlockFormat, dequantized_rows, quantized_rows
+
+_DOMAIN = "com.microsoft"
+_BITS = (2, 4, 8)
+#: Inputs.
+_WEIGHT, _SCALES, _ZERO_POINTS, _ORDER, _BIAS = range(1, 6)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockWeight:
+    """A weight of few bits, and what it was opened as.
+
+    Parameters
+    ----------
+    node : NodeProto
+        The product, as it is in the file.
+    key : str
+        The key of the plain product that stands for it.
+    kind : BlockFormat
+        How it is stored.
+    stored : dict of str to ndarray
+        Its tensors.
+    values : ndarray of shape (K, N)
+        What they stand for.
+    """
+
+    node: NodeProto
+    key: str
+    kind: BlockFormat
+    stored: dict[str, Array]
+    values: Array
+
+
+def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
+    """Put plain products in the place of those with weights of few bits; return what they were.
+
+    Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
+    constant or read elsewhere stay, and block what they touch.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph, in place; bodies stay as they are.
+    """
+    nodes: list[NodeProto] = []
+    found: list[BlockWeight] = []
+    plain = [node for node in view.nodes if _is_plain(view, node)]
+    needed = sum(4 * attr_int(node, "K", 0) * attr_int(node, "N", 0) for node in plain)
+    memory.require(needed, "the weights of few bits, as numbers,")
+    for node in view.nodes:
+        if node not in plain:
+            nodes.append(node)
+            continue
+        one, replaced = _opened(view, node)
+        nodes += replaced
+        found.append(one)
+    if found:
+        view.replace_nodes(nodes)
+        unread = {name for one in found for name in one.stored}
+        view.remove_weights(unread)
+    return tuple(found)
+
+
+def requantize_blocks(view: GraphView, found: Sequence[BlockWeight]) -> int:
+    """Put products with weights of few bits in the place of plain ones again, in place; return how many.
+
+    Parameters
+    ----------
+    view : GraphView
+        The folded graph.
+    found : sequence of BlockWeight
+        What :func:`dequantize_blocks` returned.
+    """
+    by_key = {one.key: one for one in found}
+    replaced: dict[str, NodeProto] = {}
+    done: dict[str, None] = {}
+    for node in view.nodes:
+        one = by_key.get(node_key(node))
+        if one is None or node.op_type != "MatMul" or not view.is_weight(node.input[1]):
+            continue
+        name = node.input[1]
+        values = view.weight(name)
+        tensors = one.stored if np.array_equal(values, one.values) else _quantized(one, values)
+        inputs = [node.input[0], *(view.add_weight(stem, tensor) for stem, tensor in tensors.items())]
+        sizes = {"K": values.shape[0], "N": values.shape[1]}
+        product = rewritten(one.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
+        replaced[node_key(node)] = product
+        done[name] = None
+    view.substitute(replaced)
+    view.remove_weights([name for name in done if not view.consumers(name)])
+    return len(replaced)
+
+
+def _is_plain(view: GraphView, node: NodeProto) -> bool:
+    if node.op_type != "MatMulNBits" or node.domain != _DOMAIN or attr_int(node, "weight_prepacked", 0):
+        return False
+    given = [*node.input, *[""] * 6][:6]
+    tensors = [name for name in given[_WEIGHT:_ORDER] if name]
+    kind = _format(node)
+    rows, blocks = attr_int(node, "N", 0), -(-attr_int(node, "K", 0) // max(kind.block_size, 1))
+    return (
+        kind.bits in _BITS
+        and not given[_ORDER]
+        and all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in tensors)
+        and tuple(view.weights[given[_WEIGHT]].shape) == (rows, blocks, kind.block_size * kind.bits // 8)
+        and view.weight_size(given[_SCALES]) == rows * blocks
+        and (not kind.has_zero_points or view.weight_type(given[_ZERO_POINTS]) == TensorProto.UINT8)
+    )
+
+
+def _format(node: NodeProto) -> BlockFormat:
+    has_zero_points = len(node.input) > _ZERO_POINTS and bool(node.input[_ZERO_POINTS])
+    return BlockFormat(attr_int(node, "bits", 4), attr_int(node, "block_size", 0), has_zero_points)
+
+
+def _opened(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
+    """Return a weight, and the plain product that stands for it, with its bias."""
+    kind, columns = _format(node), attr_int(node, "K", 0)
+    names = [name for name in node.input[_WEIGHT:_ORDER] if name]
+    stored = {name: view.weight(name) for name in names}
+    zeros = stored[names[2]] if kind.has_zero_points else None
+    rows = dequantized_rows(stored[names[0]], stored[names[1]], zeros, kind, columns)
+    values = np.ascontiguousarray(rows.T).astype(stored[names[1]].dtype)
+    bias = node.input[_BIAS] if len(node.input) > _BIAS else ""
+    name = view.add_weight(f"{names[0]}_values", values)
+    result = f"{node.output[0]}_unbiased" if bias else node.output[0]
+    product = helper.make_node("MatMul", [node.input[0], name], [result], node.name)
+    one = BlockWeight(node, node_key(product), kind, stored, values)
+    if not bias:
+        return one, [product]
+    return one, [product, helper.make_node("Add", [result, bias], node.output, f"{node.name}_bias")]
+
+
+def _quantized(one: BlockWeight, values: Array) -> dict[str, Array]:
+    names = list(one.stored)
+    scale_type = one.stored[names[1]].dtype
+    weight, scales, zeros = quantized_rows(np.asarray(values.T, np.float32), one.kind, scale_type)
+    shapes = [old.ndim for old in one.stored.values()]
+    tensors = [weight, scales if shapes[1] > 1 else scales.reshape(-1)]
+    if zeros is not None:
+        tensors.append(zeros if shapes[2] > 1 else zeros.reshape(-1))
+    return dict(zip(names, tensors, strict=True))
