@@ -21,7 +21,7 @@ from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.rotation import rotations, seen_moments
-from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuations, wanda_scores
+from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
 from onnxfold.cluster.weight_matching import Partners
@@ -200,7 +200,8 @@ def _flap(task: Task) -> Candidates:
         for m in task.group.members
     )
     weights = sum(size * m.positions.shape[1] for size, m in zip(sizes, task.group.members, strict=True))
-    return ByComparedScore(weights, task.group, fluctuations(task.moments), task.moments, "flap")
+    scores, errors = fluctuations(task.moments), fluctuation_errors(task.moments)
+    return ByComparedScore(task.group, scores, errors, weights, "flap")
 
 
 @dataclass(frozen=True)

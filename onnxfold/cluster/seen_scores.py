@@ -24,13 +24,12 @@ its published implementation, which has Wanda-sp, too.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Computed
+from onnxfold.cluster.candidates import Candidates, Computed
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.top_norm import keep_largest
 from onnxfold.graph.tensors import Matrix
@@ -54,6 +53,19 @@ def fluctuations(moments: Sequence[ConsumerMoments]) -> Scores:
     """Return FLAP's standardised score per channel, shape (n_units,), from moments that hold places."""
     parts = [_standardised(p.variance * p.squared).mean(axis=1) for p in _places(moments)]
     found: Scores = np.mean(parts, axis=0)
+    return found
+
+
+def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Scores:
+    """Return the part of the consumers' output energy that is lost where a channel is replaced by its mean, (n_units,).
+
+    Channels are taken to be independent.
+    """
+    found: Scores = np.zeros(len(moments[0].covariance))
+    for seen, places in zip(moments, _places(moments), strict=True):
+        energy = seen.energy
+        if np.isfinite(energy) and energy > 0.0:
+            found += (places.variance * places.squared).sum(axis=1) / energy
     return found
 
 
@@ -89,34 +101,54 @@ class ByScore(Computed):
         super().__init__(group, partition, group.size, moments, _not_measured, cluster)
 
 
-class ByComparedScore(ByScore):
+class ByComparedScore(Candidates):
     """Channels kept by a score that means the same in every group.
 
     Parameters
     ----------
+    group : FoldGroup
+        The group.
+    scores : ndarray of shape (n_units,)
+        As of :class:`ByScore`.
+    errors : ndarray of shape (n_units,)
+        What the consumers lose with each channel.
     weights : int
         Weights that go with one channel.
-    group, scores, moments, cluster
-        As of :class:`ByScore`.
+    cluster : str
+        Name of the clustering.
     """
 
-    def __init__(
-        self, weights: int, group: FoldGroup, scores: Scores, moments: Sequence[ConsumerMoments], cluster: str
-    ) -> None:
-        super().__init__(group, scores, moments, cluster)
-        self._lost = weights * np.exp(np.minimum(scores, _MOST))
-        self._scores, self._blocks = scores, group.blocks
+    def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
+        self._group, self._scores, self._cluster = group, scores, cluster
+        self._errors = self._accumulated(errors)
+        self._losses = self._accumulated(weights * np.exp(np.minimum(scores, _MOST)))
 
-    @cached_property
+    @property
+    def cluster(self) -> str:
+        """The name that was given."""
+        return self._cluster
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Keep the k channels with the largest scores."""
+        return keep_largest(self._scores, self._group, k)
+
+    @property
+    def errors(self) -> Matrix:
+        """Accumulated errors of the channels that go."""
+        return self._errors
+
+    @property
     def losses(self) -> Matrix:
-        """Accumulated exp(z) of the channels that go, one per block in every step, per weight."""
-        n = len(self._lost)
-        blocks = np.zeros(n, np.int64) if self._blocks is None else self._blocks
-        count = int(blocks.max()) + 1
+        """Accumulated exp(z) of the channels that go, per weight."""
+        return self._losses
+
+    def _accumulated(self, lost: Scores) -> Matrix:
+        """Return by width what is lost with all channels that go, one per block in every step."""
+        n, count, blocks = self._group.size, self._group.block_count, self._group.blocks
         steps = np.zeros(n // count)
         for block in range(count):
-            inside = np.flatnonzero(blocks == block)
-            steps += self._lost[inside[np.argsort(self._scores[inside], kind="stable")]]
+            inside = np.arange(n) if blocks is None else np.flatnonzero(blocks == block)
+            steps += lost[inside[np.argsort(-self._scores[inside], kind="stable")[::-1]]]
         by_width = np.concatenate(([0.0], np.cumsum(steps)))[::-1]
         found = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)
         found[:count] = np.inf

@@ -8,7 +8,7 @@ import pytest
 import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuations, wanda_scores
+from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.graph.load import load
 from onnxfold.statistics.observe import ConsumerMoments, observe
 from testing.models import chain_conv, mlp, random_input
@@ -39,6 +39,8 @@ def test_scores_are_those_of_the_papers() -> None:
     np.testing.assert_allclose(wanda_scores(moments), wanda, rtol=1e-5)
     raw = np.diag(covariance) * (columns**2).sum(axis=0)[:6]
     np.testing.assert_allclose(fluctuations(moments), (raw - raw.mean()) / raw.std(), rtol=1e-4)
+    energy = float((moments[0].gram * covariance).sum())
+    np.testing.assert_allclose(fluctuation_errors(moments), raw / energy, rtol=1e-4)
 
 
 def test_places_of_a_head_have_their_own_statistics() -> None:
@@ -57,11 +59,12 @@ def test_places_of_a_head_have_their_own_statistics() -> None:
 
 def test_losses_follow_the_scores_across_groups() -> None:
     """Per weight, the loss of the next channel is exp(z), so that one bound of z chooses all widths."""
-    group, moments, _ = _observed(chain_conv(0, widths=(6, 8)))
+    group, _, _ = _observed(chain_conv(0, widths=(6, 8)))
     z = np.array([0.3, -1.0, 2.0, -0.5, 0.1, -0.9])
-    candidates = ByComparedScore(10, group, z, moments, "flap")
+    candidates = ByComparedScore(group, z, np.arange(1.0, 7.0), 10, "flap")
     assert candidates.partition(4).representatives.tolist() == [0, 2, 3, 4]
     np.testing.assert_allclose(-np.diff(candidates.losses[1:]), 10 * np.exp(np.sort(z)[::-1])[1:])
+    assert candidates.errors.tolist() == [np.inf, 18.0, 17.0, 12.0, 8.0, 2.0, 0.0]
     assert np.isinf(candidates.losses[0])
     assert candidates.losses[6] == 0.0
 
@@ -72,7 +75,7 @@ def test_blocks_lose_equally_many() -> None:
     assert group.block_count == 2
     scores = np.array([5.0, 4.0, 3.0, 0.3, 0.2, 0.1])
     moments = [ConsumerMoments(np.eye(6), np.eye(6))]
-    candidates = ByComparedScore(1, group, scores, moments, "flap")
+    candidates = ByComparedScore(group, scores, np.ones(6), 1, "flap")
     assert candidates.partition(4).representatives.tolist() == [0, 1, 3, 4]
     pairs = np.exp([3.0, 4.0, 5.0]) + np.exp([0.1, 0.2, 0.3])
     np.testing.assert_allclose(candidates.losses[[4, 2]], np.cumsum(pairs)[:2])
