@@ -1,7 +1,6 @@
 """The same sweep on one worker of this machine and on two; and on many simulated ones, with the durations of these."""
 
 import os
-import random
 import statistics
 import time
 from collections.abc import Sequence
@@ -9,13 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.sweeps.grid import METHODS, request
-from benchmarks.sweeps.timed import Replay, Timed, timed_inputs, timed_work
+from benchmarks.sweeps.timed import (
+    RECORDED,
+    Recorded,
+    Timed,
+    simulated_inputs,
+    simulated_work,
+    timed_inputs,
+    timed_work,
+)
 from onnxfold.progress import silent
 from onnxfold.sweeps.cluster import local_cluster
 from onnxfold.sweeps.content import content_of
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.job import MODEL, Goal, Job
-from onnxfold.sweeps.work import Failure, Outcome
 
 #: The simulated sweep.
 _MODELS, _SPARSITIES, _SEEDS = 16, 10, 4
@@ -90,13 +96,9 @@ def simulated(
     """
     from distributed import Client, LocalCluster
 
-    jobs = _jobs(folder)
-    draw = random.Random(0)
-    seconds = {job.inputs_key: 0.0 for job in jobs}
-    for key in seconds:
-        seconds[key] = draw.choice(inputs) / speed
-    seconds |= {job.key: draw.choice(durations) / speed for job in jobs}
-    replay = Replay(seconds, Outcome(Failure("Replay", "nothing was folded").row(jobs[0])))
+    jobs, recorded = _jobs(folder), Recorded(tuple(durations), tuple(inputs), speed)
+    RECORDED.append(recorded)
+    work = sum(map(recorded.of, jobs)) + sum(map(recorded.of_inputs, {job.inputs_key: job for job in jobs}.values()))
     with (
         LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
@@ -105,9 +107,9 @@ def simulated(
     ):
         client.wait_for_workers(workers)
         start = time.perf_counter()
-        run_jobs(client, jobs, lambda *_: None, silent, work=replay.work, inputs=replay.inputs)
+        run_jobs(client, jobs, lambda *_: None, silent, work=simulated_work, inputs=simulated_inputs)
         taken = time.perf_counter() - start
-    return Scaling(workers, len(jobs), taken, sum(seconds.values()), load=os.getloadavg()[0])
+    return Scaling(workers, len(jobs), taken, work, load=os.getloadavg()[0])
 
 
 def _jobs(folder: Path) -> list[Job]:

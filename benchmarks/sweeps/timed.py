@@ -1,12 +1,12 @@
 """The work of a sweep with its durations, and the same durations without the work."""
 
+import random
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from onnxfold.sweeps.job import Job
-from onnxfold.sweeps.work import Outcome, Pieces, make_inputs, run_job
+from onnxfold.sweeps.work import Failure, Outcome, Pieces, make_inputs, run_job
 
 
 @dataclass(frozen=True)
@@ -42,26 +42,40 @@ def timed_work(job: Job, pieces: Pieces, inputs: TimedInputs) -> Timed:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """Durations by key, that nothing is done in.
+class Recorded:
+    """Durations that simulated work takes: of each job, one that its key draws.
 
     Parameters
     ----------
-    seconds : mapping of str to float
-        By key of a job, and by key of inputs.
-    outcome : Outcome
-        What every job returns.
+    jobs, inputs : tuple of float
+        Recorded seconds.
+    speed : float
+        Factor by which everything takes less time.
     """
 
-    seconds: Mapping[str, float]
-    outcome: Outcome
+    jobs: tuple[float, ...]
+    inputs: tuple[float, ...]
+    speed: float = 1.0
 
-    def inputs(self, job: Job, pieces: Pieces) -> float:
-        """Wait as long as inputs took."""
-        time.sleep(self.seconds[job.inputs_key])
-        return self.seconds[job.inputs_key]
+    def of(self, job: Job) -> float:
+        """Return the seconds of a job."""
+        return random.Random(job.key).choice(self.jobs) / self.speed
 
-    def work(self, job: Job, pieces: Pieces, inputs: float) -> Outcome:
-        """Wait as long as a job took."""
-        time.sleep(self.seconds[job.key])
-        return self.outcome
+    def of_inputs(self, job: Job) -> float:
+        """Return the seconds of its inputs."""
+        return random.Random(job.inputs_key).choice(self.inputs) / self.speed
+
+
+#: What simulated workers read, which are threads of this process: in a task, it would be sent a thousand times.
+RECORDED: list[Recorded] = []
+
+
+def simulated_inputs(job: Job, pieces: Pieces) -> None:
+    """Wait as long as inputs took."""
+    time.sleep(RECORDED[-1].of_inputs(job))
+
+
+def simulated_work(job: Job, pieces: Pieces, inputs: None) -> Outcome:
+    """Wait as long as a job took."""
+    time.sleep(RECORDED[-1].of(job))
+    return Outcome(Failure("Simulated", "nothing was folded").row(job))
