@@ -61,6 +61,8 @@ class Task:
         The network that every unit comes from, where networks are merged.
     partners : Partners, optional
         What stands for what in these networks, where the row asks for it.
+    metric : ndarray of shape (n_units, n_units), optional
+        What errors of the channels do to the outputs of the network.
     """
 
     view: GraphView
@@ -75,6 +77,7 @@ class Task:
     words: Matrix | None = None
     sources: Labels | None = None
     partners: Partners | None = None
+    metric: Matrix | None = None
 
     @cached_property
     def points(self) -> Points:
@@ -182,7 +185,7 @@ def _rotate(task: Task) -> Candidates:
     """Rotate a group whose channels may be, by what the network shows of them or by its weights; select elsewhere."""
     if not task.group.rotates:
         return _by_norm(task)
-    return rotations(seen_moments(task.stored, task.group, task.moments, task.words))
+    return rotations(seen_moments(task.stored, task.group, task.moments, task.words), task.metric)
 
 
 def _by_norm(task: Task) -> Candidates:

@@ -9,6 +9,9 @@ of its output's energy trace(G M). The partition is P = V^T, Q = V: producers ar
 k leading eigenvectors of M, averaged over the consumers and each divided by its trace, lose least of x itself; equal
 channels, and such that are always zero, cost nothing.
 
+Where it is known what an error of x costs in every direction, d^T G d with G = L L^T, the same is done with L^T x:
+P = V^T L^T and Q = L^-T V, V the leading eigenvectors of L^T M L. Nothing loses less in that metric.
+
 References
 ----------
 SliceGPT: arXiv 2401.15024.
@@ -21,7 +24,6 @@ import numpy as np
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.rows import rows_of
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
@@ -30,23 +32,26 @@ from onnxfold.statistics.observe import ConsumerMoments
 
 #: Relative energy below which the rest of a spectrum is rounding.
 _ROUNDING = 1e-12
+#: Rows of a table that are multiplied at a time.
+_CHUNK = 4096
 
 
 class Rotation(ChannelPartition):
-    """The fold of channels onto orthonormal axes; no channel belongs to any of them.
+    """The fold of channels onto axes; no channel belongs to any of them.
 
     Parameters
     ----------
-    axes : ndarray of shape (n, k)
-        Orthonormal columns V.
+    encode : ndarray of shape (k, n)
+        P; its rows are orthonormal in the metric.
+    decode : ndarray of shape (n, k)
+        Q, with P Q = I.
     """
 
-    def __init__(self, axes: Matrix) -> None:
-        n, k = axes.shape
-        object.__setattr__(self, "labels", np.full(n, -1, np.int64))
-        object.__setattr__(self, "encode", np.ascontiguousarray(axes.T))
-        object.__setattr__(self, "decode", np.ascontiguousarray(axes))
-        object.__setattr__(self, "representatives", np.arange(k))
+    def __init__(self, encode: Matrix, decode: Matrix) -> None:
+        object.__setattr__(self, "labels", np.full(len(decode), -1, np.int64))
+        object.__setattr__(self, "encode", encode)
+        object.__setattr__(self, "decode", decode)
+        object.__setattr__(self, "representatives", np.arange(len(encode)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +60,14 @@ class Rotations(Candidates):
 
     Parameters
     ----------
-    axes : ndarray of shape (n, n)
-        Orthonormal columns.
+    encode, decode : ndarray of shape (n, n)
+        P and Q with all axes: rows of P, columns of Q.
     costs : ndarray of shape (n + 1,)
         What the consumers lose with k of them, by k.
     """
 
-    axes: Matrix
+    encode: Matrix
+    decode: Matrix
     costs: Matrix
 
     @property
@@ -76,10 +82,10 @@ class Rotations(Candidates):
 
     def partition(self, k: int) -> ChannelPartition:
         """Return the leading k axes."""
-        return Rotation(self.axes[:, :k])
+        return Rotation(np.ascontiguousarray(self.encode[:k]), np.ascontiguousarray(self.decode[:, :k]))
 
 
-def rotations(moments: Sequence[tuple[Matrix, Matrix]]) -> Rotations:
+def rotations(moments: Sequence[tuple[Matrix, Matrix]], metric: Matrix | None = None) -> Rotations:
     """Return the principal axes of channels.
 
     Parameters
@@ -87,18 +93,25 @@ def rotations(moments: Sequence[tuple[Matrix, Matrix]]) -> Rotations:
     moments : sequence of (ndarray, ndarray)
         For every consumer the second moments about zero of what it reads, and the Gram matrix of its columns; both of
         shape (n, n). At least one.
+    metric : ndarray of shape (n, n), optional
+        Positive definite: what an error of the channels costs in every direction. It takes the place of the Gram
+        matrices. Without it all directions cost the same, and axes are orthonormal.
     """
     n = len(moments[0][0])
+    root = np.eye(n) if metric is None else np.linalg.cholesky(metric)
     total = np.zeros((n, n))
     known = [(m, g) for m, g in moments if np.isfinite(m).all() and np.trace(m) > 0.0]
     for m, _ in known:
         total += m / np.trace(m)
+    total = root.T @ total @ root
     _, vectors = np.linalg.eigh((total + total.T) / 2.0)
     axes = np.ascontiguousarray(vectors[:, ::-1])
     axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(n)] < 0.0, -1.0, 1.0)
+    encode = axes.T @ root.T
+    decode = axes if metric is None else np.linalg.solve(root.T, axes)
     costs = np.zeros(n + 1)
     for m, g in known:
-        product = (axes.T @ g @ axes) * (axes.T @ m @ axes)
+        product = (decode.T @ (g if metric is None else metric) @ decode) * (encode @ m @ encode.T)
         whole = float(product.sum())
         if not whole > 0.0:
             continue
@@ -107,7 +120,7 @@ def rotations(moments: Sequence[tuple[Matrix, Matrix]]) -> Rotations:
         costs[:n] += np.where(left > _ROUNDING, left, 0.0)
     costs = np.maximum.accumulate(costs[::-1])[::-1].copy()
     costs[0], costs[n] = np.inf, 0.0
-    return Rotations(axes, costs)
+    return Rotations(encode, decode, costs)
 
 
 def seen_moments(
@@ -126,21 +139,23 @@ def seen_moments(
     words : ndarray of shape (rows,), optional
         How common every token is.
     """
-    grams = [one.gram for one in seen] or [_gram(view, member) for member in group.with_role(Role.CONSUMER)]
-    producers = [_rows(view, member) for member in group.with_role(Role.PRODUCER)]
-    if words is not None and [rows.shape[1] for rows in producers] == [len(words)]:
-        return [((producers[0] * words) @ producers[0].T, gram) for gram in grams]
+    grams = [one.gram for one in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
+    producers = group.with_role(Role.PRODUCER)
+    if words is not None and [view.weight_size(m.axis.tensor) for m in producers] == [len(words) * group.size]:
+        moment = _products(view, producers[0], words)
+        return [(moment, gram) for gram in grams]
     if seen:
         return [(one.trusted, one.gram) for one in seen]
-    moment: Matrix = np.sum([rows @ rows.T for rows in producers], axis=0)
-    return [(moment, gram) for gram in grams]
+    total: Matrix = np.sum([_products(view, member) for member in producers], axis=0)
+    return [(total, gram) for gram in grams]
 
 
-def _rows(view: GraphView, member: Member) -> Matrix:
-    """Return what a weight holds for every channel, shape (n_units, rest)."""
-    return np.asarray(rows_of(view, member), np.float64).reshape(len(member.positions), -1)
-
-
-def _gram(view: GraphView, member: Member) -> Matrix:
-    columns = _rows(view, member)
-    return columns @ columns.T
+def _products(view: GraphView, member: Member, weights: Matrix | None = None) -> Matrix:
+    """Return the sum of the products of what a weight holds for every pair of channels, weighted, chunk by chunk."""
+    values = np.moveaxis(view.weight(member.axis.tensor), member.axis.axis, -1)
+    values = values.reshape(-1, values.shape[-1])
+    total = np.zeros((len(member.positions), len(member.positions)))
+    for start in range(0, len(values), _CHUNK):
+        rows = np.asarray(values[start : start + _CHUNK, member.positions[:, 0]], np.float64)
+        total += (rows if weights is None else rows * weights[start : start + _CHUNK, None]).T @ rows
+    return total

@@ -7,7 +7,7 @@ is known whether any of them are so unsure that there are probes at all.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partitioners import Task
 from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import Probe
+from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import usable_cores
 from onnxfold.progress import Progress
@@ -37,13 +38,22 @@ class GroupCandidates:
         The graph.
     compared, stored : GraphView
         Its weights, rows in the units of the repair and columns of duplicates added up, and as they are stored.
+    metrics : mapping of int to ndarray of shape (n_units, n_units)
+        What errors of a group's channels do to the outputs, where that is known.
     progress : callable
         Called for every group.
     """
 
-    def __init__(self, prepared: Prepared, compared: GraphView, stored: GraphView, progress: Progress) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        compared: GraphView,
+        stored: GraphView,
+        metrics: Mapping[int, Matrix],
+        progress: Progress,
+    ) -> None:
         self._prepared, self._compared, self._stored = prepared, compared, stored
-        self._progress = progress
+        self._metrics, self._progress = metrics, progress
         self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
         self._seen: dict[int, Sequence[ConsumerMoments]] = {}
         self._begun: set[int] = set()
@@ -95,7 +105,9 @@ class GroupCandidates:
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
-            self._found[i] = candidates_of(self._prepared, i, self._compared, self._stored, moments, narrowest=1)
+            self._found[i] = candidates_of(
+                self._prepared, i, self._compared, self._stored, moments, narrowest=1, metric=self._metrics.get(i)
+            )
             if self._at_once and moments:
                 self._probes[i] = self._probe(i, moments)
 
@@ -111,6 +123,7 @@ def candidates_of(
     moments: Sequence[ConsumerMoments],
     *,
     narrowest: int,
+    metric: Matrix | None = None,
 ) -> Candidates:
     """Return what a group could become, by what stands in for the method where its consumers were not seen.
 
@@ -126,6 +139,8 @@ def candidates_of(
         What its consumers read; empty where they were not seen.
     narrowest : int
         The smallest width that may be requested.
+    metric : ndarray of shape (n_units, n_units), optional
+        What errors of its channels do to the outputs.
     """
     group = prepared.groups[i]
     task = Task(
@@ -142,5 +157,6 @@ def candidates_of(
         words=None if prepared.inputs is None else prepared.inputs.words,
         sources=prepared.sources[i] if prepared.sources else None,
         partners=prepared.partners[i] if prepared.partners else None,
+        metric=metric,
     )
     return prepared.method_with(moments=bool(moments), rotates=bool(group.spare)).partitioner.candidates(task)

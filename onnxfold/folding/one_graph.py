@@ -15,6 +15,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
 from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
 from onnxfold.folding.methods import RepairTask
+from onnxfold.folding.output_metric import output_metrics
 from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
@@ -68,7 +69,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
-        with GroupCandidates(prepared, compared, stored, progress) as work:
+        with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
             observation = _observed(prepared, compared, progress, work.take)
             found = work.finish()
         compares = prepared.method.partitioner.compares

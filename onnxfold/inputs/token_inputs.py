@@ -19,9 +19,9 @@ from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
-from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
+from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
-from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
+from onnxfold.inputs.tokens.token_text import PRIOR, TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -134,10 +134,10 @@ class TokenSource:
             return None
         return self.batches(ids[: _SHORT[0], : _SHORT[1]])[0]
 
-    def words(self, ids: Array) -> Matrix | None:
-        """Return how common every token is where inputs show these; None where no table of them is known."""
-        table = self.interface.table
-        return frequencies(ids, table.rows, self.tokenizer_of()[0]) if table.is_known else None
+    def words(self, ids: Array, kind: str = "data") -> Matrix | None:
+        """Return how common every token is where inputs of a kind show these; None where no table of them is known."""
+        table, are_drawn = self.interface.table, kind in (PRIOR, UNIFORM)
+        return frequencies(ids, table.rows, self.tokenizer_of()[0], are_drawn=are_drawn) if table.is_known else None
 
     @property
     def answers(self) -> TokenAnswers:

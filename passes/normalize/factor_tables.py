@@ -6,12 +6,16 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int, captured_names
-from onnxfold.graph.tensors import is_float
+from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 #: A table has so many times more rows than columns: narrower ones save little, and cost a product per token.
 _LEAST_ROWS = 4
+#: A table holds at least this part of all weights: else, a product per token is a high price.
+_LEAST_SHARE = 0.05
+#: Rows that are compared at a time.
+_ROWS = 1024
 #: How many channels there must be to be told apart.
 _LEAST_COLUMNS = 4
 
@@ -29,7 +33,12 @@ class FactorTables(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per table."""
         captured = {name for node in view.nodes for name in captured_names(node)}
-        found = [node for node in view.nodes if _reads_table(view, node, captured)]
+        least = _LEAST_SHARE * sum(map(view.weight_size, view.float_weight_names()))
+        found = [
+            node
+            for node in view.nodes
+            if _reads_table(view, node, captured) and view.weight_size(node.input[0]) >= least
+        ]
         twins = _twins(view, {node.input[0] for node in found})
         renamed: dict[str, str] = {}
         products: dict[str, NodeProto] = {}
@@ -79,9 +88,18 @@ def _twins(view: GraphView, tables: set[str]) -> set[str]:
         shape, kind = tuple(view.weights[table].shape), view.weight_type(table)
         for name, other in view.weights.items():
             turned = tuple(other.shape) == shape[::-1]
-            if name == table or view.weight_type(name) != kind or not (turned or tuple(other.shape) == shape):
-                continue
-            values = view.weight(name)
-            if np.array_equal(view.weight(table), values.T if turned else values):
-                found.add(table)
+            if name != table and view.weight_type(name) == kind and (turned or tuple(other.shape) == shape):
+                values = _values(view, name)
+                if _are_equal(_values(view, table), values.T if turned else values):
+                    found.add(table)
     return found
+
+
+def _values(view: GraphView, weight: str) -> Array:
+    """Return a weight, of which few rows may be read."""
+    held = view.weights[weight]
+    return held.mapped() if isinstance(held, LazyTensor) else held
+
+
+def _are_equal(a: Array, b: Array) -> bool:
+    return all(np.array_equal(a[at : at + _ROWS], b[at : at + _ROWS]) for at in range(0, len(a), _ROWS))

@@ -14,7 +14,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
 
 
-def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None) -> Matrix:
+def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn: bool = False) -> Matrix:
     """Return the probability of every token, shape (rows,).
 
     Parameters
@@ -25,6 +25,8 @@ def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None) -> Matrix:
         Number of ids that the model knows.
     tokenizer : Tokenizer, optional
         The tokenizer; without it all tokens that were not seen are as common as each other.
+    are_drawn : bool
+        Whether the inputs were drawn from the prior: they tell no more than it does, but for tokens around texts.
 
     Examples
     --------
@@ -32,7 +34,14 @@ def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None) -> Matrix:
     [0.3, 0.5, 0.1, 0.1]
     """
     counts = np.bincount(ids.reshape(-1), minlength=rows)[:rows].astype(np.float64)
-    seen, different = counts.sum(), float((counts > 0).sum())
     prior = np.full(rows, 1.0 / rows) if tokenizer is None else tokenizer.prior(rows)
-    found: Matrix = (counts + different * prior) / (seen + different)
+    special = prior == 0.0
+    prior[special] = prior[~special].min()  # rare, but there
+    prior /= prior.sum()
+    if are_drawn:
+        counts[~special] = prior[~special] * (counts[~special].sum() / prior[~special].sum())
+        different = float(special.sum()) * prior[special].sum()
+    else:
+        different = float((counts > 0).sum())
+    found: Matrix = (counts + different * prior) / (counts.sum() + different)
     return found
