@@ -2,8 +2,8 @@ r"""The metric that the outputs of a language model put on the rows of its table
 
 An error d of what is looked up changes the outputs by about J d, J their derivative. The matrix G = E[J^T J] over
 tokens says in which directions that matters: a table keeps the axes that lose least in this metric, not those that
-vary most (:mod:`onnxfold.cluster.rotation`). It is measured by small steps, one direction at a time at all tokens at once, with
-random signs: what tokens do to each other's states averages out,
+vary most (:mod:`onnxfold.cluster.rotation`). It is measured by small steps, one direction at a time at all tokens at
+once, with random signs: what tokens do to each other's states averages out,
 
     G_ij ~ sum over outputs of (y(x + e s d_i) - y(x)) (y(x + e s d_j) - y(x)) / e^2.
 
