@@ -13,6 +13,7 @@ mean, times sqrt(p). Wide outputs are added up in buckets with random signs, whi
 
 import numpy as np
 
+from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
@@ -23,7 +24,6 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers, log_softmax
-from onnxfold.inputs.tokens.token_plan import token_cost
 from onnxfold.progress import Progress
 
 #: Length of a step, relative to that of a row.
@@ -63,7 +63,7 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
 
 def _is_affordable(view: GraphView, group: FoldGroup, batch: dict[str, Array]) -> bool:
     tokens = max((values.size for values in batch.values() if values.dtype.kind in "iu"), default=1)
-    return token_cost(view) * tokens * group.size <= _COST and model_size(view).parameters <= _WEIGHTS
+    return count_token_macs(view) * tokens * group.size <= _COST and model_size(view).parameters <= _WEIGHTS
 
 
 def _metric(
