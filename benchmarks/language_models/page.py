@@ -13,8 +13,11 @@ from benchmarks.language_models.text import LENGTH, WINDOWS
 
 _INTRODUCTION = f"""# Language models
 
-Reproduce with `python -m benchmarks.language_models` (`--help` says how); `benchmarks/language_models.json` keeps the
-rows, so that one can be measured alone.
+`benchmarks/language_models.json` keeps the rows, so that each can be measured alone, with any method and options:
+
+    python -m benchmarks.language_models --text wikitext2_valid.raw.txt --decoder smollm2_genai \\
+        --name SmolLM2-135M-Instruct --methods fold-ls --sparsity 0.2 --inputs none --examples --speed \\
+        --page benchmarks/language_models.md
 
 Weights that were removed are a part of all, the table of words included and a tied one counted once. Where a fold was
 shown nothing, it ran on what the model writes itself, or on tokens by frequency; where it was shown text, on {WINDOWS}
@@ -85,7 +88,8 @@ def _cells(kind: str, scores: Mapping[str, float] | None) -> list[str]:
     if scores is None:
         return ["", ""]
     if kind == "decoder":
-        return [f"{_short(scores['before'])} -> {_short(scores['after'])}", _short(scores["ratio"])]
+        count = f"{_short(scores['ratio'])} ({scores['windows']:.0f} windows)"
+        return [f"{_short(scores['before'])} -> {_short(scores['after'])}", count]
     return [f"{scores['kept']:.3f}", f"{scores['rank']:.4f}"]
 
 
