@@ -23,7 +23,7 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.equal_parts import BlocksToGroups
 from onnxfold.passes.join.join import JoinedGraph, join
 from onnxfold.passes.join.networks import open_networks
-from onnxfold.passes.join.structure import Network
+from onnxfold.passes.join.structure import Match, Network
 from onnxfold.report import ModelSize
 
 #: Largest difference of the joined graph's outputs, relative to the largest output.
@@ -52,6 +52,8 @@ class JoinedModel:
         The same with grouped convolutions, where these say it without zeros.
     size : ModelSize
         What the networks cost together.
+    matches : tuple of Match
+        What corresponds in each network to the tensors of the first one.
     notes : tuple of str
         What was changed to join them.
     """
@@ -62,6 +64,7 @@ class JoinedModel:
     model: ModelProto
     exact: ModelProto
     size: ModelSize
+    matches: tuple[Match, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -188,7 +191,7 @@ def join_models(
         None if None in macs else sum(m or 0 for m in macs),
         sum(s.size_bytes for s in sizes),
     )
-    found = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, notes)
+    found = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, tuple(matches), notes)
     _require_exact(found)
     return found
 
