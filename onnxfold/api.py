@@ -20,6 +20,7 @@ from onnxfold.fidelity.verify import verify as verify_model
 from onnxfold.files import Cache
 from onnxfold.folders import ModelFolder, folder_of, with_changes
 from onnxfold.folding.choose_inputs import ChosenInputs, require_given
+from onnxfold.folding.draw_network import draw_network
 from onnxfold.folding.drop_blocks import dropped_blocks
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
 from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
@@ -285,6 +286,7 @@ def _fold(
         config = with_latency_table(opened, config, tell)
         gone = dropped_blocks(opened, config, chosen, ties, tell, run_on)
         opened = gone.opened
+        network = draw_network(opened.view, opened.scopes[0].analysis.groups)
         heads = cache_heads(opened.view) if config.allow_cache_change else {}
         may_keep = bool(gone.blocks)
         request = smallest_request(opened, config, chosen) if searches else replace(
@@ -324,8 +326,9 @@ def _fold(
         folder, told = with_changes(folder, heads, cache_heads(written.view), gone.layers_left)
         notes = (*notes, *told)
     report = write_report(
-        opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy, dropped=gone.blocks
-    )
+        opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy, dropped=gone.blocks,
+        network=network,
+    )  # fmt: skip
     external = config.save_as_external_data or (folder is not None and folder.has_weight_files)
     arrays = merge_arrays(folded.graphs) if config.merge_map else None
     return FoldResult(

@@ -1,6 +1,9 @@
 """The report of a fold, written once, when everything is known."""
 
+import hashlib
+import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -8,13 +11,20 @@ from onnxfold._version import __version__
 from onnxfold.config import FoldConfig
 from onnxfold.fidelity.estimate import estimate_agreement
 from onnxfold.fidelity.verify import VerificationResult
+from onnxfold.folding.draw_network import DrawnNode
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.merge_map import merge_maps
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
+from onnxfold.graph.load import ModelLike
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.png_grid import png_grid
 from onnxfold.report import AccuracyRecord, DroppedBlock, FoldReport, InputRecord, joined
+
+#: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
+_SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 
 
 def write_report(
@@ -29,6 +39,7 @@ def write_report(
     *,
     accuracy: AccuracyRecord | None = None,
     dropped: Sequence[DroppedBlock] = (),
+    network: Sequence[DrawnNode] = (),
 ) -> FoldReport:
     """Return the report of a fold.
 
@@ -54,6 +65,8 @@ def write_report(
         The accuracies that decided how far the fold goes.
     dropped : sequence of DroppedBlock, optional
         Blocks that went before the fold.
+    network : sequence of DrawnNode, optional
+        The main graph as it was before the fold.
     """
     request, inputs = folded.request, written.inputs
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
@@ -80,14 +93,44 @@ def write_report(
         seconds=seconds,
         version=__version__,
         model=str(opened.source) if isinstance(opened.source, str | Path) else "",
-        versions={name: metadata.version(name) for name in ("numpy", "onnx", "onnxruntime")},
+        versions=_versions(kind),
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
         dropped=list(dropped),
         tuning=folded.tuning,
+        model_sha256=_sha256(opened.source),
+        network=[drawn.folded({record.name: record for record in folded.graphs[0].groups}) for drawn in network],
+        picture=_picture(inputs),
     )
     report.notes = [
         *request.notes(folded.widths, report.sparsity), *report.fallbacks, *opened.view.notes, *notes, *written.notes,
         *verified.notes,
     ]  # fmt: skip
     return report
+
+
+def _versions(kind: str) -> dict[str, str]:
+    """Return what decides the bytes of a result, beside the machine."""
+    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == "deep-inversion" else [])]
+    return {"Python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+
+
+def _sha256(source: ModelLike) -> str:
+    """Return the hash of a model's file; empty where there is none."""
+    if not isinstance(source, str | Path):
+        return ""
+    with Path(source).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _picture(inputs: ModelInputs | None) -> bytes:
+    """Return images that were generated, as a PNG file; nothing where they are a user's, or no images."""
+    if inputs is None or inputs.kind == "data":
+        return b""
+    images = replace(inputs, batches=inputs.batches[:1]).images
+    if images is None:
+        return b""
+    step = max(1, -(-max(images.shape[1:]) // _PIXELS))
+    last = images.shape[3] in (1, 3, 4) and images.shape[1] not in (1, 3, 4)
+    shown = images[:_SHOWN]
+    return png_grid(shown[:, ::step, ::step] if last else shown[:, :, ::step, ::step], columns=_COLUMNS)

@@ -1,9 +1,13 @@
 """The sections on diagnostics."""
 
+import math
+
 from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
-    error_span,
+    error_scale,
+    has_errors,
+    has_pairs,
     variance_mark,
     variance_span,
 )
@@ -14,14 +18,17 @@ from onnxfold.report import Diagnostics, VarianceRatio
 
 def error_curves(diagnostics: Diagnostics) -> list[Element]:
     """Show what every width would have cost."""
-    curves = diagnostics.error_curves
-    if not curves:
+    curves = [curve for curve in diagnostics.error_curves if has_errors(curve)]
+    left_out = [curve.group for curve in diagnostics.error_curves if not has_errors(curve)]
+    if not diagnostics.error_curves:
         return [element("p", "None: the widths were not chosen by error curves.")]
-    span = error_span(curves)
+    if not curves:
+        return [_left_out("No error is known", left_out)]
+    scale = error_scale(curves)
     figures = [
         element(
             "figure",
-            error_chart(curve, span),
+            error_chart(curve, scale),
             element(
                 "figcaption",
                 breakable(curve.group),
@@ -31,9 +38,9 @@ def error_curves(diagnostics: Diagnostics) -> list[Element]:
         for curve in curves
     ]
     return [
-        element("p", "Estimated relative error of a group's consumers, by its width. All charts have the same scale."),
-        _key(("curve", "error"), ("chosen", "chosen width")),
+        key(("curve", "error"), ("chosen", "chosen width")),
         grid(figures),
+        *([_left_out("No error is known", left_out)] if left_out else []),
     ]
 
 
@@ -44,18 +51,16 @@ def variance_ratios(diagnostics: Diagnostics) -> list[Element]:
         return [_missing(diagnostics)]
     span = variance_span(ratios)
     scale = element("span", *(element("span", decimal(v)) for v in (1 / span, 1.0, span)), class_="scale")
-    rows = [(breakable(ratio.layer), variance_mark(ratio, span), _ratio(ratio)) for ratio in ratios]
+    rows = [
+        (breakable(r.layer), variance_mark(r, span) if math.isfinite(r.mean) else "no channel to compare", _ratio(r))
+        for r in ratios
+    ]
     caption = (
         f"On {plural(diagnostics.samples, 'sample')}; logarithmic. Channels that the fold dropped, "
         "or that are constant, are left out."
     )
     return [
-        element(
-            "p",
-            "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
-            "healthy, below 1 activations collapse, above 1 they overshoot.",
-        ),
-        _key(("dot", "mean over the channels"), ("range", "quartiles"), ("healthy", "1")),
+        key(("dot", "mean over the channels"), ("range", "quartiles"), ("healthy", "1")),
         table(caption, ("Layer", scale, "Mean"), rows, "pictures"),
     ]
 
@@ -69,24 +74,36 @@ def correlations(diagnostics: Diagnostics) -> list[Element]:
     """Show how much the channels of every group say the same."""
     if not diagnostics.correlations:
         return [_missing(diagnostics)]
+    shown = [histogram for histogram in diagnostics.correlations if has_pairs(histogram)]
+    left_out = [histogram.group for histogram in diagnostics.correlations if not has_pairs(histogram)]
     figures = [
         element("figure", correlation_chart(histogram), element("figcaption", breakable(histogram.group)))
-        for histogram in diagnostics.correlations
+        for histogram in shown
     ]
+    if not figures:
+        return [_left_out("There are no pairs of channels that vary", left_out)]
     return [
-        element("p", "Correlations between all pairs of a group's channels, as its first consumer sees them."),
-        _key(("before", "before"), ("curve", "after")),
+        key(("before", "before"), ("curve", "after")),
         grid(figures),
+        *([_left_out("There are no pairs of channels that vary", left_out)] if left_out else []),
     ]
+
+
+def _left_out(why: str, groups: list[str]) -> Element:
+    """Return a line in place of charts that would be empty."""
+    return element("p", f"{why}: {', '.join(groups)}.", class_="muted")
 
 
 def _missing(diagnostics: Diagnostics) -> Element:
     return element("p", f"Not measured: {diagnostics.not_run or 'no layer was found'}.")
 
 
-def _key(*entries: tuple[str, str]) -> Element:
+def key(*entries: tuple[str, str]) -> Element:
+    """Return what the marks of a chart mean: pairs of a class and a text."""
     shapes = {
         "before": lambda: element("rect", width="100%", height="100%", class_="before"),
+        "after": lambda: element("rect", width="100%", height="100%", class_="after"),
+        "join": lambda: element("circle", cx="50%", cy="50%", r=5, class_="join"),
         "dot": lambda: element("circle", cx="50%", cy="50%", r=4, class_="dot"),
     }
 

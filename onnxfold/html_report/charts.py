@@ -2,33 +2,41 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from onnxfold.html_report.elements import Content, Element, element
 from onnxfold.html_report.numbers import decimal
 from onnxfold.report import CorrelationHistogram, ErrorCurve, VarianceRatio
 
 # Small charts are drawn on this canvas and scaled to their place; the frame is where the data lies.
-_WIDTH, _HEIGHT = 160.0, 112.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 32.0, 154.0, 6.0, 92.0
+_WIDTH, _HEIGHT = 200.0, 140.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 190.0, 8.0, 104.0
+#: Between the lowest decade and zero, which no logarithm has.
+_BREAK = 16.0
 _LOWEST_ERROR = 1e-4
+#: Closer to an end of its axis, a width has no tick of its own.
+_TICK = 22.0
 
 
-def _picture(title: str, *children: Content, **attributes: str | float) -> Element:
+def picture(title: str, *children: Content, **attributes: str | float) -> Element:
+    """Return an SVG picture with a title."""
     return element("svg", element("title", title), *children, role="img", **attributes)
 
 
 def _chart(title: str, description: str, *children: Content) -> Element:
-    return _picture(
+    return picture(
         title, element("desc", description), *children, viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}", class_="chart"
     )
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Element:
+    """Return a straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> Element:
-    return element("text", text, x=x, y=y, text_anchor=anchor)
+def svg_text(x: float, y: float, text: str, anchor: str, class_: str = "label", **attributes: str) -> Element:
+    """Return a text."""
+    return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_, **attributes)
 
 
 def _percent(part: float) -> str:
@@ -37,7 +45,7 @@ def _percent(part: float) -> str:
 
 def width_bar(before: int, after: int, widest: int) -> Element:
     """Return a bar of what a group was, with a bar of what is left on it."""
-    return _picture(
+    return picture(
         f"{after} of {before} channels left",
         element("rect", class_="before", width=_percent(before / max(widest, 1)), height="100%", rx=2),
         element("rect", class_="after", width=_percent(after / max(widest, 1)), height="60%", y="20%", rx=2),
@@ -65,8 +73,8 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
 
     healthy = element("line", x1="50%", x2="50%", y1="0", y2="100%", class_="healthy")
     if not math.isfinite(ratio.mean):
-        return _picture("no channel to compare", healthy, class_="mark")
-    return _picture(
+        return picture("no channel to compare", healthy, class_="mark")
+    return picture(
         f"variance ratio {decimal(ratio.mean)}, quartiles {decimal(ratio.lower)} and {decimal(ratio.upper)}",
         healthy,
         element("line", x1=place(ratio.lower), x2=place(ratio.upper), y1="50%", y2="50%", class_="range"),
@@ -78,43 +86,90 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
 # -- error curves ------------------------------------------------------------------------------
 
 
-def error_span(curves: Sequence[ErrorCurve]) -> tuple[int, int]:
-    """Return the decades, lowest and highest exponent, that all curves are drawn over."""
-    found = [e for curve in curves for e in (*curve.errors, curve.error) if math.isfinite(e) and e > 0.0]
-    lowest = max(min(found, default=0.1), _LOWEST_ERROR)
-    highest = max(max(found, default=1.0), lowest)
+@dataclass(frozen=True)
+class ErrorScale:
+    """The scale of errors that all curves share: decades, and below them zero where an error is zero.
+
+    Parameters
+    ----------
+    low, high : int
+        Exponents of the lowest and the highest decade.
+    has_zero : bool
+        Whether zero is on the scale.
+    is_cut : bool
+        Whether there are errors below the lowest decade; they are drawn on it.
+    """
+
+    low: int
+    high: int
+    has_zero: bool
+    is_cut: bool
+
+    def place(self, error: float) -> float:
+        """Return where an error lies, from 0 at the top to 1."""
+        if error <= 0.0:
+            return 1.0
+        bottom = 1.0 - _BREAK / (_BOTTOM - _TOP) if self.has_zero else 1.0
+        part = (min(max(math.log10(error), self.low), self.high) - self.low) / (self.high - self.low)
+        return bottom * (1.0 - part)
+
+
+def error_scale(curves: Sequence[ErrorCurve]) -> ErrorScale:
+    """Return the scale that holds the errors of all curves."""
+    found = [e for curve in curves for e in (*curve.errors, curve.error) if math.isfinite(e) and e >= 0.0]
+    above = [e for e in found if e > 0.0]
+    lowest = max(min(above, default=0.1), _LOWEST_ERROR)
+    highest = max(max(above, default=1.0), lowest)
     low = math.floor(math.log10(lowest))
-    return low, max(math.ceil(math.log10(highest)), low + 1)
+    is_cut = any(error < 10.0**low for error in above)
+    return ErrorScale(low, max(math.ceil(math.log10(highest)), low + 1), len(above) < len(found), is_cut)
 
 
-def error_chart(curve: ErrorCurve, span: tuple[int, int]) -> Element:
+def has_errors(curve: ErrorCurve) -> bool:
+    """Whether a curve has something to draw."""
+    return any(map(math.isfinite, curve.errors))
+
+
+def error_chart(curve: ErrorCurve, scale: ErrorScale) -> Element:
     """Return an error curve over the widths, logarithmic, with the chosen width."""
-    low, high = span
     widest = max([*curve.widths, curve.width, 2])
 
     def x(width: int) -> float:
         return _LEFT + (_RIGHT - _LEFT) * (width - 1) / (widest - 1)
 
     def y(error: float) -> float:
-        exponent = math.log10(error) if error > 0.0 else low
-        part = (min(max(exponent, low), high) - low) / (high - low)
-        return _BOTTOM - (_BOTTOM - _TOP) * part
+        return _TOP + (_BOTTOM - _TOP) * scale.place(error)
 
     points = [(x(w), y(e)) for w, e in zip(curve.widths, curve.errors, strict=True) if math.isfinite(e)]
-    decades = range(low, high + 1)
+    decades = range(scale.low, scale.high + 1)
+    named = [d for d in decades if (d - scale.high) % 2 == 0 or d == scale.low]
+    ticks = [(10.0**d, ("\u2264" if scale.is_cut and d == scale.low else "") + _power(d)) for d in named]
+    chosen = x(curve.width)
+    far = min(chosen - _LEFT, _RIGHT - chosen) > _TICK
     return _chart(
         f"Error curve of {curve.group}",
         f"Estimated error by width, from {decimal(curve.errors[0] if curve.errors else None)} at the narrowest; "
         f"{decimal(curve.error)} at the chosen width {curve.width} of {widest}.",
-        *(_line(_LEFT, y(10.0**d), _RIGHT, y(10.0**d), "grid-line") for d in decades),
-        *(_text(_LEFT - 4, y(10.0**d) + 4, _power(d), "end") for d in decades if (d - high) % 2 == 0),
-        _line(x(curve.width), _TOP, x(curve.width), _BOTTOM, "chosen"),
+        *(line(_LEFT, y(10.0**d), _RIGHT, y(10.0**d), "grid-line") for d in decades),
+        *(svg_text(_LEFT - 4, y(error) + 4, text, "end") for error, text in ticks),
+        svg_text(_LEFT - 4, _BOTTOM + 4, "0", "end") if scale.has_zero else None,
+        line(_LEFT, _TOP, _LEFT, _BOTTOM, "axis"),
+        line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"),
+        line(chosen, _TOP, chosen, _BOTTOM, "chosen"),
         element("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in points), class_="curve"),
-        element("circle", cx=x(curve.width), cy=y(curve.error), r=4, class_="dot")
-        if curve.error == curve.error
-        else None,
-        _text(_LEFT, _HEIGHT - 6, "1", "start"),
-        _text(_RIGHT, _HEIGHT - 6, f"{widest}", "end"),
+        element("circle", cx=chosen, cy=y(curve.error), r=4, class_="dot") if math.isfinite(curve.error) else None,
+        svg_text(_LEFT, _BOTTOM + 14, "1", "middle"),
+        svg_text(chosen, _BOTTOM + 14, f"{curve.width}", "middle") if far else None,
+        svg_text(_RIGHT, _BOTTOM + 14, f"{widest}", "middle"),
+        svg_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, "width (channels)", "middle", "axis-title"),
+        svg_text(
+            0,
+            0,
+            "relative error",
+            "middle",
+            "axis-title",
+            transform=f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)",
+        ),
     )
 
 
@@ -127,11 +182,16 @@ def _power(exponent: int) -> str:
 # -- correlations ------------------------------------------------------------------------------
 
 
+def has_pairs(histogram: CorrelationHistogram) -> bool:
+    """Whether a histogram has something to draw."""
+    return sum(histogram.before) > 0
+
+
 def correlation_chart(histogram: CorrelationHistogram) -> Element:
     """Return a histogram before the fold as bars, with that after it as a line."""
     before, after = _shares(histogram.before), _shares(histogram.after)
     highest = max([*before, *after, 1e-9])
-    left, right = 8.0, _RIGHT
+    left, right = _LEFT, _RIGHT
     step = (right - left) / len(before)
 
     def y(share: float) -> float:
@@ -149,11 +209,18 @@ def correlation_chart(histogram: CorrelationHistogram) -> Element:
         f"above 0.5 lie {_above(before):.1%} before and {_above(after):.1%} after.",
         *bars,
         element("polyline", points=" ".join(f"{a:.1f},{b:.1f}" for a, b in steps), class_="curve"),
-        _line(left, _BOTTOM, right, _BOTTOM, "axis"),
-        _line(middle, _BOTTOM, middle, _BOTTOM + 4, "axis"),
-        _text(left, _HEIGHT - 5, "\u22121", "start"),
-        _text(middle, _HEIGHT - 5, "0", "middle"),
-        _text(right, _HEIGHT - 5, "1", "end"),
+        line(left, _BOTTOM, right, _BOTTOM, "axis"),
+        line(middle, _BOTTOM, middle, _BOTTOM + 4, "axis"),
+        line(left, _TOP, left, _BOTTOM, "axis"),
+        svg_text(left - 4, _BOTTOM + 4, "0", "end"),
+        svg_text(left - 4, _TOP + 4, f"{highest:.0%}", "end"),
+        svg_text(left, _BOTTOM + 14, "\u22121", "start"),
+        svg_text(middle, _BOTTOM + 14, "0", "middle"),
+        svg_text(right, _BOTTOM + 14, "1", "middle"),
+        svg_text(middle, _BOTTOM + 30, "correlation", "middle", "axis-title"),
+        svg_text(
+            0, 0, "pairs", "middle", "axis-title", transform=f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)"
+        ),
     )
 
 

@@ -6,10 +6,10 @@ from pathlib import PurePath
 from onnxfold.html_report.elements import Element, element, serialise
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short
 from onnxfold.html_report.sections import SECTIONS
-from onnxfold.report import FoldReport
+from onnxfold.report import FoldReport, milliseconds
 
 #: Nothing may be fetched, by whatever ends up in the page.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def render_html(report: FoldReport) -> str:
@@ -33,6 +33,7 @@ def render_html(report: FoldReport) -> str:
             element(
                 "section",
                 element("h2", s.title, id=f"{s.name}-title"),
+                element("p", s.explained, class_="explained") if s.explained else None,
                 *body,
                 id=s.name,
                 aria_labelledby=f"{s.name}-title",
@@ -105,6 +106,14 @@ def _tiles(report: FoldReport) -> list[Element]:
     if report.estimate is not None:
         bounds = f"estimated agreement; 80 % interval {interval(*report.estimate.interval)}"
         tiles.append(_tile("Same answer on data", percent(report.estimate.agreement), bounds))
+    if report.accuracy is not None:
+        judged = report.accuracy
+        held_out = f"{percent(judged.before)} before; {plural(judged.samples, 'held-out sample')}"
+        tiles.append(_tile("Accuracy", percent(judged.after), held_out))
+    if report.latency is not None:
+        timed = report.latency
+        change = f"{milliseconds(timed.before_s)} \u2192 {milliseconds(timed.after_s)} ms, {timed.how}"
+        tiles.append(_tile("Time", f"{timed.ratio:.2f} \u00d7", change))
     return tiles
 
 

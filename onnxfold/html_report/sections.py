@@ -1,13 +1,15 @@
 """Sections of the page. A section without content says why it is empty."""
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from onnxfold.html_report.activations import correlations, error_curves, variance_ratios
+from onnxfold.html_report.activations import correlations, error_curves, key, variance_ratios
 from onnxfold.html_report.charts import width_bar
 from onnxfold.html_report.command_line import command_line
 from onnxfold.html_report.elements import Content, Element, breakable, details, element, table
-from onnxfold.html_report.numbers import decimal, interval, percent, plural, removed, short, whole
+from onnxfold.html_report.network import network_picture
+from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short, whole
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, FoldReport, GroupRecord, PassRecord, milliseconds
 
 _QUANTITIES = {
@@ -31,11 +33,14 @@ class Section:
         Its heading.
     content : callable
         Takes a report, returns what stands in the section.
+    explained : str
+        What its words mean, for a reader who does not know them.
     """
 
     name: str
     title: str
     content: Callable[[FoldReport], list[Element]]
+    explained: str = ""
 
 
 def _numbers(report: FoldReport) -> list[Element]:
@@ -89,7 +94,11 @@ def _inputs(report: FoldReport) -> list[Element]:
     if report.inputs is None:
         return [element("p", "The network was not run: this fold works from the weights alone.")]
     used = report.inputs
-    return [element("p", element("strong", f"{plural(used.samples, 'sample')} of {used.kind}"), f": {used.reason}.")]
+    parts = [element("p", element("strong", f"{plural(used.samples, 'sample')} of {used.kind}"), f": {used.reason}.")]
+    if report.picture:
+        source = f"data:image/png;base64,{base64.b64encode(report.picture).decode()}"
+        parts.append(element("img", src=source, alt="Some of these images", class_="images"))
+    return parts
 
 
 def _widths(report: FoldReport) -> list[Element]:
@@ -97,11 +106,28 @@ def _widths(report: FoldReport) -> list[Element]:
         return [element("p", "The model has no fold groups.")]
     widest = max(group.width for group in report.groups)
     folded = sum(group.folded_width < group.width for group in report.groups)
-    rows = [(breakable(g.name), width_bar(g.width, g.folded_width, widest), _change(g)) for g in report.groups]
+    rows = [
+        (_numbered(i, g.name), width_bar(g.width, g.folded_width, widest), _change(g))
+        for i, g in enumerate(report.groups, 1)
+    ]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
     if report.cluster:
         caption += f"; cluster {report.cluster}, repair {report.repair}, unless a group states another"
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
+
+
+def _numbered(number: int, name: str) -> Element:
+    return element("span", f"g{number} ", breakable(name))
+
+
+def _network(report: FoldReport) -> list[Element]:
+    if not report.network:
+        return [element("p", "Not drawn: the network has too many nodes, or the report none of them.")]
+    numbers = {group.name: number for number, group in enumerate(report.groups, 1)}
+    return [
+        key(("before", "before"), ("after", "after"), ("join", "results meet")),
+        network_picture(report.network, numbers),
+    ]
 
 
 def _change(group: GroupRecord) -> Element:
@@ -148,6 +174,11 @@ def _reproduce(report: FoldReport) -> list[Element]:
     parts = [element("pre", element("code", command_line(report)))]
     if report.config.get("calibration") == "arrays":
         parts.append(element("p", "FILE.npz stands for the given arrays.", class_="muted"))
+    versions = {"onnxfold": report.version or UNKNOWN, **report.versions}
+    rows: list[tuple[Content, ...]] = list(versions.items())
+    if report.model_sha256:
+        rows.append(("SHA-256 of the model's file", element("code", report.model_sha256)))
+    parts.append(table("What it was made with", ("", ""), rows, "facts"))
     return parts
 
 
@@ -156,14 +187,57 @@ def _of_diagnostics(content: Callable[[Diagnostics], list[Element]]) -> Callable
 
 
 SECTIONS = (
-    Section("numbers", "Before and after", _numbers),
-    Section("fidelity", "Fidelity", _fidelity),
-    Section("inputs", "Inputs", _inputs),
-    Section("widths", "Widths", _widths),
-    Section("errors", "Error curves", _of_diagnostics(error_curves)),
-    Section("variances", "Variance ratios", _of_diagnostics(variance_ratios)),
-    Section("correlations", "Correlations", _of_diagnostics(correlations)),
-    Section("refusals", "Left alone", _refusals),
-    Section("passes", "Passes", _passes),
-    Section("reproduce", "Reproduce", _reproduce),
-)
+    Section(
+        "numbers", "Before and after", _numbers,
+        "Parameters are the weights that an output depends on. MACs are multiply-accumulates, the products that one "
+        "sample takes. Sparsity is the part of the weights that is gone.",
+    ),
+    Section(
+        "network", "The network", _network,
+        "A bar per layer, from the inputs on the left to the outputs on the right, as high as the layer has channels "
+        "(or neurons): pale before, strong after. Channels with the same g-number are one fold group: they are added "
+        "or passed on together, so they can only go together. Layers without a number keep their width.",
+    ),
+    Section(
+        "fidelity", "Fidelity", _fidelity,
+        "Both networks answer the same inputs. Relative error: the distance of their outputs, in parts of the "
+        "original's. Top-1 agreement: how often both name the same class first. The interval holds the true agreement "
+        "on such inputs with the stated confidence. Generated images are harder than data: agreement on data is "
+        "usually higher, and the estimate is about data.",
+    ),
+    Section(
+        "inputs", "Inputs", _inputs,
+        "What the network was run on, to see which channels say the same and to refit the layers behind them.",
+    ),
+    Section(
+        "widths", "Widths", _widths,
+        "Duplicates are channels that are exact copies. The cluster says how channels were chosen or merged, the "
+        "repair how the layers that read them were corrected.",
+    ),
+    Section(
+        "errors", "Error curves", _of_diagnostics(error_curves),
+        "How much the results of the layers that read a group would change if the group had fewer channels, in parts "
+        "of what they are. Widths are chosen where these errors are small. All charts have the same scale; every line "
+        "is ten times the one below.",
+    ),
+    Section(
+        "variances", "Variance ratios", _of_diagnostics(variance_ratios),
+        "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
+        "healthy, below 1 activations collapse, above 1 they overshoot.",
+    ),
+    Section(
+        "correlations", "Correlations", _of_diagnostics(correlations),
+        "Correlations between all pairs of a group's channels, as its first consumer sees them: near 1 or \u22121 two "
+        "channels say the same, near 0 they say different things.",
+    ),
+    Section(
+        "refusals", "Left alone", _refusals,
+        "Axes of weights that kept their length, and why: the shapes of outputs must stay, and an operator may mix "
+        "channels.",
+    ),
+    Section("passes", "Passes", _passes, "Steps of the fold that edit the graph, in their order."),
+    Section(
+        "reproduce", "Reproduce", _reproduce,
+        "The same file, command, versions and kind of processor give the same bytes.",
+    ),
+)  # fmt: skip

@@ -51,6 +51,14 @@ def write_png_grid(images: Array, path: str | Path, *, columns: int | None = Non
     ModelSaveError
         If the file cannot be written.
     """
+    target = Path(path)
+    with replacing(target) as file:
+        file.write(png_grid(images, columns=columns, border=border))
+    return target
+
+
+def png_grid(images: Array, *, columns: int | None = None, border: int = 1) -> bytes:
+    """Return the file of :func:`write_png_grid`."""
     pixels = _pixels(images)
     samples, height, width, channels = pixels.shape
     columns = columns or math.ceil(math.sqrt(samples))
@@ -59,10 +67,7 @@ def write_png_grid(images: Array, path: str | Path, *, columns: int | None = Non
     for i, image in enumerate(pixels):
         top, left = i // columns * (height + border), i % columns * (width + border)
         grid[top : top + height, left : left + width] = image
-    target = Path(path)
-    with replacing(target) as file:
-        file.write(_png(grid))
-    return target
+    return _png(grid)
 
 
 def _pixels(images: Array) -> npt.NDArray[np.uint8]:

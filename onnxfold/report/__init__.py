@@ -27,6 +27,7 @@ from onnxfold.report.fold_report import (
 from onnxfold.report.latency import LatencyRecord, milliseconds
 from onnxfold.report.merge import MergeRecord, NetworkShare
 from onnxfold.report.merge_map import MergeMap
+from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
 from onnxfold.report.tuning import TuningRecord
 
@@ -49,6 +50,7 @@ __all__ = [
     "MergeMap",
     "MergeRecord",
     "ModelSize",
+    "NetworkNode",
     "NetworkShare",
     "PassRecord",
     "PerplexityRecord",

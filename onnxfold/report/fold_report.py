@@ -12,6 +12,7 @@ from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
+from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
 from onnxfold.report.tuning import TuningRecord
 
@@ -295,6 +296,10 @@ class FoldReport:
     dropped: list[DroppedBlock] = field(default_factory=list)
     merged: MergeRecord | None = None
     tuning: TuningRecord | None = None
+    model_sha256: str = ""
+    network: list[NetworkNode] = field(default_factory=list)
+    #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
+    picture: bytes = field(default=b"", repr=False)
 
     @property
     def sparsity(self) -> float:
@@ -316,7 +321,9 @@ class FoldReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
-        return {"sparsity": self.sparsity, "warning": self.warning, **asdict(self)}
+        values = asdict(self)
+        del values["picture"]
+        return {"sparsity": self.sparsity, "warning": self.warning, **values}
 
     def to_json(self) -> str:
         """Return the report as JSON text."""

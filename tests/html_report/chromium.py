@@ -29,6 +29,7 @@ addEventListener('load', () => {
       width,
       scroll_width: page.documentElement.scrollWidth,
       outside: shown.filter(([e, box]) => box.right > width + 0.5 || box.left < -0.5)
+        .filter(([e, box]) => !e.parentElement.closest('.scroll'))
         .map(([e]) => e.tagName + '.' + (e.getAttribute('class') || '') + ' ' + e.textContent.slice(0, 40)),
       sections: Object.fromEntries([...page.querySelectorAll('section')].map(s => {
         const box = s.getBoundingClientRect();
@@ -39,6 +40,23 @@ addEventListener('load', () => {
         return svg && (box.left < svg.left - 1 || box.right > svg.right + 1 || box.bottom > svg.bottom + 1);
       }).map(([e]) => e.textContent),
       smallest_text: Math.min(...shown.filter(([e]) => e.tagName == 'text').map(([e, box]) => box.height), 99),
+      scrollers: [...page.querySelectorAll('.scroll')].map(e => ({
+        inside: e.scrollWidth, shown: e.clientWidth, bar: e.offsetHeight - e.clientHeight,
+        thumb: frame.contentWindow.getComputedStyle(e, '::-webkit-scrollbar-thumb').backgroundColor,
+      })),
+      bars: [...page.querySelectorAll('rect')].map(e => {
+        const box = e.getBoundingClientRect();
+        return [e.getAttribute('class'), frame.contentWindow.getComputedStyle(e).fill, box.width, box.height];
+      }),
+      network: [...page.querySelectorAll('svg.network rect')].map(e => e.getBoundingClientRect().height),
+      overlaps: [...page.querySelectorAll('svg.network, svg.chart')].flatMap(svg => {
+        const texts = [...svg.querySelectorAll('text')].filter(e => e.textContent)
+          .map(e => [e.textContent, e.getBoundingClientRect()]);
+        return texts.flatMap(([a, one], i) => texts.slice(i + 1).filter(([b, other]) =>
+          one.left < other.right - 1 && other.left < one.right - 1 &&
+          one.top < other.bottom - 4 && other.top < one.bottom - 4).map(([b]) => a + ' on ' + b));
+      }),
+      images: [...page.images].map(e => [e.complete && e.naturalWidth, e.getBoundingClientRect().width]),
       background: frame.contentWindow.getComputedStyle(page.body).backgroundColor,
       acted: acts[frame.id] ? acts[frame.id](page) : null,
     };
@@ -58,7 +76,7 @@ class Opened:
     Parameters
     ----------
     measured : dict
-        By frame: width, scroll width, elements outside, sizes of sections, background.
+        By frame: width, scroll width, elements outside, sizes of sections, bars, scrollers, colours.
     console : list of str
         What appeared on the console.
     """
@@ -105,7 +123,7 @@ def open_pages(
         f"<!DOCTYPE html><meta charset=utf-8><body>{''.join(frames)}<script>{measure}</script>", encoding="utf-8"
     )
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--hide-scrollbars"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
     command += ["--force-dark-mode"] if dark else []
     done = subprocess.run(
         [*command, "--dump-dom", outer.as_uri()], capture_output=True, text=True, timeout=120, check=False

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from onnxfold.inputs.png_grid import png_grid
 from onnxfold.report import (
+    AccuracyRecord,
     CorrelationHistogram,
     Diagnostics,
     ErrorCurve,
@@ -15,6 +19,7 @@ from onnxfold.report import (
     InputRecord,
     LatencyRecord,
     ModelSize,
+    NetworkNode,
     PassRecord,
     Refusal,
     VarianceRatio,
@@ -22,7 +27,8 @@ from onnxfold.report import (
 
 NASTY = "<script>alert('x')</script>&\"'><img src=x onerror=alert(1)>"
 SECTION_NAMES = (
-    "numbers", "fidelity", "inputs", "widths", "errors", "variances", "correlations", "refusals", "passes", "reproduce",
+    "numbers", "network", "fidelity", "inputs", "widths", "errors", "variances", "correlations", "refusals", "passes",
+    "reproduce",
 )  # fmt: skip
 
 
@@ -36,8 +42,13 @@ def diagnostics(names: list[str], width: int = 64) -> Diagnostics:
     counts = tuple(max(0, 40 - 4 * abs(i - 10)) for i in range(20))
     return Diagnostics(
         tuple(
-            ErrorCurve(name, (1, width // 4, width // 2, width), (1.5, 0.2, 0.01, 0.0001), width // 2, 0.01)
-            for name in names
+            ErrorCurve(
+                name,
+                (1, width // 4, width // 2, width),
+                (1.5, 0.2, 0.01, 0.0),
+                *((width // 2, 0.01), (width, 0.0))[i % 2],
+            )
+            for i, name in enumerate(names)
         ),
         tuple(VarianceRatio(name, 0.9**i, 0.8 * 0.9**i, 1.1 * 0.9**i, width, i) for i, name in enumerate(names)),
         tuple(CorrelationHistogram(name, counts, counts[::-1]) for name in names),
@@ -45,16 +56,31 @@ def diagnostics(names: list[str], width: int = 64) -> Diagnostics:
     )
 
 
+def network(groups: list[GroupRecord]) -> list[NetworkNode]:
+    """Return a layer per group, one in three of them behind a join with the layer before the last; and an output."""
+    nodes: list[NetworkNode] = []
+    for i, group in enumerate(groups):
+        last = len(nodes) - 1
+        if i % 3 == 2:
+            nodes.append(NetworkNode(f"add_{i}", "Add", (last - 1, last)))
+            last += 1
+        nodes.append(
+            NetworkNode(group.name, "Conv", (last,) if nodes else (), group.width, group.folded_width, group.name)
+        )
+    return [*nodes, NetworkNode("output", "Gemm", (len(nodes) - 1,), 10, 10)]
+
+
 def rich(names: list[str] | None = None) -> FoldReport:
     """Return a report with everything."""
     names = names or ["/stem/conv/Conv", "/layer1/conv1/Conv", "/classifier/fc1/Gemm"]
+    groups = [GroupRecord(name, 64, 64 - 8 * (i % 8), (name,), i % 3) for i, name in enumerate(names)]
     return FoldReport(
         method="fold-ls",
         allocation="global",
         requested="sparsity 0.5",
         before=ModelSize(2801962, 139299328, 11220491),
         after=ModelSize(1399918, 116570656, 5612123),
-        groups=[GroupRecord(name, 64, 64 - 8 * (i % 8), (name,), i % 3) for i, name in enumerate(names)],
+        groups=groups,
         refusals=[
             Refusal("/fc/Gemm", "Gemm", "outputs of weight 'fc.weight' (axis 0)", "it is the model's output", 2560)
         ],
@@ -73,6 +99,10 @@ def rich(names: list[str] | None = None) -> FoldReport:
         versions={"numpy": "2.0.0", "onnx": "1.17.0"},
         diagnostics=diagnostics(names),
         latency=LatencyRecord(3.47e-3, 2.08e-3, 0.6, 0.02, 31, 1),
+        accuracy=AccuracyRecord(0.92, 0.911, 500, 0.9, (-0.4, 2.2), 1.0),
+        model_sha256="5e" * 32,
+        network=network(groups),
+        picture=png_grid(np.linspace(0.0, 1.0, 8 * 3 * 16 * 16).reshape(8, 3, 16, 16), columns=4),
     )
 
 

@@ -7,15 +7,18 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
+from onnxfold.html_report.activations import correlations, error_curves
 from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
-    error_span,
+    error_scale,
+    has_errors,
     variance_mark,
     variance_span,
     width_bar,
 )
-from onnxfold.report import CorrelationHistogram, ErrorCurve, VarianceRatio
+from onnxfold.html_report.elements import element, serialise
+from onnxfold.report import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 
 
 def _of(svg: Element, class_: str) -> list[Element]:
@@ -68,9 +71,9 @@ def test_no_ratio_no_mark() -> None:
 def test_error_curves_share_a_scale_and_the_choice_lies_on_the_curve() -> None:
     high = ErrorCurve("a", (1, 8, 32), (10.0, 0.1, 0.0), 8, 0.1)
     low = ErrorCurve("b", (1, 8, 32), (0.1, 0.001, 0.0), 1, 0.1)
-    span = error_span([high, low])
-    assert span == (-3, 1)
-    a, b = error_chart(high, span), error_chart(low, span)
+    scale = error_scale([high, low])
+    assert (scale.low, scale.high, scale.has_zero, scale.is_cut) == (-3, 1, True, False)
+    a, b = error_chart(high, scale), error_chart(low, scale)
     assert _points(a)[1][1] == _points(b)[0][1]
     assert _points(a)[0][1] < _points(a)[1][1] < _points(a)[2][1]
     for chart, index in ((a, 1), (b, 0)):
@@ -80,11 +83,43 @@ def test_error_curves_share_a_scale_and_the_choice_lies_on_the_curve() -> None:
     assert {"10\u207b\u00b3", "0.1", "10", "32"} <= set(labels)
 
 
-def test_a_curve_without_finite_points_is_an_empty_chart() -> None:
-    curve = ErrorCurve("a", (1, 2), (math.inf, math.nan), 2, math.nan)
-    chart = error_chart(curve, error_span([curve]))
-    assert _points(chart) == []
-    assert not _of(chart, "dot")
+def test_axes_of_error_curves_are_labelled() -> None:
+    curve = ErrorCurve("a", (1, 16, 32), (1.0, 0.1, 0.01), 16, 0.1)
+    labels = [e.text for e in error_chart(curve, error_scale([curve])).iter("text")]
+    assert {"width (channels)", "relative error", "1", "16", "32", "0.01"} <= set(labels)
+
+
+def test_an_error_of_zero_is_drawn_as_zero_and_a_small_one_is_not() -> None:
+    zero = ErrorCurve("a", (1, 8, 32), (1.0, 1e-3, 0.0), 32, 0.0)
+    small = ErrorCurve("b", (1, 8, 32), (1.0, 1e-3, 1e-7), 32, 1e-7)
+    scale = error_scale([zero, small])
+    at_zero, at_small = (error_chart(curve, scale) for curve in (zero, small))
+    (axis,) = [e for e in _of(at_zero, "axis") if e.get("y1") == e.get("y2")]
+    (dot,), (small_dot,) = _of(at_zero, "dot"), _of(at_small, "dot")
+    assert dot.get("cy") == axis.get("y1")
+    assert float(small_dot.get("cy") or 0) < float(dot.get("cy") or 0) - 10
+    zero_label, cut_label = (
+        next(e for e in at_zero.iter("text") if e.text == t) for t in ("0", "\u226410\u207b\u2074")
+    )
+    assert float(zero_label.get("y") or 0) - 4 == float(axis.get("y1") or 0)
+    assert float(cut_label.get("y") or 0) - 4 == pytest.approx(float(small_dot.get("cy") or 0))
+    assert not error_scale([ErrorCurve("c", (1, 2), (1.0, 0.1), 2, 0.1)]).has_zero
+
+
+def test_a_curve_without_finite_points_is_no_chart() -> None:
+    nothing = ErrorCurve("nothing", (1, 2), (math.inf, math.nan), 2, math.nan)
+    curve = ErrorCurve("curve", (1, 2), (1.0, 0.5), 2, 0.5)
+    assert (has_errors(nothing), has_errors(curve)) == (False, True)
+    shown = serialise(element("div", *error_curves(Diagnostics(error_curves=(nothing, curve)))))
+    assert shown.count("<figure") == 1
+    assert "No error is known: nothing." in shown
+
+
+def test_a_histogram_without_pairs_is_no_chart() -> None:
+    found = Diagnostics(correlations=(CorrelationHistogram("still", (0,) * 20, (0,) * 20),))
+    shown = serialise(element("div", *correlations(found)))
+    assert "<svg" not in shown
+    assert "no pairs of channels that vary: still." in shown
 
 
 def test_histograms_are_shares_of_their_own_pairs() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from onnxfold.html_report import render_html
 from tests.html_report.chromium import Opened, open_pages
+from tests.html_report.colours import contrast
 from tests.html_report.reports import SECTION_NAMES, bare, large, nasty, rich, without_numbers
 
 PAGES = {
@@ -53,6 +56,62 @@ def test_all_sections_are_visible(opened: Opened, name: str) -> None:
 def test_labels_of_charts_can_be_read(opened: Opened, name: str) -> None:
     assert opened.measured[name]["smallest_text"] >= 10
     assert opened.measured[name]["beside_charts"] == []
+
+
+@every_page
+def test_labels_do_not_lie_on_each_other(opened: Opened, name: str) -> None:
+    assert opened.measured[name]["overlaps"] == []
+
+
+def _hex(colour: str) -> str:
+    """Return ``rgb(1, 2, 3)`` as ``#010203``; a colour that lets others shine through is none."""
+    found = re.fullmatch(r"rgb\((\d+), (\d+), (\d+)\)", colour)
+    assert found, colour
+    return "#" + "".join(f"{int(part):02x}" for part in found.groups())
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_every_bar_can_be_told_from_the_page_and_from_the_bar_below(
+    opened: Opened, control: Opened, colours: str
+) -> None:
+    measured = opened.measured["rich-1200"] if colours == "light" else control.measured["dark"]
+    background, bars = _hex(measured["background"]), {(kind, _hex(fill)) for kind, fill, _, _ in measured["bars"]}
+    assert {kind for kind, _ in bars} == {"before", "after"}
+    assert len(bars) == 2  # one colour each, wherever they are
+    for _, fill in bars:
+        assert contrast(fill, background) >= 3
+    assert contrast(*(fill for _, fill in bars)) >= 3
+
+
+@every_page
+def test_no_bar_is_invisible_but_where_nothing_is(opened: Opened, name: str) -> None:
+    heights = opened.measured[name]["network"]
+    report = PAGES[name][0]()
+    widths = [w for node in report.network if node.is_layer for w in (node.width, node.folded_width)]
+    assert len(heights) == len(widths)
+    assert all(height >= 0.9 for height in heights)
+    if widths:
+        tallest = max(widths)
+        assert heights == pytest.approx([96 * width / tallest for width in widths], abs=0.6)
+
+
+def test_a_wide_network_scrolls_sideways_and_shows_it(opened: Opened) -> None:
+    for width in (360, 1200):
+        (scroller,) = opened.measured[f"large-{width}"]["scrollers"]
+        assert scroller["inside"] > 8000
+        assert scroller["shown"] < width
+        assert scroller["bar"] >= 12
+        assert contrast(_hex(scroller["thumb"]), "#f4f6f9") >= 3  # the colour of its groove
+    (scroller,) = opened.measured["rich-1200"]["scrollers"]
+    assert scroller["inside"] == scroller["shown"]
+    assert scroller["bar"] == 0
+
+
+def test_generated_images_are_shown(opened: Opened) -> None:
+    for width in (360, 1200):
+        ((natural, shown),) = opened.measured[f"rich-{width}"]["images"]
+        assert natural == 4 * 17 - 1
+        assert 60 < shown < width
 
 
 def test_the_console_is_silent(opened: Opened) -> None:

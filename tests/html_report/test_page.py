@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -38,14 +39,15 @@ def test_nothing_is_fetched_or_run(make: Callable[[], FoldReport]) -> None:
     text = render_html(make())
     page = Page(text)
     for tag, attrs in page.elements:
-        assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
-        assert not {"src", "srcset", "style", "action", "xlink:href"} & set(attrs)
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form", "image", "use"}
+        assert not {"srcset", "style", "action", "xlink:href"} & set(attrs)
+        assert re.match("data:image/png;base64,[A-Za-z0-9+/=]+$", attrs["src"]) if "src" in attrs else tag != "img"
         assert not [key for key in attrs if key.startswith("on")]
         assert attrs.get("href", "#").startswith("#")
     (style,) = page.all("style")
     assert not re.search(r"url\(|@import|@font-face|expression\(", page.texts[style])
     policy = [a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
 def test_texts_are_escaped_and_not_lost() -> None:
@@ -54,6 +56,7 @@ def test_texts_are_escaped_and_not_lost() -> None:
     body = page.texts[page.all("body")[0]]
     sections = {name: page.texts[page.by_id(name)] for name in SECTION_NAMES}
     for name in (
+        "network",
         "fidelity",
         "inputs",
         "widths",
@@ -109,9 +112,9 @@ def test_the_numbers_are_those_of_the_report() -> None:
     assert page.texts[page.by_id("inputs")].endswith("512 samples of dead-leaves: the model has no BatchNormalization.")
     widths = page.rows("widths")[1:]
     assert [(row[0], row[2]) for row in widths] == [
-        ("/stem/conv/Conv", "64"),
-        ("/layer1/conv1/Conv", "64 \u2192 561 duplicate"),
-        ("/classifier/fc1/Gemm", "64 \u2192 482 duplicates"),
+        ("g1 /stem/conv/Conv", "64"),
+        ("g2 /layer1/conv1/Conv", "64 \u2192 561 duplicate"),
+        ("g3 /classifier/fc1/Gemm", "64 \u2192 482 duplicates"),
     ]
     assert [row[2] for row in page.rows("variances")[1:]] == ["1", "0.91 left out", "0.812 left out"]
     assert "width 32, error 0.01" in page.texts[page.by_id("errors")]
@@ -121,13 +124,64 @@ def test_the_numbers_are_those_of_the_report() -> None:
     assert "resnet18_w32.onnx" in header
     assert "reached sparsity 0.499 instead of 0.5" in header
     assert "97.5%on 256 samples of held-out dead leaves; 95 % confidence interval 94.8% to 98.8%" in header
+    assert "Accuracy91.1%92.0% before; 500 held-out samples" in header
+    assert "Time0.60 \u00d73.47 \u2192 2.08 ms, onnxruntime, 1 thread, 31 rounds in turn" in header
+    assert page.rows("reproduce")[1:] == [
+        ["onnxfold", "0.1.0"], ["numpy", "2.0.0"], ["onnx", "1.17.0"], ["SHA-256 of the model's file", "5e" * 32],
+    ]  # fmt: skip
     assert "onnxfold 0.1.0, numpy 2.0.0, onnx 1.17.0; folded in 31.4 s." in page.texts[page.all("footer")[0]]
+
+
+def test_the_picture_of_the_network_shows_widths_groups_and_joins() -> None:
+    report = rich()
+    page = Page(render_html(report))
+    inside = page.inside(page.by_id("network"))
+    titles = [page.texts[i] for i in inside if page.elements[i][0] == "title"]
+    assert titles == [
+        "The network: 4 layers, 2 of them narrower than before",
+        "/stem/conv/Conv (Conv): 64 channels, fold group 1",
+        "/layer1/conv1/Conv (Conv): 64 \u2192 56 channels, fold group 2",
+        "add_2 (Add)",
+        "/classifier/fc1/Gemm (Conv): 64 \u2192 48 channels, fold group 3",
+        "output (Gemm): 10 channels, keeps its width",
+    ]
+    bars = [page.elements[i][1] for i in inside if page.elements[i][0] == "rect" and "x" in page.elements[i][1]]
+    heights = [float(bar["height"]) for bar in bars]
+    assert [h / heights[0] for h in heights] == pytest.approx(
+        [width / 64 for node in report.network if node.is_layer for width in (node.width, node.folded_width)]
+    )
+    flows = [page.elements[i][0] for i in inside if page.elements[i][1].get("class") == "flow"]
+    assert sorted(flows) == ["line"] * 4 + ["path"]  # an arc from the first layer to the join
+
+
+def test_every_section_explains_its_words() -> None:
+    page = Page(render_html(bare()))
+    for name in SECTION_NAMES:
+        lines = [i for i in page.inside(page.by_id(name)) if page.elements[i][1].get("class") == "explained"]
+        assert len(lines) == 1, name
+    text = page.texts[page.all("main")[0]]
+    words = (
+        "Parameters are", "MACs are", "Sparsity is", "fold group", "Relative error:", "Top-1 agreement:",
+        "The interval holds", "Duplicates are", "The cluster says", "repair how", "Axes of weights",
+    )  # fmt: skip
+    assert [word for word in words if word not in text] == []
+
+
+def test_images_are_shown_and_no_part_of_the_json_report() -> None:
+    report = rich()
+    page = Page(render_html(report))
+    (image,) = (page.elements[i][1] for i in page.all("img"))
+    assert base64.b64decode(image["src"].partition(",")[2]) == report.picture
+    assert report.picture.startswith(b"\x89PNG")
+    assert image["alt"]
+    assert "picture" not in json.loads(report.to_json())
 
 
 def test_what_is_missing_is_said() -> None:
     page = Page(render_html(bare()))
     for name, words in {
         "numbers": "unknown",
+        "network": "Not drawn",
         "fidelity": "was not verified",
         "inputs": "was not run",
         "widths": "no fold groups",
@@ -174,6 +228,7 @@ def test_colours_contrast_in_light_and_dark() -> None:
         for front, back, least in [
             *product(("text", "muted", "after"), ("page",), (4.5,)),
             *product(("text", "muted"), ("card", "code"), (4.5,)),
-            *product(("after", "good"), ("page",), (3.0,)),
+            *product(("before", "after", "good"), ("page", "card"), (3.0,)),
+            ("after", "before", 3.0),  # one is drawn on the other
         ]:
             assert contrast(colours[front], colours[back]) >= least, f"{front} on {back}"

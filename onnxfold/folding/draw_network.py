@@ -1,0 +1,81 @@
+"""The network as a picture shows it: layers, and what joins their results, in the order of the graph."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnx import NodeProto
+
+from onnxfold.channels import FoldGroup
+from onnxfold.channels.layers import Layer, layer_of
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.view import GraphView
+from onnxfold.report import GroupRecord, NetworkNode
+
+#: A picture of more nodes says nothing.
+MOST_NODES = 600
+
+#: Sizes are no part of the flow of activations.
+_SIZES = frozenset({"Shape", "Size"})
+
+
+@dataclass(frozen=True)
+class DrawnNode:
+    """A node of a picture before the fold.
+
+    Parameters
+    ----------
+    node : NetworkNode
+        The node as it is.
+    channels : tuple of (str, int)
+        Fold groups among the channels that it writes, and how many of these go with a unit of the group.
+    """
+
+    node: NetworkNode
+    channels: tuple[tuple[str, int], ...] = ()
+
+    def folded(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
+        """Return the node with its width after the fold."""
+        lost = {name: records[name].width - records[name].folded_width for name, _ in self.channels if name in records}
+        gone = sum(lost.get(name, 0) * per_unit for name, per_unit in self.channels)
+        return replace(self.node, folded_width=self.node.width - gone)
+
+
+def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode]:
+    """Return the nodes of a picture of a graph; none where there are too many, or no layer.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph before the fold, its nodes in an order in which they can run.
+    groups : iterable of FoldGroup
+        Its fold groups.
+    """
+    groups = list(groups)
+    found: list[DrawnNode] = []
+    origins: dict[str, tuple[int, ...]] = {}  # of a tensor: the nodes of the picture that it comes from
+    for node in view.nodes:
+        reads = tuple(sorted({index for name in node.input for index in origins.get(name, ())}))
+        layer = layer_of(view, node)
+        if node.op_type in _SIZES:
+            reads = ()
+        elif layer is not None or len(reads) > 1:
+            found.append(_drawn(view, node, layer, reads, groups))
+            reads = (len(found) - 1,)
+        if len(found) > MOST_NODES:
+            return []
+        origins |= dict.fromkeys(node.output, reads)
+    return found if any(drawn.node.is_layer for drawn in found) else []
+
+
+def _drawn(
+    view: GraphView, node: NodeProto, layer: Layer | None, reads: tuple[int, ...], groups: Sequence[FoldGroup]
+) -> DrawnNode:
+    name = node.name or node_key(node)
+    if layer is None:
+        return DrawnNode(NetworkNode(name, node.op_type, reads))
+    width = layer.width(view)
+    inside = [
+        (group.name, positions.shape[1]) for group in groups if (positions := group.positions(layer.rows)) is not None
+    ]
+    found = NetworkNode(name, node.op_type, reads, width, width, inside[0][0] if inside else "")
+    return DrawnNode(found, tuple(inside))
