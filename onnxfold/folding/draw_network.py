@@ -1,11 +1,12 @@
 """The network as a picture shows it: layers, and what joins their results, in the order of the graph."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
 from onnxfold.channels import FoldGroup
+from onnxfold.channels.declarations import Axis
 from onnxfold.channels.layers import Layer, layer_of
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
@@ -50,7 +51,7 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
     groups : iterable of FoldGroup
         Its fold groups.
     """
-    groups = list(groups)
+    channels = _channels(groups)
     found: list[DrawnNode] = []
     origins: dict[str, tuple[int, ...]] = {}  # of a tensor: the nodes of the picture that it comes from
     for node in view.nodes:
@@ -59,7 +60,7 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
         if node.op_type in _SIZES:
             reads = ()
         elif layer is not None or len(reads) > 1:
-            found.append(_drawn(view, node, layer, reads, groups))
+            found.append(_drawn(view, node, layer, reads, channels))
             reads = (len(found) - 1,)
         if len(found) > MOST_NODES:
             return []
@@ -67,15 +68,25 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
     return found if any(drawn.node.is_layer for drawn in found) else []
 
 
+def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
+    """Return, for every axis of a weight, the groups that lie on it, and how many of its entries go with a unit."""
+    found: dict[Axis, list[tuple[str, int]]] = {}
+    for group in groups:
+        for axis, positions in {member.axis: member.positions for member in group.members}.items():
+            found.setdefault(axis, []).append((group.name, positions.shape[1]))
+    return found
+
+
 def _drawn(
-    view: GraphView, node: NodeProto, layer: Layer | None, reads: tuple[int, ...], groups: Sequence[FoldGroup]
+    view: GraphView,
+    node: NodeProto,
+    layer: Layer | None,
+    reads: tuple[int, ...],
+    channels: Mapping[Axis, list[tuple[str, int]]],
 ) -> DrawnNode:
     name = node.name or node_key(node)
     if layer is None:
         return DrawnNode(NetworkNode(name, node.op_type, reads))
-    width = layer.width(view)
-    inside = [
-        (group.name, positions.shape[1]) for group in groups if (positions := group.positions(layer.rows)) is not None
-    ]
+    width, inside = layer.width(view), channels.get(layer.rows, [])
     found = NetworkNode(name, node.op_type, reads, width, width, inside[0][0] if inside else "")
     return DrawnNode(found, tuple(inside))

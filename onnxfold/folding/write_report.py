@@ -116,11 +116,14 @@ def _versions(kind: str) -> dict[str, str]:
 
 
 def _sha256(source: ModelLike) -> str:
-    """Return the hash of a model's file; empty where there is none."""
-    if not isinstance(source, str | Path):
+    """Return the hash of a model's file; empty where there is none, or none that can be read again."""
+    if not isinstance(source, str | Path) or not Path(source).is_file():
         return ""
-    with Path(source).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with Path(source).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
 
 def _picture(inputs: ModelInputs | None) -> bytes:
