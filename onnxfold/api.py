@@ -23,7 +23,7 @@ from onnxfold.folding.choose_inputs import ChosenInputs, require_given
 from onnxfold.folding.draw_network import draw_network
 from onnxfold.folding.drop_blocks import dropped_blocks
 from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
-from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
+from onnxfold.folding.fold_model import model_candidates, request_widths
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.joined_inputs import inputs_for
 from onnxfold.folding.joined_model import JoinedModel, without_zero_blocks
@@ -31,6 +31,7 @@ from onnxfold.folding.latency_search import RealTimer, fold_within_latency
 from onnxfold.folding.measure_latency import with_latency_table
 from onnxfold.folding.merge_map import merge_arrays
 from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.nested_heads import fold_nested
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
 from onnxfold.folding.trainable import to_torch
@@ -310,9 +311,9 @@ def _fold(
                 timer = RealTimer(opened, config.threads)
                 folded, config, note = fold_within_latency(prepared, candidates, config, chosen, tell, timer)
             else:
-                folded, note = fold_model(prepared, request, candidates, config, tell), ()
+                folded, note = fold_nested(prepared, request, candidates, config, chosen, tell), ()
         folded = folded if joined is None else without_zero_blocks(folded, joined)
-        folded = tuned(folded, model, run_on, config, tell)
+        folded = tuned(folded, model if joined is None else joined.exact, run_on, config, tell)
         written = written_model(folded, run_on, config, tell)
         checked = VerificationResult(None)
         if config.verify:
