@@ -159,9 +159,10 @@ class _Moved:
 
 def _dims(view: GraphView, tensor: str) -> list[int | str] | None:
     """Return the numbers or symbols of dimensions, "" for those that have neither; None for an unknown rank."""
-    shape, symbols = view.shape(tensor), view.symbols(tensor)
+    shape = view.shape(tensor)
     if shape is None:
         return None
+    symbols = view.symbols(tensor) or ("",) * len(shape)  # weights have none
     return [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from onnxfold.channels.declarations import Role
 from onnxfold.errors import UnsupportedModelError
@@ -102,3 +102,24 @@ def test_what_cannot_be_opened_stays_with_its_reason() -> None:
 def test_few_bits_are_not_quantised_to_int8() -> None:
     with pytest.raises(UnsupportedModelError, match="quantised already, see MatMulNBits"):
         quick_fold(in_few_bits(genai_decoder("packed")), 0.1, dtype="int8", samples=2)
+
+
+def test_a_table_in_blocks_that_the_head_shares_stays() -> None:
+    """As onnxruntime-genai's builder writes it: the table is the head's weight, brought into another shape."""
+    model = in_few_bits(genai_decoder("packed"))
+    head = next(n for n in model.graph.node if n.output[0] == "logits")
+    words, blocks, _ = load(model).weights[head.input[1]].shape
+    embedding = next(n for n in model.graph.node if n.output[0] == "words")
+    shape = numpy_helper.from_array(np.array([words, -1]), "table_shape")
+    scales = numpy_helper.from_array(np.full((words, blocks), 0.1, np.float32), "table_scales")
+    model.graph.initializer.extend([shape, scales])
+    looked_up = helper.make_node(
+        "GatherBlockQuantized", ["table", "input_ids", "table_scales"], ["words"], domain="com.microsoft", bits=4,
+        block_size=16, gather_axis=0, quantize_axis=1,
+    )  # fmt: skip
+    embedding.CopyFrom(looked_up)
+    model.graph.node.insert(0, helper.make_node("Reshape", [head.input[1], "table_shape"], ["table"]))
+    result = quick_fold(model, channel_ratio=0.25, samples=4)
+    kept = {t.name: numpy_helper.to_array(t) for t in result.model.graph.initializer}
+    np.testing.assert_array_equal(kept[head.input[1]], load(model).weight(head.input[1]))
+    assert result.report.fidelity is not None
