@@ -13,7 +13,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.html_report.elements import Element, breakable, element, serialise, table
 from onnxfold.printable import shortened
 
-_STYLE = "header, main, footer { max-width: 76rem; } .wide { overflow-x: auto; } .figures th { white-space: nowrap; }"
+_STYLE = "header, main, footer { max-width: 76rem; } .figures th { white-space: nowrap; }"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS = {
     "measured-device": "measured on the device",
@@ -22,7 +22,9 @@ _MEANINGS = {
     "cloud-estimate": "estimated by a service",
     "paper-reported": "as published",
 }
-_COLOURS = {"measured-device": "#1f5fbf", "estimated-latency": "#c27a00", "cloud-estimate": "#8a4fbf"}
+#: On white; each can be told from it.
+COLOURS = {"measured-device": "#1f5fbf", "estimated-latency": "#c27a00", "cloud-estimate": "#8a4fbf"}
+_OTHER = "#566173"
 _LONGEST_LABEL = 60
 _TITLE = "Latency of one inference"
 
@@ -75,10 +77,10 @@ def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
     axes = figure.add_subplot()
     for place, row in enumerate(reversed(timed)):
         low, high = (1e3 * v for v in _range(row) or ())
-        colour = _COLOURS.get(row.method, "#566173")
-        axes.plot([low, high], [place, place], color=colour, linewidth=5, alpha=0.5, solid_capstyle="round")
+        colour = COLOURS.get(row.method, _OTHER)
+        axes.plot([low, high], [place, place], color=colour, linewidth=3, solid_capstyle="round")
         if row.latency_s is not None:
-            axes.plot([1e3 * row.latency_s], [place], "o", color=colour)
+            axes.plot([1e3 * row.latency_s], [place], "o", color=colour, markeredgecolor="white", markersize=9)
         axes.annotate(latency_text(row), (low, place), (0, 6), textcoords="offset points", fontsize=8)
     labels = ["\n".join(shortened(line, _LONGEST_LABEL) for line in _label_lines(r)) for r in reversed(timed)]
     # A name is no formula, whatever stands between its dollar signs.
@@ -95,13 +97,22 @@ def _sections(rows: Sequence[BenchResult]) -> list[Element]:
     made = []
     for device in dict.fromkeys(row.device for row in rows):
         own = [row for row in rows if row.device == device]
-        lines = [(_label(row), _mark(row, span), _figure(row)) for row in own]
-        caption = f"from {span[0] * 1e3:g} to {span[1] * 1e3:g} ms, logarithmic" if span else "no latency known"
-        picture = table(caption, ("model", _TITLE, ""), lines, "pictures")
-        made.append(element("section", element("h2", device), picture))
+        made.append(element("section", element("h2", device), _pictures(own, span)))
     figures = table("K = 1024 bytes, M = 1024 K", COLUMNS, map(cells, rows), "figures")
     said = element("ul", *(element("li", line) for line in notes(rows)))
-    return [*made, element("section", element("h2", "All figures"), element("div", figures, class_="wide"), said)]
+    frame = element(
+        "div", figures, class_="scroll", tabindex="0", role="region", aria_label="All figures, side by side"
+    )
+    return [*made, element("section", element("h2", "All figures"), frame, said)]
+
+
+def _pictures(rows: Sequence[BenchResult], span: tuple[float, float] | None) -> Element:
+    """Return the latencies of a device as pictures; as text alone where none is known."""
+    if span is None or not any(map(_range, rows)):
+        return table("no latency known", ("model", ""), [(_label(row), _figure(row)) for row in rows], "facts")
+    lines = [(_label(row), _mark(row, span) if _range(row) else "unknown", _figure(row)) for row in rows]
+    caption = f"from {span[0] * 1e3:g} to {span[1] * 1e3:g} ms, logarithmic"
+    return table(caption, ("model", _TITLE, ""), lines, "pictures")
 
 
 def _label_lines(row: BenchResult) -> tuple[str, str]:
@@ -139,9 +150,9 @@ def _span(rows: Sequence[BenchResult]) -> tuple[float, float] | None:
     return 10.0**low, 10.0 ** max(high, low + 1)
 
 
-def _mark(row: BenchResult, span: tuple[float, float] | None) -> Element | None:
+def _mark(row: BenchResult, span: tuple[float, float]) -> Element | None:
     ends = _range(row)
-    if span is None or ends is None:
+    if ends is None:
         return None
 
     def place(seconds: float) -> str:
