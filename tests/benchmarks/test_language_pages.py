@@ -73,6 +73,14 @@ def test_rows_are_measured_alone_and_kept(place: Path, monkeypatch: pytest.Monke
     assert (place / "rows.json").read_bytes() == kept
 
 
+def test_what_is_refused_is_no_row(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--text", str(place / "text.txt"), "--encoder", str(place / "encoder.onnx")]
+    chosen = ["--methods", "none-such", "--sparsity", "0.1", "--rows", str(place / "none.json")]
+    assert main([*files, *chosen]) == 1
+    assert "10% none none-such: method 'none-such' is unknown" in capsys.readouterr().out
+    assert not (place / "none.json").exists()
+
+
 def test_a_text_is_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--decoder", "model.onnx", "--rows", str(place / "none.json")])
