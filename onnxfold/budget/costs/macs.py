@@ -11,8 +11,8 @@ from onnxfold.channels.operators import Lengths
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 
-#: Operators that look tokens up, and cost nothing.
-_LOOK_UPS = ("Gather", "GatherBlockQuantized", "EmbedLayerNormalization")
+#: Operators with matrices inside whose rules do not declare what they compute.
+_WITH_MATRICES = ("Attention", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "QAttention")
 
 
 class MacsCost(SumCost):
@@ -53,7 +53,7 @@ def count_token_macs(view: GraphView) -> int:
     """
     found: set[str] = set()
     for node in view.nodes:
-        if node.op_type not in _LOOK_UPS:
+        if linear(view, node) is not None or node.op_type in _WITH_MATRICES:
             found.update(_matrix(view, name) for name in node.input)
     return sum(prod(view.weights[name].shape) for name in found - {""})
 

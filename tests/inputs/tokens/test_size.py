@@ -9,6 +9,7 @@ from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens
 from onnxfold.inspection import inspect_model
+from testing.genai_models import LONGEST, genai_decoder
 from testing.language_models import WORDS, decoder
 from testing.models import chain_conv
 from testing.quick import quick_fold
@@ -47,3 +48,11 @@ def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
         few = planned_tokens(view, interface, InputRequest(samples=1000))
     assert few.count < 1000
     assert "memory limit" in few.notes[0]
+
+
+def test_tables_of_cosines_are_no_matrices() -> None:
+    model = genai_decoder("packed")
+    tables = [t for t in model.graph.initializer if len(t.dims) > 1 and t.dims[0] == LONGEST]
+    assert tables
+    matrices = [t for t in model.graph.initializer if len(t.dims) > 1 and t not in tables and "embed" not in t.name]
+    assert count_token_macs(load(model)) == sum(int(np.prod(t.dims)) for t in matrices)
