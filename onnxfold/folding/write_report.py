@@ -128,7 +128,7 @@ def _sha256(source: ModelLike) -> str:
 
 def _picture(inputs: ModelInputs | None) -> bytes:
     """Return images that were generated, as a PNG file; nothing where they are a user's, or no images."""
-    if inputs is None or inputs.kind == "data":
+    if inputs is None or inputs.kind == "data" or inputs.are_tokens:  # caches have four axes, too
         return b""
     images = replace(inputs, batches=inputs.batches[:1]).images
     if images is None:
