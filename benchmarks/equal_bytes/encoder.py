@@ -31,13 +31,14 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("equal_bytes_encoder"))
     parser.add_argument("--sparsities", type=float, nargs="*", default=[0.1, 0.2])
+    parser.add_argument("--samples", type=int, help="Sequences of 64 tokens; by default as many as a fold takes.")
     parser.add_argument("--out", type=Path, default=_PAGE)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     subject = Encoder(args.model, args.model.stem, args.text, 0, front=(WINDOWS, LENGTH))
     store = args.work / "rows.json"
     rows: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
-    for name, path in files(args.model, args.work, args.sparsities):
+    for name, path in files(args.model, args.work, args.sparsities, args.samples):
         if name not in rows:
             rows[name] = {"bytes": path.stat().st_size, "scores": subject.judged(path)}
             store.write_text(json.dumps(rows, indent=1))
@@ -45,24 +46,24 @@ def main() -> None:
     args.out.write_text(page(args.model.name, rows), encoding="utf-8")
 
 
-def files(model: Path, folder: Path, sparsities: Sequence[float]) -> Iterator[tuple[str, Path]]:
+def files(model: Path, folder: Path, sparsities: Sequence[float], samples: int | None) -> Iterator[tuple[str, Path]]:
     """Yield the name and the file of every variant, the dense one first."""
     for sparsity in (0.0, *sparsities):
         called = f"folded, {sparsity:.0%} of the weights removed" if sparsity else "dense"
         floats = model if not sparsity else folder / f"folded_{100 * sparsity:.0f}.onnx"
         if not floats.exists():
-            onnxfold.fold(model, sparsity, verify=False).save(floats)
+            onnxfold.fold(model, sparsity, samples=samples, verify=False).save(floats)
         for dtype in _DTYPES:
             path = floats if dtype == "float32" else folder / f"{dtype}_{100 * sparsity:.0f}.onnx"
             if not path.exists() and dtype == "int8":
-                onnxfold.fold(model, sparsity, dtype="int8", verify=False).save(path)
+                onnxfold.fold(model, sparsity, dtype="int8", samples=samples, verify=False).save(path)
             elif not path.exists():
                 onnx.save(in_four_bits(floats), path)
             yield called if dtype == "float32" else f"{called} + {dtype}", path
     for sparsity in sparsities:
         path = folder / f"int4_folded_{100 * sparsity:.0f}.onnx"
         if not path.exists():
-            onnxfold.fold(folder / "int4_0.onnx", sparsity, verify=False).save(path)
+            onnxfold.fold(folder / "int4_0.onnx", sparsity, samples=samples, verify=False).save(path)
         yield f"int4, then folded, {sparsity:.0%}", path
 
 

@@ -79,6 +79,8 @@ class GroupCandidates:
         while len(self._running) >= self._threads:
             self._running.popleft().result()
         self._running.append(self._pool.submit(self._compute, i, moments))
+        if self._threads == 1:  # of wide groups, two have no room: the next one's moments wait, too
+            self._running.popleft().result()
 
     def finish(self) -> list[Candidates]:
         """Return the candidates of all groups, those that were not seen among them."""
