@@ -55,6 +55,7 @@ class GroupCandidates:
         self._prepared, self._compared, self._stored = prepared, compared, stored
         self._metrics, self._progress = metrics, progress
         self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
+        self._compare = prepared.method.partitioner.compares
         self._seen: dict[int, Sequence[ConsumerMoments]] = {}
         self._begun: set[int] = set()
         self._found: dict[int, Candidates] = {}
@@ -96,7 +97,9 @@ class GroupCandidates:
     @property
     def are_unsure(self) -> bool:
         """Whether errors are to be weighed by what they do to the outputs."""
-        return self._at_once or any(one.shrinkage for moments in self._seen.values() for one in moments)
+        return not self._compare and (
+            self._at_once or any(one.shrinkage for moments in self._seen.values() for one in moments)
+        )
 
     def probes(self) -> dict[int, Probe]:
         """Return a probe of every group that was seen."""
@@ -110,7 +113,7 @@ class GroupCandidates:
             self._found[i] = candidates_of(
                 self._prepared, i, self._compared, self._stored, moments, narrowest=1, metric=self._metrics.get(i)
             )
-            if self._at_once and moments:
+            if self._at_once and moments and not self._compare:
                 self._probes[i] = self._probe(i, moments)
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:

@@ -72,8 +72,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
             observation = _observed(prepared, compared, progress, work.take)
             found = work.finish()
-        compares = prepared.method.partitioner.compares
-        if observation is None or prepared.inputs is None or compares or not work.are_unsure:
+        if observation is None or prepared.inputs is None or not work.are_unsure:
             return found
         factors = sensitivities(
             observation.reference, prepared.groups, prepared.inputs.few(SAMPLES), work.probes(), progress,
