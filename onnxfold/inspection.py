@@ -12,7 +12,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
-from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes
+from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes, rotatable
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
@@ -88,6 +88,8 @@ def inspect_model(
 ) -> Inspection:
     """Return fold groups, refusals with reasons, the share of the weights in groups, and latencies of layers.
 
+    Groups are those of the default method, tables of words that may become narrower included.
+
     Parameters
     ----------
     model : path or ModelProto
@@ -114,13 +116,21 @@ def inspect_model(
     profile = _profile(view, threads) if wanted else None
     dequantize_blocks(view)
     parameters, notes = count_parameters(view), _quantised_note(view)
-    scopes = open_scopes(view, ties=allowed_ties(allowed=allowed, per_layer=per_layer))
-    share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    ties = allowed_ties(allowed=allowed, per_layer=per_layer)
+    scopes = open_scopes(view, ties=ties)
+    share, _ = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
+    main = rotatable(scopes[0], ties)
+    if main is not scopes[0]:
+        # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
+        scopes[0] = main
+        free = {name for group in main.analysis.groups if group.rotates for name in group.nodes}
+        refusals = [refusal for refusal in refusals if refusal.node not in free]
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
+    _, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
-    takes, size = str(token_interface(view) or ""), size_of(view)
-    return Inspection(all_groups(scopes), all_refusals(scopes), share, parameters, rows, notes, profile, takes, size)
+    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size)
 
 
 def _quantised_note(view: GraphView) -> list[str]:

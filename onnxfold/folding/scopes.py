@@ -73,6 +73,23 @@ def open_scopes(
     return [Scope(view, find_groups(view, ties(view)), list(normal.records), normal.copies, body), *inner]
 
 
+def rotatable(scope: Scope, ties: Callable[[GraphView], Sequence[Tie]] = no_ties) -> Scope:
+    """Return the main graph in the form with channels that may be rotated; the same one if there are none.
+
+    Parameters
+    ----------
+    scope : Scope
+        The graph, normalised; it is edited in place.
+    ties : callable
+        Takes the graph, returns the axes of its inputs and outputs that may change.
+    """
+    form = ROTATABLE(scope.view)
+    if not form.modified:
+        return scope
+    records = [*scope.records, *form.records]
+    return replace(scope, analysis=find_groups(scope.view, ties(scope.view)), records=records)
+
+
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:
     """Return the scopes of one model with graphs that are edited without an effect on these.
 

@@ -18,6 +18,7 @@ from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import look_up
+from onnxfold.inspection import inspect_model
 from onnxfold.passes.normalize.factor_tables import FactorTables
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from testing.compare import relative_difference
@@ -75,7 +76,7 @@ def test_a_table_of_low_rank_is_cut_to_it_at_no_loss() -> None:
     result = onnxfold.fold(model, goal, objective="weights", verify=False)
     shapes = _shapes(result.model)
     assert shapes["table"] == (WORDS, RANK)
-    assert shapes["up"], shapes["down"] == ((WIDTH, HIDDEN), (HIDDEN, WIDTH))
+    assert (shapes["up"], shapes["down"]) == ((WIDTH, HIDDEN), (HIDDEN, WIDTH))
     assert (RANK, WIDTH) in shapes.values()
     assert [(g.name, g.folded_width, g.cluster) for g in result.report.groups] == [
         ("look_up", RANK, "rotation"), ("up_proj", HIDDEN, "")
@@ -197,3 +198,13 @@ def test_positions_are_found_behind_a_product() -> None:
     found = [look_up(load(one), "input_ids") for one in (model, folded)]
     assert found[0] == found[1]
     assert found[0].longest == 48
+
+
+def test_an_inspection_shows_the_table_that_a_fold_cuts_and_no_weight_of_ours() -> None:
+    model = sentences()
+    seen = inspect_model(model)
+    assert "look_up" in {producer for group in seen.to_dict()["groups"] for producer in group["producers"]}
+    assert {refusal.node for refusal in seen.refusals} == {"up_proj", "down_proj"}
+    assert seen.parameters == count_parameters(load(model))
+    assert seen.size is not None
+    assert seen.size.macs == seen.share.weights == 2 * WIDTH * HIDDEN

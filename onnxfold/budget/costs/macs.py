@@ -12,7 +12,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
 
 #: Operators with matrices inside whose rules do not declare what they compute.
-_WITH_MATRICES = ("Attention", "MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "QAttention")
+_WITH_MATRICES = ("MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "QAttention")
 
 
 class MacsCost(SumCost):
