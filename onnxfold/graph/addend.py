@@ -1,8 +1,10 @@
 """A model to which something is added in the middle."""
 
+from collections.abc import Mapping
+
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import node_key
+from onnxfold.graph.nodes import node_key, rewritten
 from onnxfold.graph.view import GraphView
 
 
@@ -26,3 +28,25 @@ def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
     copy.graph.input.append(helper.make_tensor_value_info(name, kind, None))
     copy.graph.output.append(helper.make_tensor_value_info(read, kind, None))
     return copy, name
+
+
+def add_behind(view: GraphView, addends: Mapping[str, str]) -> None:
+    """Add weights to tensors; the sums take the tensors' names.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph, which is edited.
+    addends : mapping of str to str
+        Results of nodes, with the weights that are added to them.
+    """
+    if not addends:
+        return
+    nodes = []
+    for node in view.nodes:
+        fresh = {name: view.fresh_name(f"{name}_without_addend") for name in node.output if name in addends}
+        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if fresh else node)
+        nodes += [
+            helper.make_node("Add", [old, addends[name]], [name], f"{name}_addend") for name, old in fresh.items()
+        ]
+    view.replace_nodes(nodes)

@@ -19,13 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import NodeProto, helper
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.layers import Layer, layer_of
 from onnxfold.cluster.plan import FoldPlan
+from onnxfold.graph.addend import add_behind
 from onnxfold.graph.node_runner import NodeRunner
-from onnxfold.graph.nodes import node_key, rewritten
+from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -59,10 +59,10 @@ class RepairBias(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Run the original once, and correct the fold."""
         lost = self._lost()
-        behind: dict[str, NodeProto] = {}
+        behind: dict[str, str] = {}
         for layer, mean in lost:
             self._correct(view, layer, mean, behind)
-        _insert(view, behind)
+        add_behind(view, behind)
         return PassResult(modified=bool(lost))
 
     def _lost(self) -> list[tuple[Layer, Matrix]]:
@@ -120,8 +120,8 @@ class RepairBias(Pass):
         rows = axis_map(self.plan, Axis(node.output[0], at), len(by_channel))
         return None if rows is None else np.asarray(rows.encoded(by_channel), np.float64)
 
-    def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, NodeProto]) -> None:
-        """Add a mean to the bias of a layer, or note the Add that is to go behind it."""
+    def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, str]) -> None:
+        """Add a mean to the bias of a layer, or note what is to be added behind it."""
         factor = layer.operator.bias_factor if layer.last is layer.node else 1.0
         shared = bool(layer.bias) and len(self.original.consumers(layer.bias)) > 1
         bias = bias_of(view, layer, len(mean)) if factor != 0.0 and not shared else None
@@ -134,18 +134,4 @@ class RepairBias(Pass):
         from_end = -axis if axis < 0 else (0 if shape is None else len(shape) - axis)
         if from_end > 0:
             values = mean.reshape(-1, *[1] * (from_end - 1)).astype(view.weight(layer.rows.tensor).dtype)
-            name = view.add_weight(f"{layer.output}_bias", values)
-            behind[layer.output] = helper.make_node("Add", ["", name], [layer.output], f"{layer.node.name}_bias")
-
-
-def _insert(view: GraphView, behind: dict[str, NodeProto]) -> None:
-    """Put nodes behind those that write some tensors; they write these tensors instead."""
-    if not behind:
-        return
-    nodes = []
-    for node in view.nodes:
-        adds = {name: behind[name] for name in node.output if name in behind}
-        fresh = {name: view.fresh_name(f"{name}_without_bias") for name in adds}
-        nodes.append(rewritten(node, outputs=[fresh.get(name, name) for name in node.output]) if adds else node)
-        nodes += [rewritten(add, inputs=[fresh[name], add.input[1]]) for name, add in adds.items()]
-    view.replace_nodes(nodes)
+            behind[layer.output] = view.add_weight(f"{layer.output}_bias", values)
