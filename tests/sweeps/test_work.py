@@ -77,6 +77,16 @@ def test_the_command_makes_the_same_model(outcome: Outcome, tmp_path: Path, monk
     assert made.SerializeToString() == onnx.load_from_string(content).SerializeToString()
 
 
+def test_data_of_the_user_travels_and_the_command_names_it(data: Path, tmp_path: Path) -> None:
+    request = replace(REQUEST, methods=("fold-r",), options={"calibration": str(data)})
+    (job,) = request.jobs()
+    done = _done(job, tmp_path)
+    assert (done.row.status, done.row.inputs) == ("done", "200 samples of data")
+    words = shlex.split(done.row.command or "")
+    assert words[words.index("--calibration") + 1] == str(data)
+    assert str(tmp_path) not in (done.row.command or "")
+
+
 def test_a_fold_that_cannot_be_made_is_a_row(tmp_path: Path) -> None:
     (job,) = replace(REQUEST, goals=(Goal("max_macs", "1"),)).jobs()
     row = _done(job, tmp_path).row
