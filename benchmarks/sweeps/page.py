@@ -60,7 +60,7 @@ def _simulated(rows: list[Scaling], recorded: Scaling) -> str:
     cells = [
         (
             f"{row.workers}", f"{row.jobs}", f"{row.seconds:.1f}", f"{row.work_seconds / row.workers:.1f}",
-            f"{row.efficiency:.1%}",
+            f"{row.efficiency:.1%}", _per_job(row), f"{row.load:.1f}",
         )
         for row in rows
     ]  # fmt: skip
@@ -68,10 +68,15 @@ def _simulated(rows: list[Scaling], recorded: Scaling) -> str:
 
 The engine and dask's scheduler as they are; the workers, threads of one process, wait as long as jobs took on one
 worker above (quartiles {quartiles(recorded.durations)}; inputs {quartiles(recorded.input_durations)}). 16 models, 10
-sparsities, 3 methods and 4 seeds; the inputs of a model and a seed come before its folds.
+sparsities, 3 methods and 4 seeds; the inputs of a model and a seed come before its folds. CPU time is that of the
+client, the scheduler and all workers together: unlike the seconds, it does not depend on what else runs.
 
-{_table(("workers", "jobs", "seconds", "at best", "efficiency"), cells)}
+{_table(("workers", "jobs", "seconds", "at best", "efficiency", "CPU ms per job", "load"), cells)}
 """
+
+
+def _per_job(row: Scaling) -> str:
+    return f"{1e3 * row.cpu_seconds / row.jobs:.1f}" if row.cpu_seconds else "not measured"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

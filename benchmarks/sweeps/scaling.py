@@ -40,7 +40,7 @@ class Scaling:
     work_seconds : float
         Seconds that workers spent in jobs and inputs, added up.
     cpu_seconds : float
-        Those of jobs in which they computed.
+        Those in which jobs computed; of simulated ones, those of the client, the scheduler and the workers.
     load : float
         What else ran on the machine: its load average at the start.
     durations, input_durations : tuple of float
@@ -106,10 +106,10 @@ def simulated(
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)
-        start = time.perf_counter()
+        start, cpu, load = time.perf_counter(), time.process_time(), os.getloadavg()[0]
         run_jobs(client, jobs, lambda *_: None, silent, work=simulated_work, inputs=simulated_inputs)
-        taken = time.perf_counter() - start
-    return Scaling(workers, len(jobs), taken, work, load=os.getloadavg()[0])
+        taken, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return Scaling(workers, len(jobs), taken, work, cpu, load)
 
 
 def _jobs(folder: Path) -> list[Job]:
