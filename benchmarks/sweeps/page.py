@@ -69,7 +69,8 @@ def _simulated(rows: list[Scaling], recorded: Scaling) -> str:
 The engine and dask's scheduler as they are; the workers, threads of one process, wait as long as jobs took on one
 worker above (quartiles {quartiles(recorded.durations)}; inputs {quartiles(recorded.input_durations)}). 16 models, 10
 sparsities, 3 methods and 4 seeds; the inputs of a model and a seed come before its folds. CPU time is that of the
-client, the scheduler and all workers together: unlike the seconds, it does not depend on what else runs.
+client, the scheduler and all workers together: unlike the seconds, it does not depend on what else runs. Where others
+take the cores, this one process gets too little of them, and the simulated workers wait for it.
 
 {_table(("workers", "jobs", "seconds", "at best", "efficiency", "CPU ms per job", "load"), cells)}
 """
