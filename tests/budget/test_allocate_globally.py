@@ -180,6 +180,19 @@ def test_a_budget_of_several_peaks_is_reached() -> None:
     assert allocate_globally(WidthSpace([group] * 3, {}), curves, Budgets((budget,))) == [5, 5, 5]
 
 
+def test_the_last_step_is_not_judged_by_what_is_left_to_save() -> None:
+    """A wide step of the better group saves more than is missing; small ones of the other group just fit."""
+
+    def weights(widths: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(widths @ np.array([10, 1]), np.int64)
+
+    group = cast(FoldGroup, SimpleNamespace(size=320, block_count=1, blocks=None, tie=None, widest=0))
+    cost: Any = SimpleNamespace(many=weights, __call__=None)
+    cheaper, dearer = (np.array([np.inf, *np.arange(319, -1, -1) * slope]) for slope in (9.0, 1.0))
+    budgets = Budgets((Budget("params", 320 * 11 - 1050, "weights", cost),))
+    assert allocate_globally(WidthSpace([group] * 2, {}), [cheaper, dearer], budgets) == [320 - 105, 320]
+
+
 # -- end to end ------------------------------------------------------------------------------------
 
 _COUNTS = {"params": count_parameters, "macs": count_macs, "ram": count_ram, "flash": count_flash}
