@@ -130,7 +130,7 @@ def scores(model: onnx.ModelProto, heads: str, images: Array, labels: Array) -> 
         parts = (slice(0, half), slice(half, None))
         own = [(labels >= p.start) & (labels < (p.stop or logits.shape[1])) for p in parts]
         result["tasks"] = [
-            round(float((logits[mine][:, p].argmax(1) + p.start == labels[mine]).mean()), 4)
+            round(float((logits[mine][:, p].argmax(1) + p.start == labels[mine]).sum() / max(mine.sum(), 1)), 4)
             for mine, p in zip(own, parts, strict=True)
         ]
     return result
