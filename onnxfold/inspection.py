@@ -118,16 +118,16 @@ def inspect_model(
     parameters, notes = count_parameters(view), _quantised_note(view)
     ties = allowed_ties(allowed=allowed, per_layer=per_layer)
     scopes = open_scopes(view, ties=ties)
-    share, _ = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
     main = rotatable(scopes[0], ties)
     if main is not scopes[0]:
         # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
         scopes[0] = main
+        _, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
         free = {name for group in main.analysis.groups if group.rotates for name in group.nodes}
         refusals = [refusal for refusal in refusals if refusal.node not in free]
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
-    _, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
     return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size)

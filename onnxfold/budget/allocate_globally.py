@@ -152,12 +152,7 @@ class _Search:
 
     def _narrowed(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
         """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
-
-        def narrower(i: int, width: int) -> int:
-            found = max(self._space.narrower(i, width, level, fraction), self._lowest[i])
-            return width if i == but else min(found, width)
-
-        moves = self._moves(narrower, widths)
+        moves = self._narrowing(widths, level, fraction, but)
         while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
             moves.take(possible[self._next_to_narrow(moves, possible)])
         return moves.widths
@@ -197,10 +192,7 @@ class _Search:
             self.widths = better
 
     def _improved(self) -> Integers | None:
-        def narrower(i: int, width: int) -> int:
-            return min(max(self._space.narrower(i, width, 0, _STEP), self._lowest[i]), width)
-
-        moves = self._moves(narrower, self.widths)
+        moves = self._narrowing(self.widths, 0, _STEP)
         possible = moves.possible
         if not self._limits or not len(possible) or self._load(moves.now())[0] > 1.0:
             return None
@@ -252,6 +244,15 @@ class _Search:
             if self._load(costs)[0] <= 1.0 and self._used(costs)[0] > used and added <= 0.0:
                 found.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
         return min(found, key=lambda option: option[:2])[2] if found else None
+
+    def _narrowing(self, widths: Integers, level: int, fraction: float, but: int = -1) -> NextMoves:
+        """Return the next step of every group to a narrower width; one group may stay."""
+
+        def narrower(i: int, width: int) -> int:
+            found = max(self._space.narrower(i, width, level, fraction), self._lowest[i])
+            return width if i == but else min(found, width)
+
+        return self._moves(narrower, widths)
 
     def _moves(self, target: Callable[[int, int], int], widths: Integers) -> NextMoves:
         return NextMoves(self._costs, self._curves, widths, self._space.free, target)
