@@ -37,6 +37,9 @@ class Recipe:
         Of the cross-entropy.
     device : str
         'cpu' or 'cuda'.
+    bfloat16 : bool
+        Whether layers compute in bfloat16 where torch.autocast lets them; weights stay in float32. A step takes half
+        the time on a CPU with AVX512-BF16.
 
     Notes
     -----
@@ -53,6 +56,7 @@ class Recipe:
     momentum: float = 0.9
     label_smoothing: float = 0.1
     device: str = "cpu"
+    bfloat16: bool = False
 
 
 def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -141,7 +145,8 @@ def fit(
             batch = batch.to(device)
             pixels = flip_and_crop(x[batch], recipe.crop_padding, generator)
             # Pixels come channels last, so the permutation is the memory format of the weights.
-            loss = criterion(model(((pixels - mean) / std).permute(0, 3, 1, 2)), y[batch])
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=recipe.bfloat16):
+                loss = criterion(model(((pixels - mean) / std).permute(0, 3, 1, 2)), y[batch])
             total_loss += loss.detach()
             if recipe.l1:
                 loss = loss + recipe.l1 * torch.stack([weight.abs().sum() for weight in weights]).sum()
@@ -173,6 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, epochs: int) -> None:
     penalty.add_argument("--l1", type=float, help="weight of the sum of absolute weights, in place of weight decay")
     penalty.add_argument("--l2", type=float, help=f"weight decay (default: {Recipe.l2:g})")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16 what torch.autocast lets")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch on the CPU; the weights depend on it")
 
 
@@ -198,6 +204,7 @@ def parse_recipe(
         l1=l1,
         l2=l2,
         device=args.device,
+        bfloat16=args.bfloat16,
     )
 
 
