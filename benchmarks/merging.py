@@ -1,11 +1,12 @@
 """Accuracy of merged networks: plain means, weight matching, ZipIt!, model folding and onnxfold's own, by width.
 
 Usage: python -m benchmarks.merging --data DIR --models DIR [--json FILE] [--page FILE] [--pair GLOB] [--row GLOB]
+           [--widths W ...] [--images N]
 
 DIR with data is what ``python -m benchmarks.datasets.fetch_cifar10`` writes; networks are those of ``python -m
-benchmarks.training.cifar10``: two with the same classes and other seeds (``_s1``, ``_s2``), whose outputs are averaged,
-or two with five classes each (``_c0-4``, ``_c5-9``), whose outputs are joined. Rows that are in the JSON file already
-are not measured again, so that they can be measured one by one.
+benchmarks.training.cifar10``: two or three with the same classes and other seeds (``_s1``, ``_s2``), whose outputs are
+averaged, or two with five classes each (``_c0-4``, ``_c5-9``), whose outputs are joined. Rows that are in the JSON file
+already are not measured again, so that they can be measured one by one.
 """
 
 import argparse
@@ -27,10 +28,14 @@ from benchmarks.datasets import cifar10
 from onnxfold.channels import find_groups
 from onnxfold.channels.rows import put_rows_of, rows_of
 from onnxfold.cluster.weight_matching import Partners, match_weights, partners_by_place
+from onnxfold.config import FoldConfig
+from onnxfold.folding.joined_inputs import joined_inputs
 from onnxfold.folding.joined_model import JoinedModel, join_models
+from onnxfold.folding.methods import find_method
 from onnxfold.folding.scopes import Scope
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
+from onnxfold.progress import silent
 
 HERE = Path(__file__).parent
 WIDTHS = (1.0, 1.25, 1.5)
@@ -38,7 +43,8 @@ CALIBRATION = 512
 BATCH = 500
 CLASSES = 10
 MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)
-ENSEMBLE = "both networks"
+ENSEMBLE = "the networks themselves"
+INPUTS = "inputs, generated once for all rows"
 #: The same on any machine at any time; a merge plans steps by their cost, and looks at the clock.
 STEPS = (30,)
 
@@ -61,6 +67,11 @@ class Row:
     options: dict[str, Any]
     data: bool = False
 
+    @property
+    def generates(self) -> bool:
+        """Whether it runs the networks on generated inputs."""
+        return not self.data and self.options.get("repair", "least-squares") == "least-squares"
+
 
 ROWS = (
     Row("plain mean", {"cluster": "by-place", "repair": "none"}),
@@ -80,7 +91,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Pair:
-    """Two networks.
+    """Two networks, or three.
 
     Parameters
     ----------
@@ -108,7 +119,12 @@ def find_pairs(models: Path) -> list[Pair]:
     for path in sorted(models.glob("*_cifar10_bn.onnx")):
         if "_c" not in path.name.removesuffix("_cifar10_bn.onnx").replace("_cifar10", ""):
             seeds.setdefault(path.name.split("_s")[0].removesuffix("_cifar10_bn.onnx"), []).append(path)
-    found += [Pair(f"{name}, same classes", tuple(p[:2]), "average") for name, p in seeds.items() if len(p) > 1]
+    for count, words in ((2, ""), (3, ", three networks")):
+        found += [
+            Pair(f"{name}, same classes{words}", tuple(p[:count]), "average")
+            for name, p in seeds.items()
+            if len(p) >= count
+        ]
     return found
 
 
@@ -136,31 +152,49 @@ def scores(model: onnx.ModelProto, heads: str, images: Array, labels: Array) -> 
     return result
 
 
-def measure(pair: Pair, row: Row, width: float, data: Path) -> dict[str, Any]:
-    """Merge a pair, and return what it scores."""
+def load_test(data: Path, count: int) -> tuple[Array, Array]:
+    """Return the first test images, normalised, and their labels."""
     images, labels = cifar10.load_test(data)
+    return images[:count], labels[:count]
+
+
+def generate_inputs(pair: Pair) -> dict[str, Any]:
+    """Generate what the rows without data run the networks on, keep it for them, and return what it takes."""
+    start = time.process_time()
+    joined = join_models(list(pair.paths), pair.heads)
+    config = FoldConfig(input_steps=STEPS, cache=_kept(pair))
+    joined_inputs(joined, config, find_method(config.method, of_networks=True), silent)
+    return {"pair": pair.name, "row": INPUTS, "cpu_seconds": round(time.process_time() - start, 1)}
+
+
+def _kept(pair: Pair) -> Path:
+    return pair.paths[0].parent / "inputs"
+
+
+def measure(pair: Pair, row: Row, width: float, data: Path, count: int) -> dict[str, Any]:
+    """Merge a pair, and return what it scores."""
+    images, labels = load_test(data, count)
     options = dict(row.options)
     if row.data:
         shown, _ = cifar10.load_train_first5k(data)
         options["calibration"] = {_input_name(pair.paths[0]): shown[:CALIBRATION]}
-    elif "repair" not in options or options["repair"] == "least-squares":
+    elif row.generates:
         options["input_steps"] = STEPS
     start, cpu = time.perf_counter(), time.process_time()
-    kept = pair.paths[0].parent / "inputs"  # all rows of a pair take the same
-    result = onnxfold.merge(list(pair.paths), width, heads=pair.heads, verify=False, cache=kept, **options)
+    result = onnxfold.merge(list(pair.paths), width, heads=pair.heads, verify=False, cache=_kept(pair), **options)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    record = {"pair": pair.name, "row": row.name, "width": width, "data": row.data}
+    record = {"pair": pair.name, "row": row.name, "width": width, "data": row.data, "images": len(images)}
     record |= scores(result.model, pair.heads, images, labels)
     return record | {
         "weights": result.report.after.parameters, "seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1)
     }  # fmt: skip
 
 
-def ensemble(pair: Pair, data: Path) -> dict[str, Any]:
-    """Return what both networks score beside each other: the bound."""
-    images, labels = cifar10.load_test(data)
+def ensemble(pair: Pair, data: Path, count: int) -> dict[str, Any]:
+    """Return what the networks score beside each other: the bound."""
+    images, labels = load_test(data, count)
     result = onnxfold.merge(list(pair.paths), float(len(pair.paths)), heads=pair.heads, verify=False, cache=None)
-    record = {"pair": pair.name, "row": ENSEMBLE, "width": float(len(pair.paths)), "data": False}
+    record = {"pair": pair.name, "row": ENSEMBLE, "width": float(len(pair.paths)), "data": False, "images": len(images)}
     return record | scores(result.model, pair.heads, images, labels) | {"weights": result.report.after.parameters}
 
 
@@ -196,9 +230,9 @@ def interpolated(pair: Pair, mix: float, *, matched: bool) -> onnx.ModelProto:
     return to_model(first)
 
 
-def curve(pair: Pair, data: Path, *, matched: bool) -> Iterator[dict[str, Any]]:
+def curve(pair: Pair, data: Path, count: int, *, matched: bool) -> Iterator[dict[str, Any]]:
     """Yield the accuracies on the way from one network to the other."""
-    images, labels = cifar10.load_test(data)
+    images, labels = load_test(data, count)
     for mix in MIXES:
         accuracy = float((logits_of(interpolated(pair, mix, matched=matched), images).argmax(1) == labels).mean())
         yield {"pair": pair.name, "mix": mix, "matched": matched, "joint": round(accuracy, 4)}
@@ -208,9 +242,13 @@ def page(records: list[dict[str, Any]]) -> str:
     """Return the page: a table per pair, and the curves."""
     lines = [(HERE / "merging_head.md").read_text(encoding="utf-8").rstrip()]
     for name in dict.fromkeys(r["pair"] for r in records):
-        mine = [r for r in records if r["pair"] == name and "row" in r]
+        mine = [r for r in records if r["pair"] == name and "width" in r]
+        generated = next((r["cpu_seconds"] for r in records if r["pair"] == name and r.get("row") == INPUTS), None)
         widths = sorted({r["width"] for r in mine if r["row"] != ENSEMBLE})
-        lines += ["", f"## {name}", "", "| | data | " + " | ".join(f"width {w:g}" for w in widths) + " | CPU s |"]
+        images = mine[0].get("images", 10000)
+        asides = [f"{images:,} test images"] + ([f"inputs: {generated:.0f} CPU s"] if generated is not None else [])
+        lines += ["", f"## {name}", "", "; ".join(asides), ""]
+        lines += ["| | data | " + " | ".join(f"width {w:g}" for w in widths) + " | CPU s |"]
         lines.append("|---|---|" + "---:|" * (len(widths) + 1))
         for row in dict.fromkeys(r["row"] for r in mine):
             found = {r["width"]: r for r in mine if r["row"] == row}
@@ -246,6 +284,8 @@ def main() -> int:
     parser.add_argument("--page", type=Path, default=HERE / "merging.md")
     parser.add_argument("--pair", default="*", help="glob of pairs")
     parser.add_argument("--row", default="*", help="glob of rows")
+    parser.add_argument("--widths", type=float, nargs="*", default=WIDTHS)
+    parser.add_argument("--images", type=int, default=10000, help="of the test split, from the front")
     args = parser.parse_args()
     records: list[dict[str, Any]] = json.loads(args.json.read_text()) if args.json.is_file() else []
 
@@ -258,16 +298,22 @@ def main() -> int:
         if not fnmatchcase(pair.name, args.pair):
             continue
         known = {(r.get("row"), r.get("width")) for r in records if r["pair"] == pair.name}
-        if not any(row == ENSEMBLE for row, _ in known):
-            keep(ensemble(pair, args.data))
-        for width in WIDTHS:
-            for row in ROWS:
-                if fnmatchcase(row.name, args.row) and (row.name, width) not in known:
-                    keep(measure(pair, row, width, args.data))
-        if pair.heads == "average" and fnmatchcase("curves", args.row):
+        missing = [
+            (row, width)
+            for width in args.widths
+            for row in ROWS
+            if fnmatchcase(row.name, args.row) and (row.name, width) not in known
+        ]
+        if (ENSEMBLE, float(len(pair.paths))) not in known:
+            keep(ensemble(pair, args.data, args.images))
+        if (INPUTS, None) not in known and any(row.generates for row, _ in missing):
+            keep(generate_inputs(pair))
+        for row, width in missing:
+            keep(measure(pair, row, width, args.data, args.images))
+        if len(pair.paths) == 2 and pair.heads == "average" and fnmatchcase("curves", args.row):
             for matched in (False, True):
                 if not any(r.get("matched") is matched for r in records if r["pair"] == pair.name):
-                    for record in curve(pair, args.data, matched=matched):
+                    for record in curve(pair, args.data, args.images, matched=matched):
                         keep(record)
     args.page.write_text(page(records), encoding="utf-8")
     return 0

@@ -34,14 +34,33 @@ def test_pairs_are_found(place: Path) -> None:
 
 def test_rows_are_measured_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["merging", "--data", str(place), "--models", str(place), "--json", str(place / "rows.json")]
-    monkeypatch.setattr("sys.argv", [*arguments, "--page", str(place / "page.md"), "--row", "weight matching*R"])
-    monkeypatch.setattr(merging, "WIDTHS", (1.0,))
+    arguments += ["--page", str(place / "page.md"), "--row", "weight matching*R", "--widths", "1", "--images", "32"]
+    monkeypatch.setattr("sys.argv", arguments)
     assert merging.main() == 0
     first = json.loads((place / "rows.json").read_text())
     assert [r["row"] for r in first] == [merging.ENSEMBLE, "weight matching, Fold-AR", "weight matching, REPAIR"] * 2
     assert merging.main() == 0
     assert json.loads((place / "rows.json").read_text()) == first
     assert "| weight matching, Fold-AR |" in (place / "page.md").read_text()
+    assert "32 test images" in (place / "page.md").read_text()
+
+
+def test_inputs_are_generated_once_and_counted_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["merging", "--data", str(place), "--models", str(place), "--json", str(place / "rows.json")]
+    chosen = ["--row", "*least squares*", "--pair", "*5+5", "--widths", "1"]
+    monkeypatch.setattr("sys.argv", [*arguments, "--page", str(place / "page.md"), *chosen])
+    assert merging.main() == 0
+    rows = [r["row"] for r in json.loads((place / "rows.json").read_text())]
+    assert rows[:2] == [merging.ENSEMBLE, merging.INPUTS]
+    assert rows.count(merging.INPUTS) == 1
+    generated = sorted((place / "inputs").rglob("*.cache"))
+    assert len(generated) == 2  # one part from each network, taken by every row
+
+
+def test_three_networks_of_the_same_classes_are_a_set_of_their_own(place: Path) -> None:
+    onnx.save(chain_conv(4), place / "net_w1_s2_cifar10_bn.onnx")
+    found = {pair.name: len(pair.paths) for pair in merging.find_pairs(place)}
+    assert found == {"net_w1, 5+5": 2, "net_w1, same classes": 2, "net_w1, same classes, three networks": 3}
 
 
 def test_curves_lead_from_one_network_to_the_other(place: Path) -> None:
