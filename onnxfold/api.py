@@ -2,50 +2,36 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from onnxfold.budget.costs.size import measure
-from onnxfold.budget.objectives import find_objective
-from onnxfold.budget.width_request import requested_limits
 from onnxfold.channels import FoldGroup
 from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
-from onnxfold.fidelity.held_out import Texts
-from onnxfold.fidelity.verify import VerificationResult
-from onnxfold.fidelity.verify import verify as verify_model
-from onnxfold.files import Cache
-from onnxfold.folders import ModelFolder, folder_of, with_changes
-from onnxfold.folding.choose_inputs import ChosenInputs, require_given
-from onnxfold.folding.draw_network import draw_network
-from onnxfold.folding.drop_blocks import dropped_blocks
-from onnxfold.folding.fidelity_search import find_criterion, smallest_fold, smallest_request
-from onnxfold.folding.fold_model import model_candidates, request_widths
+from onnxfold.folders import ModelFolder, folder_of
+from onnxfold.folding.before_fold import BeforeFold
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read
+from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.joined_inputs import inputs_for
 from onnxfold.folding.joined_model import JoinedModel, without_zero_blocks
-from onnxfold.folding.latency_search import RealTimer, fold_within_latency
-from onnxfold.folding.measure_latency import with_latency_table
 from onnxfold.folding.merge_map import merge_arrays
-from onnxfold.folding.methods import Method, find_method
-from onnxfold.folding.nested_heads import fold_nested
-from onnxfold.folding.open_model import open_model
-from onnxfold.folding.prepare import prepare
 from onnxfold.folding.trainable import to_torch
-from onnxfold.folding.tune_norms import require_tunable, tuned
+from onnxfold.folding.tune_norms import tuned
+from onnxfold.folding.verify_written import verify_written
+from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inputs.tokens.cache_heads import allowed_ties, cache_heads
 from onnxfold.inspection import Inspection, inspect_model
 from onnxfold.machine.memory import limited_to
 from onnxfold.progress import Progress, silent
-from onnxfold.quantize.refuse import require_quantizable
 
 __all__ = [
     "FoldResult", "Inspection", "compare", "fold", "inspect", "inspect_model", "load_arrays", "measure", "to_torch",
@@ -225,10 +211,7 @@ def fold(
     >>> path = result.save("folded.onnx")  # doctest: +SKIP
     """
     config = FoldConfig(**{name: value for name, value in locals().items() if name not in ("model", "progress")})
-    find_method(config.method, cluster=config.cluster, repair=config.repair)
-    requested_limits(config)  # bad numbers are refused before any work
-    find_objective(config.objective)
-    require_given(config)  # whether it will be used or not
+    check_request(config)
     return fold_request(model, config, progress or silent)
 
 
@@ -239,7 +222,7 @@ def fold_request(
     *,
     run_on: ChosenInputs | None = None,
     measures_latency: bool = True,
-    joined: JoinedModel | None = None,
+    networks: JoinedModel | None = None,
 ) -> FoldResult:
     """Fold a model as a checked request says; what many folds of a model share may be given.
 
@@ -252,89 +235,39 @@ def fold_request(
         inputs; chosen anew if not given. It changes no result.
     measures_latency : bool
         Whether the check of the result also times both models.
-    joined : JoinedModel, optional
+    networks : JoinedModel, optional
         The networks that `model` is made of.
     """
-    names = {"cluster": config.cluster, "repair": config.repair}
-    chosen = find_method(config.method, **names, of_networks=joined is not None)
     folder = folder_of(model)
-    return _fold(
-        model if folder is None else folder.model, folder, config, chosen, progress,
-        run_on=run_on, measures_latency=measures_latency, joined=joined,
-    )  # fmt: skip
+    given = model if folder is None else folder.model
+    return _fold(given, folder, config, progress, run_on, networks, measures_latency=measures_latency)
 
 
 @blames_broken_files
 def _fold(
-    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, chosen: Method, tell: Progress, *,
-    run_on: ChosenInputs | None, measures_latency: bool, joined: JoinedModel | None = None,
+    model: ModelLike, folder: ModelFolder | None, config: FoldConfig, tell: Progress, run_on: ChosenInputs | None,
+    networks: JoinedModel | None, *, measures_latency: bool,
 ) -> FoldResult:  # fmt: skip
-    """Fold a model, which lies in a folder perhaps."""
-    start, searches = time.perf_counter(), bool(config.searched)
+    """Fold a model, which lies in a folder perhaps: the steps of the data path."""
+    start = time.perf_counter()
     with limited_to(config.max_memory):
-        ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-        forms = {"needs_groups": not config.keeps_widths, "rotates": chosen.rotates and config.may_add_products}
-        opened = open_model(model, config.input_shapes, tell, ties=ties, **forms)
-        if joined is not None:
-            opened = joined.known_to(opened)
-        chosen = chosen.form(is_language=opened.takes_tokens)
-        if config.quantizes:
-            require_quantizable(opened.view, opened.blocks)
-        if config.tune_norms:
-            require_tunable(opened.view)
+        task = open_task(model, config, tell, networks=networks, shared_inputs=run_on)
         reads = files_read(model, config, folder)
-        measures = config.max_latency is not None and config.latency_table is None and config.device is None
-        config = with_latency_table(opened, config, tell)
-        gone = dropped_blocks(opened, config, chosen, ties, tell, run_on)
-        opened = gone.opened
-        network = draw_network(opened.view, opened.scopes[0].analysis.groups)
-        heads = cache_heads(opened.view) if config.allow_cache_change else {}
-        may_keep = bool(gone.blocks)
-        request = smallest_request(opened, config, chosen) if searches else replace(
-            request_widths(opened, config, chosen, may_keep_all=may_keep), may_keep=may_keep
-        )  # fmt: skip
-        fold_runs = searches or request.widths is None or (chosen.needs_inputs and not request.keeps_all)
-        run_on = gone.inputs or run_on
-        needed = fold_runs or config.quantizes or config.tune_norms
-        if run_on is None or not (needed or gone.inputs):
-            run_on = inputs_for(opened, config, chosen, tell, needed=needed, joined=joined)
-        config, accuracy = run_on.repeated_by(config), None
-        if searches:
-            criterion, seen = find_criterion(opened, run_on, config)
-            folded, accuracy, note = smallest_fold(opened, request, seen, criterion, config, chosen, tell)
-        else:
-            prepared = prepare(
-                opened, chosen, run_on.inputs if fold_runs else None, config.seed, keeps_refits=config.merge_map
-            )
-            candidates = model_candidates(prepared, tell) if request.widths is None else None
-            if measures:
-                timer = RealTimer(opened, config.threads)
-                folded, config, note = fold_within_latency(prepared, candidates, config, chosen, tell, timer)
-            else:
-                folded, note = fold_nested(prepared, request, candidates, config, chosen, tell), ()
-        folded = folded if joined is None else without_zero_blocks(folded, joined)
-        folded = tuned(folded, model if joined is None else joined.exact, run_on, config, tell)
-        written = written_model(folded, run_on, config, tell)
-        checked = VerificationResult(None)
-        if config.verify:
-            checked = verify_model(
-                model if joined is None else joined.exact, written.view, config.seed, tell,
-                threads=config.threads if measures_latency else None, fitted=written.inputs, renamed=gone.names,
-                texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
-            )  # fmt: skip
-    notes, seconds = (*run_on.notes, *note), time.perf_counter() - start
-    if config.allow_cache_change:
-        folder, told = with_changes(folder, heads, cache_heads(written.view), gone.layers_left)
-        notes = (*notes, *told)
-    report = write_report(
-        opened, folded, written, config, chosen, checked, notes, seconds, accuracy=accuracy, dropped=gone.blocks,
-        network=network,
-    )  # fmt: skip
-    external = config.save_as_external_data or (folder is not None and folder.has_weight_files)
-    arrays = merge_arrays(folded.graphs) if config.merge_map else None
+        dropped = drop_blocks(task)
+        before = BeforeFold.of(dropped)
+        way = find_way(dropped.task, may_keep=bool(dropped.blocks))
+        data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
+        folded = without_zero_blocks(way.folded(data), networks)
+        folded = tuned(folded, task.reference, data, config, tell)
+        written = written_model(folded, data, config, tell)
+        checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
+    folder, told = before.told_to(folder, written.view)
+    seconds = time.perf_counter() - start
+    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *told), seconds)
     return FoldResult(
-        written.view, report, external_data=external, inputs=written.inputs, reads=reads, merge_map=arrays,
-        folder=folder,
+        written.view, report, inputs=written.inputs, reads=reads, folder=folder,
+        external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
+        merge_map=merge_arrays(folded.graphs) if config.merge_map else None,
     )  # fmt: skip
 
 

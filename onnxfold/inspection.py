@@ -12,7 +12,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
-from onnxfold.folding.scopes import all_groups, all_refusals, open_scopes, rotatable
+from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
@@ -22,6 +22,7 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.layers import LatencyProfile, profile_layers
+from onnxfold.passes.normalize.pipelines import ROTATABLE
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -116,11 +117,11 @@ def inspect_model(
     profile = _profile(view, threads) if wanted else None
     dequantize_blocks(view)
     parameters, notes = count_parameters(view), _quantised_note(view)
-    ties = allowed_ties(allowed=allowed, per_layer=per_layer)
-    scopes = open_scopes(view, ties=ties)
+    form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer))
+    scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
-    main = rotatable(scopes[0], ties)
+    main = form.after(ROTATABLE, scopes[0])
     if main is not scopes[0]:
         # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
         scopes[0] = main

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.api import fold_request
-from onnxfold.budget.objectives import find_objective
-from onnxfold.budget.width_request import requested_limits
 from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ConfigError
-from onnxfold.folding.choose_inputs import require_given
 from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.joined_model import join_models
 from onnxfold.folding.merged_report import merge_record
-from onnxfold.folding.methods import find_method
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.tensors import Array
 from onnxfold.machine.memory import limited_to
@@ -131,17 +128,14 @@ max_memory, cache, progress
         width = checks.up_to("width", 1.0 if width is None else width, most=len(listed), zero=False)
         options["channel_ratio"] = 1.0 - width / len(listed)
     config = FoldConfig(**options)
-    find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=True)
-    requested_limits(config)
-    find_objective(config.objective)
-    require_given(config)
+    check_request(config, of_networks=True)
     tell = progress or silent
     tell("load", 0, 0)
     with limited_to(config.max_memory):
         joined = join_models(listed, heads, config.input_shapes, names)
     if until is not None:
         config = replace(config, keep=(*config.keep, *joined.behind(until)))
-    result = fold_request(joined.model, config, tell, joined=joined)
+    result = fold_request(joined.model, config, tell, networks=joined)
     result.report.merged = merge_record(joined, result.view, config.seed, measures=config.verify)
     result.report.notes += joined.notes
     return result

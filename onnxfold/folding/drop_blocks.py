@@ -9,20 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from onnxfold.config import FoldConfig
 from onnxfold.errors import VerificationError
 from onnxfold.folding.branch_allocation import fewest_lost
 from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.drop_request import TOLERANCE, DropRequest, drop_request
 from onnxfold.folding.droppable import Droppable
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.influence import effects, influences
-from onnxfold.folding.methods import Method
-from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.without_blocks import Ties, caches_read, without_blocks
+from onnxfold.folding.without_blocks import caches_read, without_blocks
 from onnxfold.inputs.renamed import renamed_inputs
 from onnxfold.inputs.tokens.cache_layers import layers_left
 from onnxfold.passes.normalize.pipelines import clean_up
-from onnxfold.progress import Progress
 from onnxfold.report import DroppedBlock
 
 #: Samples that effects are measured on.
@@ -35,8 +32,8 @@ class Dropped:
 
     Parameters
     ----------
-    opened : OpenedModel
-        The model, analysed anew.
+    task : FoldTask
+        The model, analysed anew, and what is left to do.
     inputs : ChosenInputs, optional
         What it is run on; None where nothing was to be dropped, and it is not known yet.
     blocks : tuple of DroppedBlock
@@ -47,37 +44,20 @@ class Dropped:
         Layers with caches that there were, and which of them, counted from 0, are left; None where no cache went.
     """
 
-    opened: OpenedModel
+    task: FoldTask
     inputs: ChosenInputs | None = None
     blocks: tuple[DroppedBlock, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     layers_left: tuple[int, list[int]] | None = None
 
 
-def dropped_blocks(
-    opened: OpenedModel,
-    config: FoldConfig,
-    method: Method,
-    ties: Ties,
-    progress: Progress,
-    run_on: ChosenInputs | None = None,
-) -> Dropped:
+def drop_blocks(task: FoldTask) -> Dropped:
     """Drop the blocks that a request names, in place; most requests name none, and change nothing.
 
     Parameters
     ----------
-    opened : OpenedModel
+    task : FoldTask
         The model; its main graph is edited.
-    config : FoldConfig
-        The request.
-    method : Method
-        The method.
-    ties : callable
-        As of :func:`onnxfold.folding.open_model.open_model`.
-    progress : callable
-        Called for every step.
-    run_on : ChosenInputs, optional
-        What the model is run on, where that is known.
 
     Raises
     ------
@@ -86,46 +66,11 @@ def dropped_blocks(
     VerificationError
         If the network cannot be run.
     """
+    opened, config, method, progress = task.opened, task.config, task.method, task.progress
     asked = drop_request(opened, config, method)
     if asked is None:
-        return Dropped(opened)
-    run_on = run_on or choose_inputs(opened, config, method, progress, needed=True)
-    return drop_blocks(opened, asked, run_on, config, method, ties, progress)
-
-
-def drop_blocks(
-    opened: OpenedModel,
-    asked: DropRequest,
-    run_on: ChosenInputs,
-    config: FoldConfig,
-    method: Method,
-    ties: Ties,
-    progress: Progress,
-) -> Dropped:
-    """Drop blocks, in place.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model; its main graph is edited.
-    asked : DropRequest
-        What :func:`drop_request` returned.
-    run_on : ChosenInputs
-        What it is run on.
-    config : FoldConfig
-        The request.
-    method : Method
-        The method.
-    ties : callable
-        As of :func:`onnxfold.folding.open_model.open_model`.
-    progress : callable
-        Called for every step.
-
-    Raises
-    ------
-    VerificationError
-        If the network cannot be run.
-    """
+        return Dropped(task)
+    run_on = task.shared_inputs or choose_inputs(opened, config, method, progress, needed=True)
     inputs, view = run_on.inputs, opened.view
     if inputs is None:
         why = run_on.notes[0] if run_on.notes else "it has no inputs"
@@ -133,7 +78,7 @@ def drop_blocks(
     blocks = [one.block for one in asked.found]
     if asked.count is None and asked.sparsity is None:
         measured = effects(view, blocks, inputs.few(_SAMPLES), inputs.answers, progress)
-        chosen = fewest_lost(opened, asked.found, measured, inputs, config, method, ties, progress)
+        chosen = fewest_lost(task, asked.found, measured, inputs)
         records = [_record(asked.found[i], effect=float(measured[i])) for i in chosen]
     else:
         measured = influences(view, blocks, inputs.batches, progress)
@@ -141,19 +86,16 @@ def drop_blocks(
         chosen = sorted(order[: _count(asked, order, opened.size.parameters)])
         records = [_record(asked.found[i], influence=float(measured[i])) for i in chosen]
     if not chosen:
-        return Dropped(opened, replace(run_on, notes=(*run_on.notes, *asked.notes)))
-    caches = caches_read(opened.view)
-    without, names = without_blocks(opened, [asked.found[i] for i in chosen], ties)
+        return Dropped(task, replace(run_on, notes=(*run_on.notes, *asked.notes)))
+    caches = caches_read(view)
+    without, names = without_blocks(opened, [asked.found[i] for i in chosen])
     if method.drops_blocks or config.only_drops:
         clean_up(opened.scopes[0].copies)(without.view)  # no fold of this graph follows
     notes = (*run_on.notes, *asked.notes, *_told(records, asked.sparsity, opened.size.parameters))
     moved = replace(run_on, inputs=renamed_inputs(inputs, names), notes=notes)
-    left = (
-        layers_left(caches, [n for n, new in names.items() if not new])
-        if any(record.caches for record in records)
-        else None
-    )
-    return Dropped(without, moved, tuple(records), names, left)
+    gone = [name for name, new in names.items() if not new]
+    left = layers_left(caches, gone) if any(record.caches for record in records) else None
+    return Dropped(replace(task, opened=without), moved, tuple(records), names, left)
 
 
 def _count(asked: DropRequest, order: Sequence[int], parameters: int) -> int:

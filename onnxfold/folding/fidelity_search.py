@@ -11,17 +11,15 @@ from onnxfold.fidelity.measures import correct_answers
 from onnxfold.folding.bracket import Bracket
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
-from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates, request_widths
-from onnxfold.folding.methods import Method
+from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import PreparedModel, prepare
+from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import comparable
-from onnxfold.progress import Progress
-from onnxfold.report import AccuracyRecord
 from onnxfold.statistics.activations import Batches
 
 #: The smallest sparsity that is tried, and the bound that none reaches.
@@ -42,7 +40,7 @@ class _Kept:
     verdict: Verdict
 
 
-def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) -> WidthRequest:
+def smallest_request(task: FoldTask) -> WidthRequest:
     """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow.
 
     Raises
@@ -52,10 +50,10 @@ def smallest_request(opened: OpenedModel, config: FoldConfig, method: Method) ->
     ConfigError
         If the widths of all groups are given, so that there is nothing to search.
     """
-    request = request_widths(opened, _at(config, LEAST), method, may_keep_all=True)
+    request = _at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
-            f"{config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
+            f"{task.config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
         )
     return request
 
@@ -117,51 +115,36 @@ def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
     return sum(array.nbytes for batch in arrays for array in batch)
 
 
-def smallest_fold(
-    opened: OpenedModel,
-    request: WidthRequest,
-    seen: ModelInputs,
-    criterion: Criterion,
-    config: FoldConfig,
-    method: Method,
-    progress: Progress,
-) -> tuple[FoldedModel, AccuracyRecord | None, tuple[str, ...]]:
-    """Return the smallest of a series of folds that keeps what must be kept, its accuracy if judged, and notes on it.
+def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Return the smallest of a series of folds that keeps what must be kept, with its accuracy if that is judged.
 
     It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
     interpolation between folds. The model is analysed, and what its groups could become is computed, once.
 
     Parameters
     ----------
-    opened : OpenedModel
+    task : FoldTask
         The original; it is the folded model afterwards.
     request : WidthRequest
         What :func:`smallest_request` returned.
-    seen : ModelInputs
-        What the folds are shown.
-    criterion : Criterion
-        What must be kept.
-    config : FoldConfig
-        The request.
-    method : Method
-        The method.
-    progress : callable
-        Called for every step.
+    data : ChosenInputs
+        What the network is run on.
 
     Raises
     ------
     BudgetError
         If even the smallest fold does not keep it; with what it does keep.
-    VerificationError
-        If the network cannot be run.
+    ConfigError, VerificationError
+        As of :func:`find_criterion`.
     """
-    prepared = prepare(opened, method, seen, config.seed, keeps_refits=config.merge_map)
+    config, progress = task.config, task.progress
+    criterion, seen = find_criterion(task.opened, data, config)
+    prepared = task.prepared(seen)
     candidates = model_candidates(prepared, progress) if request.widths is None else None
 
     def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
-        wanted = _at(config, sparsity)
-        asked = request_widths(opened, wanted, method, may_keep_all=True)
-        return fold_model(model, asked, candidates, wanted, progress)
+        at = _at(task, sparsity)
+        return fold_model(model, at.request(may_keep_all=True), candidates, at.config, progress)
 
     best: _Kept | None = None
     bracket = Bracket(0.0, _MOST, criterion.allowance)
@@ -190,8 +173,10 @@ def smallest_fold(
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
     told = f"{best.verdict.told} at sparsity {best.sparsity:.3f}"
-    return fold(best.sparsity, prepared), best.verdict.accuracy, (told,)
+    found = fold(best.sparsity, prepared)
+    return replace(found, config=config, accuracy=best.verdict.accuracy, notes=(told,))
 
 
-def _at(config: FoldConfig, sparsity: float) -> FoldConfig:
-    return replace(config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None)
+def _at(task: FoldTask, sparsity: float) -> FoldTask:
+    """Return the task of one fold of the search."""
+    return replace(task, config=replace(task.config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None))

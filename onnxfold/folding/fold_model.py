@@ -22,7 +22,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight
-from onnxfold.report import ModelSize, TuningRecord
+from onnxfold.report import AccuracyRecord, ModelSize, TuningRecord
 
 #: What every group of every graph could become.
 ModelCandidates = list[list[Candidates]]
@@ -46,10 +46,16 @@ class FoldedModel:
         What the main graph was run on.
     before, after : ModelSize
         What the model costs.
+    config : FoldConfig
+        The request, in the form that gives the same result at any speed of the machine.
     tuning : TuningRecord, optional
         What training its norms did.
     blocks : tuple of BlockWeight
         Weights that were of few bits.
+    accuracy : AccuracyRecord, optional
+        The accuracies that decided how far the fold goes.
+    notes : tuple of str
+        What a search found.
     """
 
     view: GraphView
@@ -59,8 +65,11 @@ class FoldedModel:
     inputs: ModelInputs | None
     before: ModelSize
     after: ModelSize
+    config: FoldConfig
     tuning: TuningRecord | None = None
     blocks: tuple[BlockWeight, ...] = ()
+    accuracy: AccuracyRecord | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def model(self) -> ModelProto:
@@ -150,7 +159,9 @@ def fold_model(
             graph.scope.body.close()
     opened = prepared.opened
     view, after = opened.view, size_of(opened.view)
-    folded = FoldedModel(view, request, widths, graphs, prepared.inputs, opened.size, after, blocks=opened.blocks)
+    folded = FoldedModel(
+        view, request, widths, graphs, prepared.inputs, opened.size, after, config, blocks=opened.blocks
+    )
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
     return folded
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from onnxfold.config import FoldConfig
 from onnxfold.config.checks import LARGEST_SEED
 from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.joined_model import JoinedModel
 from onnxfold.folding.methods import Method
 from onnxfold.folding.open_model import OpenedModel
@@ -13,27 +14,27 @@ from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
 
 
-def inputs_for(
-    opened: OpenedModel,
-    config: FoldConfig,
-    method: Method,
-    progress: Progress,
-    *,
-    needed: bool,
-    joined: JoinedModel | None = None,
-) -> ChosenInputs:
+def inputs_for(task: FoldTask, *, needed: bool) -> ChosenInputs:
     """Return what a model is run on: if it is made of networks and no samples are given, a part from each of them.
 
     Parameters
     ----------
-    opened, config, method, progress, needed
-        As :func:`onnxfold.folding.choose_inputs.choose_inputs` takes them.
-    joined : JoinedModel, optional
-        The networks.
+    task : FoldTask
+        The model.
+    needed : bool
+        Whether it is run at all.
+
+    Raises
+    ------
+    ConfigError, VerificationError
+        As of :func:`onnxfold.folding.choose_inputs.choose_inputs`.
     """
-    if joined is None or not needed or config.calibration is not None or config.data is not None:
-        return choose_inputs(opened, config, method, progress, needed=needed)
-    return joined_inputs(joined, config, method, progress)
+    config, networks = task.config, task.networks
+    if needed and task.shared_inputs is not None:
+        return task.shared_inputs
+    if networks is None or not needed or config.calibration is not None or config.data is not None:
+        return choose_inputs(task.opened, config, task.method, task.progress, needed=needed)
+    return joined_inputs(networks, config, task.method, task.progress)
 
 
 def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progress: Progress) -> ChosenInputs:

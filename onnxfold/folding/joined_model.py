@@ -196,9 +196,9 @@ def join_models(
     return found
 
 
-def without_zero_blocks(folded: FoldedModel, joined: JoinedModel) -> FoldedModel:
+def without_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
-    if not BlocksToGroups(joined.count)(folded.view).modified:
+    if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
         return folded
     return replace(folded, after=size_of(folded.view))
 

@@ -7,14 +7,16 @@ that. The fold by the requested method comes last.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.config.quantities import LatencyLimit, parse_latency
 from onnxfold.errors import BudgetError, NothingToFoldError
-from onnxfold.folding.fold_model import FoldedModel, ModelCandidates, fold_model, losses_of, request_widths
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.fold_model import FoldedModel, fold_model, losses_of, model_candidates
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.measure_latency import MOST_SPREAD, not_measurable
-from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import PreparedModel
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
@@ -23,7 +25,7 @@ from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import Timing, clock_for
 from onnxfold.latency.table import LatencyTable
 from onnxfold.latency.two_models import open_timed, time_sessions
-from onnxfold.progress import Progress, silent
+from onnxfold.progress import silent
 from onnxfold.report import milliseconds
 
 #: A limit holds if the latency is no more than this part above it.
@@ -72,30 +74,17 @@ class _Try:
     timing: Timing
 
 
-def fold_within_latency(
-    prepared: PreparedModel,
-    candidates: ModelCandidates | None,
-    config: FoldConfig,
-    method: Method,
-    progress: Progress,
-    timer: Timer,
-) -> tuple[FoldedModel, FoldConfig, tuple[str, ...]]:
-    """Return a fold whose measured latency holds the limit within 5 %, its corrected request, and notes.
+def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Return a fold whose measured latency holds the limit within 5 %, with its corrected request.
 
     Parameters
     ----------
-    prepared : PreparedModel
-        The model; it is the folded one afterwards.
-    candidates : list of list of Candidates, optional
-        What the groups could become.
-    config : FoldConfig
-        The request, with a table of latencies.
-    method : Method
-        The method.
-    progress : callable
-        Called for every step.
-    timer : callable
-        Times a folded graph beside the input.
+    task : FoldTask
+        The model, which is the folded one afterwards, and a request with a table of latencies.
+    request : WidthRequest
+        What this table asks of the widths.
+    data : ChosenInputs
+        What the model is run on.
 
     Raises
     ------
@@ -104,6 +93,10 @@ def fold_within_latency(
     NotMeasurableError
         If latency varies too much.
     """
+    config, progress = task.config, task.progress
+    prepared = task.prepared(data.inputs)
+    candidates = model_candidates(prepared, progress) if request.widths is None else None
+    timer: Timer = RealTimer(task.opened, config.threads)
     limit = parse_latency(config.max_latency or "")
     by_selection = find_method("prune-l2")
     quick = replace(
@@ -115,7 +108,7 @@ def fold_within_latency(
     for i in range(_CORRECTIONS):
         progress("measure folds", i, _CORRECTIONS)
         try:
-            request = request_widths(prepared.opened, trial, method)
+            request = replace(task, config=trial).request()
             widths = request.choose(losses)
         except (BudgetError, NothingToFoldError):
             if not tries:
@@ -138,14 +131,14 @@ def fold_within_latency(
             f"a latency of {config.max_latency} was not reached: the closest is {_shown(best.timing, limit)}; raise "
             "the limit, or run 'onnxfold inspect --latency' to see where the time goes"
         )
-    request = request_widths(prepared.opened, best.config, method)
+    request = replace(task, config=best.config).request()
     folded = fold_model(prepared, request, candidates, best.config, progress)
     spread = best.timing.spread()
     note = (
         f"a latency of {_shown(best.timing, limit)} was measured for the limit of {config.max_latency}: median of "
         f"{best.timing.rounds} rounds in turn with the input, whose spread is {spread:.0%}"
     )
-    return folded, best.config, (note,)
+    return replace(folded, notes=(note,))
 
 
 def _steady(timer: Timer, view: GraphView) -> Timing:

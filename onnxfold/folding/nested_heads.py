@@ -11,19 +11,13 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.channels import find_groups
 from onnxfold.config import FoldConfig
-from onnxfold.folding.fold_model import (
-    FoldedModel,
-    ModelCandidates,
-    fold_model,
-    losses_of,
-    model_candidates,
-    request_widths,
-)
-from onnxfold.folding.methods import Method
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.fold_model import FoldedModel, ModelCandidates, fold_model, losses_of, model_candidates
+from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.one_graph import Folded, fold_graph
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import PreparedModel, prepare
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.prepare import PreparedModel
+from onnxfold.folding.scopes import no_ties, open_scopes
 from onnxfold.progress import Progress
 
 #: What the record of a group of whole groups is called, beside that of the query heads in it.
@@ -38,36 +32,33 @@ class _Cut:
     done: tuple[Folded, ...] = ()
 
 
-def fold_nested(
-    prepared: PreparedModel,
-    request: WidthRequest,
-    candidates: ModelCandidates | None,
-    config: FoldConfig,
-    method: Method,
-    progress: Progress,
-) -> FoldedModel:
-    """Fold as :func:`onnxfold.folding.fold_model.fold_model`; heads in caches first where that frees query heads.
+def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Fold to the widths of a request; heads in caches first where that frees query heads.
 
     Parameters
     ----------
-    prepared, request, candidates, config, progress
-        As of that function.
-    method : Method
-        The method.
+    task : FoldTask
+        The model; it is the folded one afterwards.
+    request : WidthRequest
+        What the widths have to satisfy.
+    data : ChosenInputs
+        What the model is run on.
 
     Raises
     ------
     BudgetError, NothingToFoldError, VerificationError
-        As of that function.
+        As of :func:`onnxfold.folding.fold_model.fold_model`.
     """
-    widths = None if candidates is None else _first_widths(prepared, request, candidates, config)
+    prepared = task.prepared(data.inputs)
+    candidates = model_candidates(prepared, task.progress) if request.widths is None else None
+    widths = None if candidates is None else _first_widths(prepared, request, candidates, task.config)
     if widths is None or candidates is None:
-        return fold_model(prepared, request, candidates, config, progress)
-    cut = _cut(prepared, widths, candidates, method, config, progress)
-    again = prepare(cut.opened, method, prepared.inputs, config.seed, keeps_refits=config.merge_map)
-    asked = replace(request_widths(cut.opened, config, method, may_keep_all=True), may_keep=True)
-    found = model_candidates(again, progress) if asked.widths is None else None
-    folded = fold_model(again, asked, found, config, progress)
+        return fold_model(prepared, request, candidates, task.config, task.progress)
+    cut = _cut(prepared, widths, candidates, task.progress)
+    rest = replace(task, opened=cut.opened)
+    again, asked = rest.prepared(data.inputs), replace(rest.request(may_keep_all=True), may_keep=True)
+    found = model_candidates(again, task.progress) if asked.widths is None else None
+    folded = fold_model(again, asked, found, task.config, task.progress)
     return replace(folded, graphs=[*cut.done, *folded.graphs])
 
 
@@ -85,22 +76,16 @@ def _first_widths(
     return [width if group.name in tied else group.size for group, width in zip(groups, chosen, strict=True)]
 
 
-def _cut(
-    prepared: PreparedModel,
-    widths: list[int],
-    candidates: ModelCandidates,
-    method: Method,
-    config: FoldConfig,
-    progress: Progress,
-) -> _Cut:
+def _cut(prepared: PreparedModel, widths: list[int], candidates: ModelCandidates, progress: Progress) -> _Cut:
     """Fold heads in caches, in place, and open the graph anew with caches that stay."""
     opened, (main,) = prepared.opened, prepared.opened.scopes
+    form = replace(opened.form, ties=no_ties)
     if all(width == group.size for group, width in zip(prepared.graphs[0].groups, widths, strict=True)):
-        return _Cut(replace(opened, scopes=[replace(main, analysis=find_groups(main.view))]))
+        return _Cut(replace(opened, scopes=[replace(main, analysis=form.analysed(main.view))], form=form))
     graph = replace(prepared.graphs[0], diagnoses=False)
     done = fold_graph(graph, widths, candidates[0], progress)
     records = tuple(
         replace(record, name=_WHOLE.format(record.name)) for record in done.groups if record.folded_width < record.width
     )
-    scopes = open_scopes(main.view, rotates=method.rotates and config.may_add_products)
-    return _Cut(replace(opened, scopes=scopes), (replace(done, groups=records),))
+    scopes = open_scopes(main.view, form)
+    return _Cut(replace(opened, scopes=scopes, form=form), (replace(done, groups=records),))

@@ -1,13 +1,20 @@
 """Load a model, check it, and analyse its graphs: the part of a fold before the request matters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
-from onnxfold.channels.declarations import Tie
 from onnxfold.cluster.partition import Labels
-from onnxfold.folding.scopes import Scope, copy_scopes, no_ties, open_scopes, require_finite_channels, require_groups
+from onnxfold.folding.scopes import (
+    PLAIN,
+    GraphForm,
+    Scope,
+    copy_scopes,
+    open_scopes,
+    require_finite_channels,
+    require_groups,
+)
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
@@ -40,6 +47,8 @@ class OpenedModel:
         Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
     blocks : tuple of BlockWeight
         Weights of few bits, which the main graph holds as numbers.
+    form : GraphForm
+        The form of the main graph.
     """
 
     source: ModelLike
@@ -47,6 +56,7 @@ class OpenedModel:
     scopes: list[Scope]
     sources: tuple[tuple[Labels | None, ...], ...] = ()
     blocks: tuple[BlockWeight, ...] = ()
+    form: GraphForm = PLAIN
 
     @property
     def view(self) -> GraphView:
@@ -73,9 +83,8 @@ def open_model(
     input_shapes: Mapping[str, Sequence[int]],
     progress: Progress,
     *,
+    form: GraphForm = PLAIN,
     needs_groups: bool = True,
-    ties: Callable[[GraphView], Sequence[Tie]] = no_ties,
-    rotates: bool = False,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -87,10 +96,10 @@ def open_model(
         Dimensions to assume for symbolic inputs.
     progress : callable
         Called for every step.
+    form : GraphForm
+        The form of the main graph.
     needs_groups : bool
         Whether there is nothing to do without fold groups.
-    ties, rotates
-        As of :func:`onnxfold.folding.scopes.open_scopes`.
 
     Raises
     ------
@@ -111,7 +120,7 @@ def open_model(
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
-    scopes = open_scopes(view, ties=ties, rotates=rotates)
+    scopes = open_scopes(view, form)
     if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
         normal = size_of(view)
         size = replace(size, macs=normal.macs, macs_per=normal.macs_per)
@@ -119,4 +128,4 @@ def open_model(
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
         require_groups(scopes)
-    return OpenedModel(model, size, scopes, blocks=blocks)
+    return OpenedModel(model, size, scopes, blocks=blocks, form=form)

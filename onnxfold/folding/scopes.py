@@ -12,7 +12,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pipeline
+from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE, ROTATABLE
 from onnxfold.report import PassRecord, Refusal
 
@@ -47,47 +47,66 @@ def no_ties(view: GraphView) -> Sequence[Tie]:
     return ()
 
 
-def open_scopes(
-    view: GraphView,
-    body: Body | None = None,
-    ties: Callable[[GraphView], Sequence[Tie]] = no_ties,
-    *,
-    rotates: bool = False,
-) -> list[Scope]:
+@dataclass(frozen=True)
+class GraphForm:
+    """The form that a main graph is brought into, and analysed in.
+
+    Parameters
+    ----------
+    ties : callable
+        Takes a normalised graph, returns the axes of its inputs and outputs that may change.
+    rotates : bool
+        Whether it has channels that may be rotated, too.
+    """
+
+    ties: Callable[[GraphView], Sequence[Tie]] = no_ties
+    rotates: bool = False
+
+    @property
+    def passes(self) -> Pass:
+        """What brings a graph into the form."""
+        return Pipeline((NORMALIZE, ROTATABLE)) if self.rotates else NORMALIZE
+
+    def analysed(self, view: GraphView) -> ChannelAnalysis:
+        """Return the groups and refusals of a graph in this form."""
+        return find_groups(view, self.ties(view))
+
+    def after(self, passes: Pass, scope: Scope) -> Scope:
+        """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes.
+
+        Parameters
+        ----------
+        passes : Pass
+            What edits it; it keeps the form.
+        scope : Scope
+            The graph.
+        """
+        done = passes(scope.view)
+        if not done.modified:
+            return scope
+        return replace(scope, analysis=self.analysed(scope.view), records=[*scope.records, *done.records])
+
+
+#: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
+PLAIN = GraphForm()
+
+
+def open_scopes(view: GraphView, form: GraphForm = PLAIN, *, body: Body | None = None) -> list[Scope]:
     """Normalise and analyse a graph and every body inside it; outer graphs come first.
 
     Parameters
     ----------
     view : GraphView
         The graph.
+    form : GraphForm
+        Its form.
     body : Body, optional
         Where it goes back to.
-    ties : callable
-        Takes the normalised graph, returns the axes of its inputs and outputs that may change.
-    rotates : bool
-        Whether the main graph is brought into a form with channels that may be rotated, too.
     """
-    normal = (Pipeline((NORMALIZE, ROTATABLE)) if rotates else NORMALIZE)(view)
+    normal = form.passes(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
-    inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, opened)]
-    return [Scope(view, find_groups(view, ties(view)), list(normal.records), normal.copies, body), *inner]
-
-
-def rotatable(scope: Scope, ties: Callable[[GraphView], Sequence[Tie]] = no_ties) -> Scope:
-    """Return the main graph in the form with channels that may be rotated; the same one if there are none.
-
-    Parameters
-    ----------
-    scope : Scope
-        The graph, normalised; it is edited in place.
-    ties : callable
-        Takes the graph, returns the axes of its inputs and outputs that may change.
-    """
-    form = ROTATABLE(scope.view)
-    if not form.modified:
-        return scope
-    records = [*scope.records, *form.records]
-    return replace(scope, analysis=find_groups(scope.view, ties(scope.view)), records=records)
+    inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, body=opened)]
+    return [Scope(view, form.analysed(view), list(normal.records), normal.copies, body), *inner]
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:

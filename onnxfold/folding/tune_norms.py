@@ -79,7 +79,7 @@ def require_tunable(view: GraphView) -> None:
 
 
 def tuned(
-    folded: FoldedModel, original: ModelLike, run_on: ChosenInputs, config: FoldConfig, progress: Progress
+    folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> FoldedModel:
     """Return a folded model, its norms trained in place where that is requested.
 
@@ -89,7 +89,7 @@ def tuned(
         The model.
     original : path or ModelProto
         What it was before the fold.
-    run_on : ChosenInputs
+    data : ChosenInputs
         What both are run on.
     config : FoldConfig
         The request.
@@ -103,9 +103,9 @@ def tuned(
     """
     if not config.tune_norms:
         return folded
-    if run_on.inputs is None:
-        raise VerificationError(f"norms are tuned on inputs, and the network cannot be run: {' '.join(run_on.notes)}")
-    return replace(folded, tuning=tune_norms(folded.view, original, run_on.inputs, config.seed, progress))
+    if data.inputs is None:
+        raise VerificationError(f"norms are tuned on inputs, and the network cannot be run: {' '.join(data.notes)}")
+    return replace(folded, tuning=tune_norms(folded.view, original, data.inputs, config.seed, progress))
 
 
 def tune_norms(

@@ -1,10 +1,8 @@
 """An opened model without some of its blocks, analysed anew."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxfold.channels import find_groups
-from onnxfold.channels.declarations import Tie
 from onnxfold.folding.droppable import Droppable
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.view import GraphView
@@ -14,11 +12,8 @@ from onnxfold.inputs.tokens.interface import Part, token_interface
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 
-#: Takes a normalised graph, returns the axes of its interface that may change.
-Ties = Callable[[GraphView], Sequence[Tie]]
 
-
-def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable], ties: Ties) -> tuple[OpenedModel, dict[str, str]]:
+def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[OpenedModel, dict[str, str]]:
     """Drop from the main graph, in place; return the model, and new names of inputs and outputs, empty if they went.
 
     Parameters
@@ -27,16 +22,13 @@ def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable], ties: Ties
         The model.
     dropped : sequence of Droppable
         What goes.
-    ties : callable
-        As of :func:`onnxfold.folding.open_model.open_model`.
     """
-    main, view = opened.scopes[0], opened.view
+    view, (main, *bodies) = opened.view, opened.scopes
     caches = frozenset[str]().union(*(one.caches for one in dropped))
     names = _new_names(view, caches) if caches else {}
     branches = tuple(branch for one in dropped for branch in one.block.branches)
-    records = Pipeline((DropBranches(branches, caches, names),))(view).records
-    scope = replace(main, analysis=find_groups(view, ties(view)), records=[*main.records, *records])
-    return replace(opened, scopes=[scope, *opened.scopes[1:]]), {**dict.fromkeys(caches, ""), **names}
+    scope = opened.form.after(Pipeline((DropBranches(branches, caches, names),)), main)
+    return replace(opened, scopes=[scope, *bodies]), {**dict.fromkeys(caches, ""), **names}
 
 
 def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:

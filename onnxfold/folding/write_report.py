@@ -8,67 +8,49 @@ from importlib import metadata
 from pathlib import Path
 
 from onnxfold._version import __version__
-from onnxfold.config import FoldConfig
 from onnxfold.fidelity.estimate import estimate_agreement
 from onnxfold.fidelity.verify import VerificationResult
-from onnxfold.folding.draw_network import DrawnNode
+from onnxfold.folding.before_fold import BeforeFold
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.merge_map import merge_maps
-from onnxfold.folding.methods import Method
-from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.png_grid import png_grid
-from onnxfold.report import AccuracyRecord, DroppedBlock, FoldReport, InputRecord, joined
+from onnxfold.report import FoldReport, InputRecord, joined
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
 _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
 
 
 def write_report(
-    opened: OpenedModel,
+    before: BeforeFold,
     folded: FoldedModel,
     written: WrittenModel,
-    config: FoldConfig,
-    method: Method,
     verified: VerificationResult,
     notes: Sequence[str],
     seconds: float,
-    *,
-    accuracy: AccuracyRecord | None = None,
-    dropped: Sequence[DroppedBlock] = (),
-    network: Sequence[DrawnNode] = (),
 ) -> FoldReport:
     """Return the report of a fold.
 
     Parameters
     ----------
-    opened : OpenedModel
-        The model as it was loaded and analysed.
+    before : BeforeFold
+        What is known of the model before its channels were folded.
     folded : FoldedModel
         What was done to it.
     written : WrittenModel
         The result, in the types in which it is written.
-    config : FoldConfig
-        The request, in the form that gives the same result at any speed of the machine.
-    method : Method
-        The requested method.
     verified : VerificationResult
         What the check of the result found.
     notes : sequence of str
-        What was noted about inputs and search.
+        What was noted about inputs, search and folder.
     seconds : float
         How long it took.
-    accuracy : AccuracyRecord, optional
-        The accuracies that decided how far the fold goes.
-    dropped : sequence of DroppedBlock, optional
-        Blocks that went before the fold.
-    network : sequence of DrawnNode, optional
-        The main graph as it was before the fold.
     """
-    request, inputs = folded.request, written.inputs
+    task, config, request, inputs = before.dropped.task, folded.config, folded.request, written.inputs
+    opened, method = task.opened, task.method
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
     report = FoldReport(
@@ -85,7 +67,7 @@ def write_report(
         inputs=None if inputs is None else InputRecord(inputs.kind, inputs.samples, inputs.reason, inputs.steps),
         quantization=written.quantization,
         fidelity=verified.fidelity,
-        accuracy=accuracy,
+        accuracy=folded.accuracy,
         estimate=estimate_agreement(verified.fidelity, verified.fitted, kind, diagnostics),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
@@ -96,10 +78,10 @@ def write_report(
         versions=_versions(kind),
         merge_map=merge_maps(folded.graphs),
         diagnostics=diagnostics,
-        dropped=list(dropped),
+        dropped=list(before.dropped.blocks),
         tuning=folded.tuning,
         model_sha256=_sha256(opened.source),
-        network=[drawn.folded({record.name: record for record in folded.graphs[0].groups}) for drawn in network],
+        network=[drawn.folded({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),
     )
     report.notes = [

@@ -23,7 +23,8 @@ from onnxfold.config import NOTHING
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.open_model import OpenedModel, open_model
-from onnxfold.inputs.tokens.cache_heads import cache_ties
+from onnxfold.folding.scopes import GraphForm
+from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.progress import silent
 from testing.genai_models import HEADS, INNER, SIZE, genai_decoder
 from testing.language_models import WORDS, attention_decoder, decoder
@@ -38,7 +39,7 @@ def _grouped() -> onnx.ModelProto:
 
 
 def _opened(model: onnx.ModelProto, *, per_layer: bool = False) -> OpenedModel:
-    return open_model(model, NOTHING, silent, ties=lambda view: cache_ties(view, per_layer=per_layer))
+    return open_model(model, NOTHING, silent, form=GraphForm(allowed_ties(allowed=True, per_layer=per_layer)))
 
 
 def _cached(result: FoldResult) -> list[int]:

@@ -11,6 +11,7 @@ from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.output_metric import output_metrics
 from onnxfold.folding.prepare import prepare
+from onnxfold.folding.scopes import GraphForm
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.inputs.tokens.answers import divergence
 from onnxfold.progress import silent
@@ -36,7 +37,7 @@ def _model(matrix: NDArray[np.float32]) -> onnx.ModelProto:
 
 
 def _metric(model: onnx.ModelProto) -> NDArray[np.float64]:
-    opened = open_model(model, {}, silent, rotates=True)
+    opened = open_model(model, {}, silent, form=GraphForm(rotates=True))
     inputs = model_inputs(opened.view, "auto", seed=0)
     (graph,) = prepare(opened, find_method("fold-ls"), inputs, 0).graphs
     (metric,) = output_metrics(graph, silent).values()

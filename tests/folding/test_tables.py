@@ -13,7 +13,7 @@ import onnxfold
 from onnxfold.budget.costs.flash import FlashCost
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
-from onnxfold.folding.scopes import open_scopes
+from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
@@ -65,7 +65,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def _rotatable(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]] | None = None) -> tuple[GraphView, list[Any]]:
-    (scope,) = open_scopes(load(model, shapes), rotates=True)
+    (scope,) = open_scopes(load(model, shapes), GraphForm(rotates=True))
     return scope.view, scope.analysis.groups
 
 

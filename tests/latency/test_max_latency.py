@@ -12,13 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import onnxfold
-from onnxfold import api
 from onnxfold.api import FoldResult
 from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.cli import cli
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NotMeasurableError
-from onnxfold.folding import measure_latency
+from onnxfold.folding import latency_search, measure_latency
 from onnxfold.folding.measure_latency import measure_table
 from onnxfold.folding.open_model import OpenedModel, open_model
 from onnxfold.graph.load import load
@@ -52,7 +51,7 @@ def opened() -> OpenedModel:
 def _use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Let folds measure on a machine without a clock."""
     monkeypatch.setattr(measure_latency, "REAL", machine.instruments)
-    monkeypatch.setattr(api, "RealTimer", lambda opened, threads: machine.timer(load(opened.source)))
+    monkeypatch.setattr(latency_search, "RealTimer", lambda opened, threads: machine.timer(load(opened.source)))
     return machine
 
 
@@ -153,7 +152,7 @@ def test_the_table_of_a_report_gives_the_same_bytes_without_a_clock(
     report = tmp_path / "r.json"
     report.write_text(result.report.to_json())
     monkeypatch.setattr(measure_latency, "REAL", None)
-    monkeypatch.setattr(api, "RealTimer", None)
+    monkeypatch.setattr(latency_search, "RealTimer", None)
     for table in (report, result.report.latency_table):
         again = _fold("0.6x", latency_table=table)
         assert again.model.SerializeToString() == result.model.SerializeToString()
@@ -167,7 +166,7 @@ def test_the_profile_of_a_board_names_the_report_of_a_fold_that_was_done_there(
     known = (files("onnxfold.budget") / "devices" / "jetson-nano.toml").read_text()
     (tmp_path / "board.toml").write_text(f'latency_table = "there.json"\n{known}')
     monkeypatch.setattr(measure_latency, "REAL", None)
-    monkeypatch.setattr(api, "RealTimer", None)
+    monkeypatch.setattr(latency_search, "RealTimer", None)
     again = _fold("0.6x", device=tmp_path / "board.toml")
     assert [g.folded_width for g in again.report.groups] == [g.folded_width for g in result.report.groups]
 

@@ -1,0 +1,54 @@
+"""Notes on a model, taken before its channels are folded in place."""
+
+from dataclasses import dataclass
+
+from onnxfold.folders import ModelFolder, with_changes
+from onnxfold.folding.draw_network import DrawnNode, draw_network
+from onnxfold.folding.drop_blocks import Dropped
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeFold:
+    """What the report and the folder of a result are told of the model before.
+
+    Parameters
+    ----------
+    dropped : Dropped
+        What was dropped, and the model that is left.
+    network : list of DrawnNode
+        Its main graph as a picture.
+    heads : mapping of str to int or None, optional
+        Heads in its caches; None where caches stay as they are.
+    """
+
+    dropped: Dropped
+    network: list[DrawnNode]
+    heads: Heads | None
+
+    @classmethod
+    def of(cls, dropped: Dropped) -> "BeforeFold":
+        """Take down what the fold edits."""
+        opened, config = dropped.task.opened, dropped.task.config
+        network = draw_network(opened.view, opened.scopes[0].analysis.groups)
+        return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
+
+    def told_to(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
+        """Return a folder whose copy states what became of the caches, and notes on it.
+
+        Parameters
+        ----------
+        folder : ModelFolder, optional
+            The folder of the model, if it lies in one.
+        after : GraphView
+            The model as it is written.
+
+        Raises
+        ------
+        ModelLoadError
+            If a configuration cannot be read.
+        """
+        if self.heads is None:
+            return folder, ()
+        return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)

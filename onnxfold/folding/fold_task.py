@@ -1,0 +1,121 @@
+"""The value that the steps of a fold work on: an opened model, a request and a method."""
+
+from dataclasses import dataclass
+
+from onnxfold.budget.objectives import find_objective
+from onnxfold.budget.width_request import WidthRequest, requested_limits
+from onnxfold.config import FoldConfig
+from onnxfold.folding.choose_inputs import ChosenInputs, require_given
+from onnxfold.folding.fold_model import request_widths
+from onnxfold.folding.joined_model import JoinedModel
+from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.open_model import OpenedModel, open_model
+from onnxfold.folding.prepare import PreparedModel, prepare
+from onnxfold.folding.scopes import GraphForm
+from onnxfold.folding.tune_norms import require_tunable
+from onnxfold.graph.load import ModelLike
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.tokens.cache_heads import allowed_ties
+from onnxfold.progress import Progress
+from onnxfold.quantize.refuse import require_quantizable
+
+
+@dataclass(frozen=True, eq=False)
+class FoldTask:
+    """An opened model, and what is to be done to it.
+
+    Parameters
+    ----------
+    opened : OpenedModel
+        The model; its graphs are edited in place.
+    config : FoldConfig
+        The request.
+    method : Method
+        The method, in the form for this model.
+    progress : callable
+        Called for every step.
+    networks : JoinedModel, optional
+        The networks that the model is made of, where networks are merged.
+    shared_inputs : ChosenInputs, optional
+        What several folds run the model on, where that is known before.
+    """
+
+    opened: OpenedModel
+    config: FoldConfig
+    method: Method
+    progress: Progress
+    networks: JoinedModel | None = None
+    shared_inputs: ChosenInputs | None = None
+
+    @property
+    def reference(self) -> ModelLike:
+        """What a result is compared with."""
+        return self.opened.source if self.networks is None else self.networks.exact
+
+    def request(self, *, may_keep_all: bool = False) -> WidthRequest:
+        """Return what the request asks of the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
+        return request_widths(self.opened, self.config, self.method, may_keep_all=may_keep_all)
+
+    def prepared(self, inputs: ModelInputs | None) -> PreparedModel:
+        """Return the model with all that its fold does not decide, to be run on some inputs or not at all."""
+        return prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
+
+
+def check_request(config: FoldConfig, *, of_networks: bool = False) -> None:
+    """Refuse bad names, numbers and files before any work.
+
+    Parameters
+    ----------
+    config : FoldConfig
+        The request.
+    of_networks : bool
+        Whether networks are merged.
+
+    Raises
+    ------
+    ConfigError
+        If there is something that makes no sense or is not there, whether it will be used or not.
+    """
+    find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=of_networks)
+    requested_limits(config)
+    find_objective(config.objective)
+    require_given(config)
+
+
+def open_task(
+    model: ModelLike,
+    config: FoldConfig,
+    progress: Progress,
+    *,
+    networks: JoinedModel | None = None,
+    shared_inputs: ChosenInputs | None = None,
+) -> FoldTask:
+    """Open a model, and check what depends on it.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        Left untouched.
+    config, progress, networks, shared_inputs
+        As of :class:`FoldTask`.
+
+    Raises
+    ------
+    ModelLoadError, UnsupportedModelError, NonFiniteError, NothingToFoldError
+        As of :func:`onnxfold.folding.open_model.open_model`.
+    ConfigError, UnsupportedModelError
+        If the model cannot be quantised, or its norms cannot be tuned, where that is requested.
+    """
+    names = {"cluster": config.cluster, "repair": config.repair}
+    method = find_method(config.method, **names, of_networks=networks is not None)
+    ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
+    form = GraphForm(ties, rotates=method.rotates and config.may_add_products)
+    opened = open_model(model, config.input_shapes, progress, form=form, needs_groups=not config.keeps_widths)
+    if networks is not None:
+        opened = networks.known_to(opened)
+    if config.quantizes:
+        require_quantizable(opened.view, opened.blocks)
+    if config.tune_norms:
+        require_tunable(opened.view)
+    method = method.form(is_language=opened.takes_tokens)
+    return FoldTask(opened, config, method, progress, networks, shared_inputs)

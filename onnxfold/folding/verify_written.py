@@ -1,0 +1,40 @@
+"""The check of a model that is ready to be written, where it is wanted."""
+
+from collections.abc import Mapping
+
+from onnxfold.fidelity.held_out import Texts
+from onnxfold.fidelity.verify import VerificationResult, verify
+from onnxfold.files import Cache
+from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.written_model import WrittenModel
+
+
+def verify_written(
+    task: FoldTask, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool
+) -> VerificationResult:
+    """Check a result in onnxruntime; without a wish for it nothing is known.
+
+    Parameters
+    ----------
+    task : FoldTask
+        What was folded.
+    written : WrittenModel
+        The result.
+    renamed : mapping of str to str
+        New names of inputs and outputs, empty for those that went.
+    measures_latency : bool
+        Whether both models are timed.
+
+    Raises
+    ------
+    VerificationError
+        If the check fails.
+    """
+    config = task.config
+    if not config.verify:
+        return VerificationResult(None)
+    return verify(
+        task.reference, written.view, config.seed, task.progress,
+        threads=config.threads if measures_latency else None, fitted=written.inputs, renamed=renamed,
+        texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""The way in which channels are folded: once, inside a limit of latency, or in a search for the smallest model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from onnxfold.budget.width_request import WidthRequest
+from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.fidelity_search import smallest_fold, smallest_request
+from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.latency_search import fold_within_latency
+from onnxfold.folding.measure_latency import with_latency_table
+from onnxfold.folding.nested_heads import fold_nested
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """What a task asks of widths, and what folds to them.
+
+    Parameters
+    ----------
+    task : FoldTask
+        The model, with the table of latencies where widths depend on one.
+    request : WidthRequest
+        The conditions on the widths, which can be met.
+    fold : callable
+        Takes a task, a request and inputs, and returns the folded model.
+    runs : bool
+        Whether that runs the network.
+    """
+
+    task: FoldTask
+    request: WidthRequest
+    fold: Callable[[FoldTask, WidthRequest, ChosenInputs], FoldedModel]
+    runs: bool
+
+    @property
+    def needs_inputs(self) -> bool:
+        """Whether the network is run for anything but the check of the result."""
+        return self.runs or self.task.config.quantizes or self.task.config.tune_norms
+
+    def folded(self, data: ChosenInputs) -> FoldedModel:
+        """Fold, in place.
+
+        Parameters
+        ----------
+        data : ChosenInputs
+            What the network is run on.
+
+        Raises
+        ------
+        BudgetError, ConfigError, NothingToFoldError, NotMeasurableError, VerificationError
+            As of the functions that fold.
+        """
+        task = replace(self.task, config=data.repeated_by(self.task.config))
+        return self.fold(task, self.request, data if self.runs else ChosenInputs(None))
+
+
+def find_way(task: FoldTask, *, may_keep: bool) -> Way:
+    """Return the way in which a task is folded, its conditions checked before anything is run but for latency.
+
+    Parameters
+    ----------
+    task : FoldTask
+        The task.
+    may_keep : bool
+        Whether all groups may keep their widths, because blocks were dropped.
+
+    Raises
+    ------
+    BudgetError, ConfigError, NothingToFoldError
+        If the conditions cannot be met, or ask for nothing.
+    NotMeasurableError, VerificationError
+        If latency cannot be measured.
+    """
+    config = task.config
+    task = replace(task, config=with_latency_table(task.opened, config, task.progress))
+    if config.searched:
+        return Way(task, smallest_request(task), smallest_fold, runs=True)
+    request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
+    measures = config.max_latency is not None and config.latency_table is None and config.device is None
+    runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)
+    return Way(task, request, fold_within_latency if measures else fold_nested, runs)
