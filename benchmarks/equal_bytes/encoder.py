@@ -63,7 +63,9 @@ def files(model: Path, folder: Path, sparsities: Sequence[float], samples: int |
     for sparsity in sparsities:
         path = folder / f"int4_folded_{100 * sparsity:.0f}.onnx"
         if not path.exists():
-            onnxfold.fold(folder / "int4_0.onnx", sparsity, samples=samples, verify=False).save(path)
+            words = model.with_name("tokenizer.json")
+            quantised = folder / "int4_0.onnx"
+            onnxfold.fold(quantised, sparsity, samples=samples, tokenizer=words, verify=False).save(path)
         yield f"int4, then folded, {sparsity:.0%}", path
 
 
