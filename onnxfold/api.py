@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from onnxfold.budget.costs.size import measure
 from onnxfold.channels import FoldGroup
 from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
 from onnxfold.config.checks import known_keywords
@@ -29,7 +28,7 @@ from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
-from onnxfold.inspection import Inspection, inspect_model
+from onnxfold.inspection import Inspection, inspect_model, measure
 from onnxfold.machine.memory import limited_to
 from onnxfold.progress import Progress, silent
 

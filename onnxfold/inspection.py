@@ -75,6 +75,24 @@ class Inspection:
         }
 
 
+@takes_folders
+@blames_broken_files
+def measure(model: ModelLike) -> ModelSize:
+    """Return parameters, multiply-accumulates and size of a model.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model, or the folder of a language model, whose multiply-accumulates are per token where lengths are open.
+
+    Raises
+    ------
+    ModelLoadError
+        If the model cannot be read.
+    """
+    return size_of(load(model))
+
+
 @known_keywords
 @takes_folders
 @blames_broken_files

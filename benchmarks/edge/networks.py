@@ -8,7 +8,6 @@ import numpy as np
 
 import onnxfold
 from benchmarks.edge.results import Emulated, Variant
-from onnxfold.budget.costs.size import measure as model_size
 from onnxfold.edge_bench.dut_job import answers
 from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, emulated
 from onnxfold.edge_bench.job import prepare_job, relative_error
@@ -16,6 +15,7 @@ from onnxfold.edge_bench.qemu_build import build
 from onnxfold.errors import NothingToFoldError
 from onnxfold.export.firmware.project import write_project
 from onnxfold.graph.tensors import Array
+from onnxfold.inspection import measure as model_size
 
 DEVICE = "arduino-nano-33-ble"
 FITTED = "fitted"

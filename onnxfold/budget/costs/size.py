@@ -2,7 +2,6 @@
 
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.weights import count_parameters
-from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.report import ModelSize
@@ -11,8 +10,3 @@ from onnxfold.report import ModelSize
 def model_size(view: GraphView) -> ModelSize:
     """Return parameters, multiply-accumulates per sample, and bytes of weights and graph."""
     return ModelSize(count_parameters(view), count_macs(view), weight_bytes(view) + view.model.ByteSize())
-
-
-def measure(model: ModelLike) -> ModelSize:
-    """Return parameters, multiply-accumulates and size of a model file or ModelProto."""
-    return model_size(load(model))

@@ -8,7 +8,7 @@ from onnxfold.graph.load import load
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens
-from onnxfold.inspection import inspect_model
+from onnxfold.inspection import inspect_model, measure
 from testing.genai_models import LONGEST, genai_decoder
 from testing.language_models import WORDS, decoder
 from testing.models import chain_conv
@@ -30,6 +30,7 @@ def test_language_models_with_open_lengths_count_per_token() -> None:
     assert report.after.macs < found.size.macs
     assert report.before.macs - report.after.macs <= report.before.parameters - report.after.parameters
     assert found.to_dict()["macs_per"] == "token"
+    assert (measure(model).macs, measure(model).macs_per) == (found.size.macs, "token")
 
 
 def test_other_models_count_per_sample() -> None:
