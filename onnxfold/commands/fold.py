@@ -1,7 +1,9 @@
 """The command ``onnxfold fold``."""
 
 import json
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,12 @@ from onnxfold.commands.shared import (
     file_named,
     json_on_stdout,
     latency_line,
+    limits,
     max_memory,
     pixels,
     print_refusals,
     quiet,
+    reported,
     set_flags,
     size_cells,
     threads,
@@ -43,10 +47,7 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5 without another goal]")
 @click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
 @click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
-@click.option("--max-params", metavar="N", help="Limit of parameters, e.g. 1.5M.")
-@click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
-@click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
-@click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
+@limits
 @click.option(
     "--max-latency", metavar="TIME",
     help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
@@ -141,9 +142,7 @@ from onnxfold.terminal import Table, say, say_table
     "--dtype", default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8 (QDQ ONNX); --sparsity 0 then only quantises.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
-@click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr.")
+@reported
 @click.option(
     "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
     help="Write the matrices that channels were merged by; a JSON report holds which became one.",
@@ -224,16 +223,38 @@ def fold(
     stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8, drops=drops, tunes=tunes)
     with nullcontext(silent) if quiet else ProgressBar(stages) as tell:
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
+    writers = {save_inputs: result.save_inputs, map_file: result.save_merge_map}
+    also = [partial(write, path) for path, write in writers.items() if path is not None]
+    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"], also=also)
+
+
+def hand_over(
+    result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
+    also: Sequence[Callable[[], object]] = (),
+) -> None:  # fmt: skip
+    """Write what a fold gave, all of it or nothing, and print what it did.
+
+    Parameters
+    ----------
+    result : FoldResult
+        The result.
+    output : Path
+        Where the model goes.
+    report : Path, optional
+        Where the report goes.
+    as_json, quiet, verbose : bool
+        What is printed.
+    also : sequence of callable
+        What writes further files.
+    """
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
     with writing({path: content.encode() for path, content in report_files(result.report, report).items()}):
-        if save_inputs is not None:
-            result.save_inputs(save_inputs)
-        if map_file is not None:
-            result.save_merge_map(map_file)
+        for write in also:
+            write()
         result.save(output)
     with json_on_stdout(as_json or report == STDOUT, lambda: json.loads(result.report.to_json()), quiet=quiet):
-        print_fold(result.report, output, verbose=context.obj["verbose"])
+        print_fold(result.report, output, verbose=verbose)
 
 
 def report_files(report: Any, path: Path | None) -> dict[Path, str]:

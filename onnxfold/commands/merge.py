@@ -1,13 +1,12 @@
 """The command ``onnxfold merge``."""
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from onnxfold.commands.fold import print_fold, report_files
+from onnxfold.commands.fold import hand_over
 from onnxfold.commands.shared import (
     HTML,
     JSON,
@@ -17,17 +16,17 @@ from onnxfold.commands.shared import (
     STEPS,
     common,
     file_named,
-    json_on_stdout,
+    limits,
     max_memory,
     pixels,
     quiet,
+    reported,
     set_flags,
     threads,
 )
 from onnxfold.config import DEFAULT_CACHE, INT8
-from onnxfold.files import STDOUT, check_outputs, given, writing
+from onnxfold.files import check_outputs, given
 from onnxfold.progress import ProgressBar, fold_stages, silent
-from onnxfold.terminal import say
 
 
 @click.command()
@@ -46,10 +45,7 @@ from onnxfold.terminal import say
 @click.option("--labels", metavar="NAME[,NAME...]", help="Names of the classes of OUT, for its metadata.")
 @click.option("--until", metavar="NODE", help="Merge no channels behind this node of A; each network keeps its own.")
 @click.option("--sparsity", type=float, help="Fraction of the weights of all networks together to remove.")
-@click.option("--max-params", metavar="N", help="Limit of parameters, e.g. 1.5M.")
-@click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
-@click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
-@click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
+@limits
 @click.option("--device", metavar="NAME", help="Merge until the model fits a device: name or TOML file of a profile.")
 @click.option("--method", default="fold-ls", show_default=True, metavar="NAME", help="As of fold.")
 @click.option(
@@ -77,9 +73,7 @@ from onnxfold.terminal import say
 @click.option("--keep", multiple=True, metavar="GLOB", help="Merge no channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @click.option("--dtype", default="keep", show_default=True, metavar="TYPE", help="Types of the result: keep, or int8.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
-@click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr.")
+@reported
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)
 @click.option(
@@ -129,9 +123,4 @@ def merge(
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
     with nullcontext(silent) if quiet else ProgressBar(fold_stages(quantizes=options["dtype"] == INT8)) as tell:
         result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **options)
-    if result.report.warning:
-        say(f"warning: {result.report.warning}", error=True)
-    with writing({path: content.encode() for path, content in report_files(result.report, report).items()}):
-        result.save(output)
-    with json_on_stdout(as_json or report == STDOUT, lambda: json.loads(result.report.to_json()), quiet=quiet):
-        print_fold(result.report, output, verbose=context.obj["verbose"])
+    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"])

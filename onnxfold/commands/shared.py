@@ -91,6 +91,24 @@ threads = partial(
 )  # fmt: skip
 
 
+def limits(function: Callable[..., None]) -> Callable[..., None]:
+    """Accept limits of what a result costs: ``--max-params``, ``--max-macs``, ``--max-ram`` and ``--max-flash``."""
+    flash = click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
+    ram = click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
+    macs = click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
+    return click.option("--max-params", metavar="N", help="Limit of parameters, e.g. 1.5M.")(macs(ram(flash(function))))
+
+
+def reported(function: Callable[..., None]) -> Callable[..., None]:
+    """Accept ``--seed``, ``--report`` and ``--json``."""
+    printed = click.option(
+        "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr."
+    )
+    file = click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
+    seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
+    return seed(file(printed(function)))
+
+
 def pixels(function: Callable[..., None]) -> Callable[..., None]:
     """Accept ``--mean`` and ``--std``, for folders of images."""
     units = "one or one per channel: up to 1 for pixels of 0..1, larger for 0..255."

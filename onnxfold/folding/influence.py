@@ -5,13 +5,14 @@ tokens of a text, or over all places of pictures. Its *effect* is what becomes o
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.folding.sensitivity import lost_answers
+from onnxfold.folding.trials import Change, run_trials
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.residual_branches import SUM_AND_NORM, ResidualBlock, ResidualBranch
+from onnxfold.graph.residual_branches import SUM_AND_NORM, ResidualBlock
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers
@@ -94,33 +95,19 @@ def effects(
     VerificationError
         If onnxruntime cannot run one of the nodes.
     """
-    walk, places = Activations(view, [batch]), dict[int, int]()
-    joins: dict[str, tuple[int, ResidualBranch]] = {b.join: (i, b) for i, k in enumerate(blocks) for b in k.branches}
-    lost: list[list[float]] = [[] for _ in blocks]
-    answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
-    nodes = view.nodes
-    for done, node in enumerate(nodes):
-        progress(EFFECT, done, len(nodes))
-        instead: dict[int, dict[str, Array]] = {}
-        if node_key(node) in joins:
-            i, branch = joins[node_key(node)]
-            place = places.setdefault(i, -1)
-            if place < 0:
-                place = places[i] = walk.fork()
-            nothing = np.zeros_like(walk.values[branch.result][place]) - _bias(view, node)
-            instead = {place: {branch.result: nothing.astype(walk.values[branch.result][place].dtype)}}
-        # Scores of all words take most of the memory: where nothing reads them, only one batch is there at a time.
-        results = walk.results(node, instead)
-        if any(map(walk.is_read, node.output)):
-            walk.run(node, instead)
-            results = walk.batches(node)
-        given = [name for name in node.output if name in answers]
-        if given:
-            by_place = {place: i for i, place in places.items()}
-            for place, found in enumerate(lost_answers(results, given, tokens), 1):
-                lost[by_place[place]] += [value for value in found if np.isfinite(value)]
-        walk.release(node)
-    return np.array([np.mean(values) if values else np.nan for values in lost])
+    nodes = {node_key(node): node for node in view.nodes}
+    changes = {
+        branch.join: [Change(i, branch.result, partial(_nothing, _bias(view, nodes[branch.join])))]
+        for i, block in enumerate(blocks)
+        for branch in block.branches
+    }
+    outcomes = run_trials(view, batch, changes, partial(progress, EFFECT), tokens=tokens)
+    return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
+
+
+def _nothing(bias: Array, values: Array) -> Array:
+    """Return what a branch gives that adds nothing to its stream, not even the norm's bias."""
+    return (np.zeros_like(values) - bias).astype(values.dtype)
 
 
 def _bias(view: GraphView, join: NodeProto) -> Array:

@@ -8,11 +8,10 @@ rest of the network is run as it is. The ratio
 
     sensitivity = relative error of the outputs / sum of the relative errors of the consumers
 
-is what the group's error curve is multiplied by. All probes are batches beside each other in one walk; a group's probe
-begins where its first consumer is met.
+is what the group's error curve is multiplied by. Every probe is a trial, see :mod:`onnxfold.folding.trials`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,15 +20,16 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, seen_by
 from onnxfold.cluster.partition import ChannelPartition, Labels, Selection
+from onnxfold.folding.trials import Change, Outcome, run_trials
 from onnxfold.graph.axes import working_type
-from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
+from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.progress import Progress, silent
-from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.observe import ConsumerMoments
 
+#: What the progress callback is told.
+STAGE = "probe groups"
 #: Samples of a probe.
 SAMPLES = 8
 #: A probe tries the widest width whose error is at least this.
@@ -73,70 +73,17 @@ def sensitivities(
     ndarray of shape (n_groups,)
         1 where nothing could be measured.
     """
-    walk = Activations(view, [batch])
-    readers: dict[str, dict[tuple[int, Axis], None]] = {}
+    changes: dict[str, dict[tuple[int, Axis], Change]] = {}
     for i, probe in probes.items():
         for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
             for use in member.uses:
-                readers.setdefault(use.node, {})[i, use.channels] = None
-    answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
-    nodes = view.nodes
-    for done, node in enumerate(nodes):
-        progress("probe groups", done, len(nodes))
-        instead: dict[int, dict[str, Array]] = {}
-        met: dict[int, Array] = {}
-        for i, axis in readers.get(node_key(node), ()):
-            probe = probes[i]
-            if axis.tensor not in walk.values or axis not in groups[i].tensors:
-                continue
-            if probe.place < 0:
-                probe.place = walk.fork()
-            values = walk.values[axis.tensor][probe.place]
-            met[i] = walk.trial(node, probe.place)
-            instead.setdefault(probe.place, {})[axis.tensor] = probe.narrowed(values, axis)
-        # Scores of all words take most of the memory: where nothing reads them, only one batch is there at a time.
-        results: Iterator[dict[str, Array]] = walk.results(node, instead)
-        if met or any(map(walk.is_read, node.output)):
-            walk.run(node, instead)
-            for i, was in met.items():
-                probes[i].local += relative_error(was, walk.values[node.output[0]][probes[i].place])
-            results = walk.batches(node)
-        given = answers.intersection(node.output)
-        if given:
-            by_place = {probe.place: probe for probe in probes.values()}
-            for place, lost in enumerate(lost_answers(results, [n for n in node.output if n in given], tokens), 1):
-                by_place[place].lost += lost
-        walk.release(node)
-    return np.array([probes[i].sensitivity if i in probes else 1.0 for i in range(len(groups))])
-
-
-def lost_answers(
-    results: Iterator[dict[str, Array]], names: Sequence[str], tokens: TokenAnswers | None
-) -> Iterator[list[float]]:
-    """Yield what every batch but the first, which is the original's, loses of some outputs; only floats are compared.
-
-    Parameters
-    ----------
-    results : iterator of dict
-        Outputs by name, batch by batch.
-    names : sequence of str
-        The outputs to compare.
-    tokens : TokenAnswers, optional
-        What the outputs of a language model are: of scores the divergence is measured, of others the relative error.
-    """
-    first = next(results)
-    losses = {name: _loss(first[name], tokens) for name in names if first[name].dtype.kind == "f"}
-    for result in results:
-        yield [loss(result[name]) for name, loss in losses.items()]
-
-
-def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
-    """Return what measures how much of an output is lost."""
-    if tokens is None:
-        return partial(relative_error, was)
-    if tokens.are_scores(was):
-        return Answers(was).divergence
-    return lambda is_now: relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
+                axis = use.channels
+                if axis in groups[i].tensors:
+                    change = Change(i, axis.tensor, partial(probe.narrowed, axis=axis))
+                    changes.setdefault(use.node, {})[i, axis] = change
+    once = {node: list(found.values()) for node, found in changes.items()}
+    outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
+    return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
 
 class Probe:
@@ -154,22 +101,12 @@ class Probe:
         Whether positions of texts are the samples. A probe then halves its group, and is compared with the error that
         is predicted for this: a few words differ too much from all of them, as the first word of a text from the
         others, for a relative error of their own.
-
-    Attributes
-    ----------
-    place : int
-        The number of its batch; -1 before its first consumer is met.
-    local : float
-        Sum of its consumers' relative errors.
-    lost : list of float
-        What every output loses.
     """
 
     def __init__(
         self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], *, of_tokens: bool
     ) -> None:
-        self.place, self.local, self._predicted = -1, 0.0, 0.0
-        self.lost: list[float] = []
+        self._predicted = 0.0
         self._group, self._of_tokens = group, of_tokens
         self._has_bias = all(seen.has_bias for seen in moments)
         errors = candidates.errors
@@ -200,14 +137,12 @@ class Probe:
             moved[..., where] = (x - mean)[..., self._read] @ read + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
-    @property
-    def sensitivity(self) -> float:
-        """What became of the consumers' errors at the outputs."""
-        base = self._predicted if self._of_tokens else self.local
-        if self.place < 0 or not np.isfinite(base) or base <= 0.0:
+    def sensitivity(self, outcome: Outcome) -> float:
+        """Return what became of the consumers' errors at the outputs."""
+        base = self._predicted if self._of_tokens else outcome.local
+        if not np.isfinite(base) or base <= 0.0 or not np.isfinite(outcome.mean_loss):
             return 1.0
-        known = [error for error in self.lost if np.isfinite(error)]
-        return float(np.clip(np.mean(known) / base, _LEAST, _MOST)) if known else 1.0
+        return float(np.clip(outcome.mean_loss / base, _LEAST, _MOST))
 
 
 def estimate(partition: ChannelPartition, covariance: Matrix) -> tuple[Array, Labels]:
@@ -218,10 +153,3 @@ def estimate(partition: ChannelPartition, covariance: Matrix) -> tuple[Array, La
     if isinstance(partition, Selection):
         return found, partition.representatives
     return found @ partition.encode, np.arange(partition.size)
-
-
-def relative_error(was: Array, is_now: Array) -> float:
-    """Return the squared error relative to the variance over samples, or to the square of a single one; NaN if zero."""
-    was, is_now = was.astype(np.float64), is_now.astype(np.float64)
-    scale = float(np.square(was - was.mean(axis=0) if len(was) > 1 else was).sum())
-    return float(np.square(is_now - was).sum()) / scale if scale > 0.0 else np.nan

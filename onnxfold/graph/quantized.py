@@ -4,17 +4,23 @@ from collections.abc import Iterable
 
 from onnx import NodeProto
 
+#: Products of activations with matrices of integers.
+_PRODUCTS = frozenset({"MatMulInteger", "DynamicQuantizeMatMul", "MatMulNBits", "QAttention"})
 #: Operators of a graph that is quantised, besides those whose names begin with QLinear.
-_QUANTIZED = frozenset({
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
-    "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulNBits", "QAttention", "QGemm",
-})  # fmt: skip
+_QUANTIZED = _PRODUCTS | {
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulIntegerToFloat", "QGemm",
+}  # fmt: skip
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def is_quantized(node: NodeProto) -> bool:
     """Whether a node quantises, dequantises, or computes on what is quantised."""
     return node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+
+
+def multiplies_integers(node: NodeProto) -> bool:
+    """Whether a node multiplies an activation with a matrix of integers, which no rule declares as a weight."""
+    return node.op_type in _PRODUCTS
 
 
 def dequantized(nodes: Iterable[NodeProto]) -> set[str]:

@@ -8,7 +8,8 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
-from onnxfold.folding.sensitivity import Probe, estimate, relative_error, sensitivities
+from onnxfold.folding.sensitivity import Probe, estimate, sensitivities
+from onnxfold.folding.trials import relative_error
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens import answers

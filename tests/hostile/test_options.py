@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from inspect import signature
 from pathlib import Path
@@ -12,7 +13,7 @@ import onnx
 import pytest
 
 import onnxfold
-from onnxfold import api
+from onnxfold import api, merging
 from onnxfold.config import FoldConfig
 from onnxfold.edge_bench.bench import bench
 from onnxfold.errors import ConfigError, ModelLoadError, OnnxFoldError, OptionTypeError
@@ -129,17 +130,24 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert config.to_dict()["keep"] == ["b"]
 
 
-def test_fold_spells_every_option_as_the_configuration_does() -> None:
-    told = {n: p for n, p in signature(onnxfold.fold).parameters.items() if n not in ("model", "progress")}
-    known = {f.name: f for f in fields(FoldConfig)}
+@pytest.mark.parametrize(
+    ("function", "own"),
+    [
+        (api.fold, {"model", "progress"}),
+        (merging.merge, {"models", "progress", "width", "heads", "labels", "until"}),
+    ],
+)
+def test_options_are_spelled_as_in_the_configuration(function: Callable[..., Any], own: set[str]) -> None:
+    told = {n: p for n, p in signature(function).parameters.items() if n not in own}
+    known = {f.name: f for f in fields(FoldConfig) if f.name in told or function is api.fold}
     assert list(told) == list(known)
-    types, config_types = get_type_hints(api.fold), get_type_hints(FoldConfig)
+    types, config_types = get_type_hints(function), get_type_hints(FoldConfig)
     for name, field in known.items():
         default = field.default if field.default_factory is MISSING else field.default_factory()
         assert told[name].default == default, name
         if config_types[name] is not Any:
             assert types[name] == config_types[name], name
-        assert name in (api.fold.__doc__ or ""), f"help(onnxfold.fold) does not say what {name} is"
+        assert name in (function.__doc__ or ""), f"help(onnxfold.{function.__name__}) does not say what {name} is"
         assert f"{name}" in (FoldConfig.__doc__ or "")
 
 

@@ -9,10 +9,8 @@ from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.layers import linear
 from onnxfold.channels.operators import Lengths
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.quantized import multiplies_integers
 from onnxfold.graph.view import GraphView
-
-#: Operators with matrices inside whose rules do not declare what they compute.
-_WITH_MATRICES = ("MatMulNBits", "MatMulInteger", "DynamicQuantizeMatMul", "QAttention")
 
 
 class MacsCost(SumCost):
@@ -53,7 +51,7 @@ def count_token_macs(view: GraphView) -> int:
     """
     found: set[str] = set()
     for node in view.nodes:
-        if linear(view, node) is not None or node.op_type in _WITH_MATRICES:
+        if linear(view, node) is not None or multiplies_integers(node):
             found.update(_matrix(view, name) for name in node.input)
     return sum(prod(view.weights[name].shape) for name in found - {""})
 
