@@ -11,6 +11,8 @@ Of scores, what matters is the divergence of their probabilities p: to second or
 mean, times sqrt(p). Wide outputs are added up in buckets with random signs, which keeps inner products on average.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from onnxfold.budget.costs.macs import count_token_macs
@@ -92,13 +94,14 @@ def _metric(
     flips = random.choice(np.array([-step, step], np.float32), rows.shape[:-1])
     scaled = {i: _scale(base[i], answers) for i in floats}
     signs = {i: random.choice(np.array([-1.0, 1.0], np.float32), base[i].shape[-1]) for i in floats}
+    change = {i: _changes_of(base[i], answers) for i in floats}
     changes = []
     for direction in range(group.size):
         progress("probe groups", direction, group.size)
         added = np.zeros(rows.shape, np.float32)
         added[..., direction] = flips
         moved = run(added)
-        parts = [_sketch(_change(base[i], moved[i], answers) * scaled[i], signs[i]) for i in floats]
+        parts = [_sketch(change[i](moved[i]) * scaled[i], signs[i]) for i in floats]
         changes.append(np.concatenate([part.reshape(-1) for part in parts]))
     table = np.array(changes)
     metric = np.asarray(table @ table.T, np.float64)
@@ -108,13 +111,18 @@ def _metric(
     return metric / mean + _RIDGE * np.eye(len(metric))
 
 
-def _change(was: Array, is_now: Array, answers: TokenAnswers) -> Array:
-    """Return what became of an output; of scores, so that half of its square is the divergence."""
+def _changes_of(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
+    """Return what tells the change of an output; of scores, so that half of its square is the divergence."""
     if not answers.are_scores(was):
-        return np.asarray(is_now - was, np.float32)
+        return lambda is_now: np.asarray(is_now - was, np.float32)
     logs = log_softmax(was)
-    chances, apart = np.exp(logs), log_softmax(is_now) - logs
-    return np.asarray(np.sqrt(chances) * (apart - (chances * apart).sum(axis=-1, keepdims=True)), np.float32)
+    chances = np.exp(logs)
+
+    def of_scores(is_now: Array) -> Array:
+        apart = log_softmax(is_now) - logs
+        return np.asarray(np.sqrt(chances) * (apart - (chances * apart).sum(axis=-1, keepdims=True)), np.float32)
+
+    return of_scores
 
 
 def _scale(values: Array, answers: TokenAnswers) -> float:
