@@ -96,11 +96,12 @@ def fold(
         Fraction of the channels to remove from every group, in [0, 1); the same for groups by glob.
     method : str
         'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', 'prune-l1', 'prune-l2', 'wanda-sp', 'flap' or 'ifm': a
-        clustering, a repair and a kind of inputs; or 'shortgpt', which drops residual blocks.
+        clustering, a repair and a kind of inputs; 'slicegpt', which rotates residual streams; or 'shortgpt', which
+        drops residual blocks.
     cluster : str, optional
         Replaces the method's clustering: 'elimination', 'kmeans', 'kmeans-heads', 'ward', 'complete', 'average',
-        'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'wanda' or
-        'flap'.
+        'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'streams',
+        'wanda' or 'flap'.
     repair : str, optional
         Replaces the method's repair: 'none', 'approximate', 'independent', 'recalibrate', 'least-squares' or 'bias'.
     allocation : str

@@ -22,7 +22,7 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.passes.normalize.pipelines import ROTATABLE
+from onnxfold.passes.normalize.pipelines import TABLES
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -139,7 +139,7 @@ def inspect_model(
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
-    main = form.after(ROTATABLE, scopes[0])
+    main = form.after(TABLES, scopes[0])
     if main is not scopes[0]:
         # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
         scopes[0] = main

@@ -35,7 +35,7 @@ from benchmarks.language_models.subjects import Decoder, Encoder, Subject
 from benchmarks.language_models.text import LENGTH, WINDOWS
 from onnxfold.errors import OnnxFoldError
 
-METHODS = ("fold-ls", "fold-ar", "flap", "wanda-sp", "prune-l2", "shortgpt")
+METHODS = ("fold-ls", "fold-ar", "flap", "wanda-sp", "prune-l2", "slicegpt", "shortgpt")
 _ROWS = Path(__file__).parents[1] / "language_models.json"
 
 

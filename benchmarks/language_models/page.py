@@ -28,7 +28,7 @@ Spearman's correlation of all similarities; a line is the mean of its states, br
 processor time, on a machine that other jobs used, too; tokens per second are taken in turn before and after, so their
 ratio means more than they do.
 
-`prune-l2`, `wanda-sp`, `flap`, `shortgpt` and `fold-ar` (the published recipe for language models) are
+`prune-l2`, `wanda-sp`, `flap`, `slicegpt`, `shortgpt` and `fold-ar` (the published recipe for language models) are
 rivals: rows of the same table of methods, given the same inputs, and, unless a row says `allocation uniform`, the same
 search for widths."""
 

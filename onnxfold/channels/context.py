@@ -14,6 +14,7 @@ from onnxfold.channels.declarations import (
     Declaration,
     EqualBlocks,
     Link,
+    Norm,
     Positions,
     Repeat,
     Role,
@@ -188,6 +189,31 @@ class NodeContext(NodeReader):
     def rotatable(self, axis: Axis) -> None:
         """Declare that the node computes the same in any orthonormal basis of an axis."""
         self.declarations.append(Rotatable(axis, self.key))
+
+    def rotate_what_passes(self) -> None:
+        """Declare all axes rotatable that the node carries over as a whole."""
+        for d in [d for d in self.declarations if isinstance(d, Link)]:
+            whole = np.arange(self.width(d.a) or 0)
+            if np.array_equal(d.a_positions, whole) and np.array_equal(d.b_positions, np.arange(self.width(d.b) or 0)):
+                self.rotatable(d.a)
+                self.rotatable(d.b)
+
+    def norm(
+        self, sources: Sequence[str], result: str, scale: str, *, shift: str = "", bias: str = "", centred: bool = False
+    ) -> None:
+        """Declare that the node norms a sum along its last axis; nothing where a factor is not constant."""
+        width = self.width(self.axis(result, -1))
+        given = [name for name in (scale, shift, bias) if name]
+        along = [self.axis(name, -1) for name in dict.fromkeys(sources)]
+        if width is None or not scale or any(self.width(axis) != width for axis in along):
+            return
+        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in given):
+            return
+        along_shift, along_bias = (Axis(name, 0) if name else None for name in (shift, bias))
+        axis = self.axis(result, -1)
+        self.declarations.append(
+            Norm(tuple(along), axis, self.key, Axis(scale, 0), along_shift, along_bias, centred, width)
+        )
 
     def count(
         self,

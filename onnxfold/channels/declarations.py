@@ -50,6 +50,7 @@ class Role(Enum):
     SHIFT = "shift"  #: BatchNormalization's beta
     MEAN = "mean"  #: BatchNormalization's running mean
     VARIANCE = "variance"  #: BatchNormalization's running variance
+    GAIN = "gain"  #: of a norm over channels: the same number for all of them where they are rotated, so any is taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +149,48 @@ class Rotatable:
 
 
 @dataclass(frozen=True)
+class Norm:
+    """The node divides the sum of `sources` by its length along an axis, and scales every channel of the `result`.
+
+    Beside this, a rule blocks these axes. Where they hold all channels of a stream that may be rotated, the blocks are
+    lifted: an orthonormal basis leaves lengths as they are, and scales go into what reads the result.
+
+    Parameters
+    ----------
+    sources : tuple of Axis
+        The axis of everything that is added up, and of the sum where it is a result, too.
+    result : Axis
+        The same axis of the result.
+    node : str
+        First output of the node.
+    scale : Axis
+        The axis of a weight with a factor per channel.
+    shift : Axis, optional
+        Likewise, of what is added to the result.
+    bias : Axis, optional
+        Likewise, of what is added to the sources.
+    centred : bool
+        Whether the mean over the axis is subtracted first.
+    width : int
+        Length of the axis.
+    """
+
+    sources: tuple[Axis, ...]
+    result: Axis
+    node: str
+    scale: Axis
+    shift: Axis | None = None
+    bias: Axis | None = None
+    centred: bool = False
+    width: int = 0
+
+    @property
+    def axis(self) -> Axis:
+        """The axis of the result."""
+        return self.result
+
+
+@dataclass(frozen=True)
 class Count:
     """A number in the node that counts positions ``start:stop`` of an axis, `each` of which are one.
 
@@ -187,4 +230,4 @@ class Tie:
     reason: str = ""
 
 
-Declaration = Select | Link | Repeat | Apart | Rotatable | Use | Block | EqualBlocks | Count
+Declaration = Select | Link | Repeat | Apart | Rotatable | Norm | Use | Block | EqualBlocks | Count

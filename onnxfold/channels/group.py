@@ -36,6 +36,23 @@ class Member:
         return self.uses[0].role
 
 
+@dataclass(frozen=True)
+class ScaledNorm:
+    """A norm over all channels of a group that may be rotated, whose scale can go into what reads its result.
+
+    Parameters
+    ----------
+    scale, shift : str
+        Weights with a factor, and what is added, per channel; `shift` is '' where nothing is.
+    readers : tuple of Axis
+        The weight axes that consume its result.
+    """
+
+    scale: str
+    shift: str
+    readers: tuple[Axis, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class FoldGroup:
     """Channels that may be merged with each other, and every place where they occur.
@@ -68,6 +85,10 @@ class FoldGroup:
         Weights that are identity matrices, and not needed while the group is whole.
     widest : int
         The largest width below its own that makes the weights fewer, where some are spare; 0 where any does.
+    norms : tuple of ScaledNorm
+        The norms over its channels; it is a residual stream then, and channels are rotated only.
+    centred : bool
+        Whether one of them subtracts the mean of all channels.
     """
 
     name: str
@@ -82,6 +103,13 @@ class FoldGroup:
     rotates: bool = False
     spare: tuple[str, ...] = ()
     widest: int = 0
+    norms: tuple[ScaledNorm, ...] = ()
+    centred: bool = False
+
+    @property
+    def is_there_to_rotate(self) -> bool:
+        """Whether its channels are a group because they may be rotated, and for no other reason."""
+        return bool(self.spare or self.norms)
 
     @property
     def block_count(self) -> int:

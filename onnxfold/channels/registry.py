@@ -30,6 +30,7 @@ class ChannelRule:
     mixes: str
     computes: ComputesFunction | None = None
     result: Result = Result.NEW
+    carries: bool = False
 
 
 _RULES = OperatorRegistry[ChannelRule]("a channel rule")
@@ -43,6 +44,7 @@ def channel_rule(
     mixes: str = "it mixes the positions of this axis",
     computes: ComputesFunction | None = None,
     result: Result = Result.NEW,
+    carries: bool = False,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Register a rule for operators.
 
@@ -62,6 +64,8 @@ def channel_rule(
         leaves out what these do not tell.
     result : Result
         Where the node's first result may lie in memory.
+    carries : bool
+        Whether the node moves and adds values only: along an axis that it carries over whole, any basis will do.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def channel_rule(
 
     def register(function: RuleFunction) -> RuleFunction:
         for op_type in op_types:
-            rule = ChannelRule(op_type, since, function, mixes, computes, result)
+            rule = ChannelRule(op_type, since, function, mixes, computes, result, carries)
             _RULES.add(op_type, rule, since=since, domain=domain)
         return function
 

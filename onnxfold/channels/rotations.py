@@ -6,7 +6,7 @@ and it is removed again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import prod
 
@@ -18,7 +18,7 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 
 #: What an orthonormal basis changes, and nothing else may hold an entry per channel.
-_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER})
+_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BIAS, Role.PARAMETER, Role.GAIN})
 
 
 def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
@@ -37,7 +37,10 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
     for d in declarations:
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
-    return [_described(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+    return [
+        with_spare(view, replace(group, rotates=True), (Role.CONSUMER,)) if _rotates(view, group, by_axis) else group
+        for group in groups
+    ]
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
@@ -56,15 +59,27 @@ def _touching(view: GraphView, tensor: str) -> set[str]:
     return {node_key(node) for node in (*view.consumers(tensor), *([writer] if writer is not None else ()))}
 
 
-def _described(view: GraphView, group: FoldGroup) -> FoldGroup:
-    spare = tuple(dict.fromkeys(m.axis.tensor for m in group.members if is_identity(view, m.axis.tensor)))
+def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> FoldGroup:
+    """Return a group that may be rotated, with the identity matrices that it needs only once it is narrower.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    group : FoldGroup
+        The group.
+    roles : collection of Role
+        What such a matrix is to the group: it consumes a table's channels; of a stream's, it may also produce them.
+    """
+    held = (m.axis.tensor for m in group.members if m.role in roles)
+    spare = tuple(dict.fromkeys(tensor for tensor in held if is_identity(view, tensor)))
     if not spare:
-        return replace(group, rotates=True)
+        return group
     each = {m.axis.tensor: view.weight_size(m.axis.tensor) // group.size for m in group.members}
     saved = sum(size for tensor, size in each.items() if tensor not in spare)
     # Narrower by one channel, all weights of the group count: those that are spare no longer are.
     widest = (group.size * saved - 1) // (saved + sum(each[tensor] for tensor in spare))
-    return replace(group, rotates=True, spare=spare, widest=max(widest, 1))
+    return replace(group, spare=spare, widest=max(widest, 1))
 
 
 def is_identity(view: GraphView, weight: str) -> bool:

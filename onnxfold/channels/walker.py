@@ -39,6 +39,7 @@ from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
 from onnxfold.channels.rotations import with_rotations
+from onnxfold.channels.streams import Streams, find_streams, on_groups, with_norms, with_streams
 from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
@@ -52,7 +53,7 @@ _AMONG_OTHERS = (
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
 
-def find_groups(view: GraphView, ties: Sequence[Tie] = ()) -> ChannelAnalysis:
+def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph.
 
     Parameters
@@ -61,20 +62,30 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = ()) -> ChannelAnalysis:
         The graph; it is only read.
     ties : sequence of Tie
         Axes of inputs and outputs that may change; all others must keep their lengths.
+    streams : bool
+        Whether streams that are normed over all of their channels are groups where they may be rotated.
 
     Returns
     -------
     ChannelAnalysis
         Groups in the order of their first producer, refusals with the largest weights first.
     """
-    declarations = _settled(view, declare(view, ties))
-    elements = Elements(view, declarations)
-    groups, extra_blocks = _build_groups(view, elements, declarations)
-    settled = settled_ties(groups, ties)
-    if settled != list(ties):
-        return find_groups(view, settled)
-    groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
-    groups = with_rotations(view, groups, declarations)
+    declared = declare(view, ties)
+    found = find_streams(view, declared) if streams else Streams()
+    while True:
+        declarations = _settled(view, with_streams(declared, found))
+        elements = Elements(view, declarations)
+        groups, extra_blocks = _build_groups(view, elements, declarations)
+        settled = settled_ties(groups, ties)
+        if settled != list(ties):
+            return find_groups(view, settled, streams=streams)
+        groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
+        groups = with_rotations(view, groups, declarations)
+        held = on_groups(found, groups)
+        if len(held.readers) == len(found.readers):
+            break
+        found = held
+    groups = with_norms(view, groups, found)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
     selects = [d for d in declarations if isinstance(d, Select)]
@@ -110,6 +121,8 @@ def _declare_node(context: NodeContext) -> list[Declaration]:
         context.rollback()
         context.refuse_rest(str(reason_given))
         return context.declarations
+    if rule.carries:
+        context.rotate_what_passes()
     context.refuse_rest(rule.mixes)
     return context.declarations
 

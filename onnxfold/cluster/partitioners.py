@@ -183,9 +183,11 @@ def _eliminate(task: Task) -> Candidates:
 
 def _rotate(task: Task) -> Candidates:
     """Rotate a group whose channels may be, by what the network shows of them or by its weights; select elsewhere."""
-    if not task.group.rotates:
+    group = task.group
+    if not group.rotates:
         return _by_norm(task)
-    return rotations(seen_moments(task.stored, task.group, task.moments, task.words), task.metric)
+    seen = seen_moments(task.view if group.norms else task.stored, group, task.moments, task.words)
+    return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
 
 
 def _by_norm(task: Task) -> Candidates:
@@ -223,8 +225,8 @@ class Partitioner:
         Whether channels are averaged; others only select.
     needs_moments : bool
         Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
-    rotates : bool
-        Whether channels are rotated, by the row :data:`ROTATION`, where that is what they are there for.
+    rotates_tables, rotates_streams : bool
+        Whether tables of words, or residual streams, are groups whose channels the row :data:`ROTATION` rotates.
     needs_places : bool
         Whether these moments are to hold what is seen place by place.
     compares : bool
@@ -240,10 +242,16 @@ class Partitioner:
     summary: str
     averages: bool = True
     needs_moments: bool = False
-    rotates: bool = False
+    rotates_tables: bool = False
+    rotates_streams: bool = False
     needs_places: bool = False
     compares: bool = False
     pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
+
+    @property
+    def rotates(self) -> bool:
+        """Whether there are groups that are rotated."""
+        return self.rotates_tables or self.rotates_streams
 
     @property
     def stand_in(self) -> str:
@@ -297,7 +305,7 @@ PARTITIONERS = {
     for p in (
         Partitioner(
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
-            needs_moments=True, rotates=True,
+            needs_moments=True, rotates_tables=True,
         ),
         clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
         clustered("kmeans-heads", kmeans, "the same, heads of attention averaged as channels are", averages_apart=True),
@@ -312,7 +320,11 @@ PARTITIONERS = {
         one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
-            averages=False, rotates=True,
+            averages=False, rotates_tables=True,
+        ),
+        Partitioner(
+            "streams", _rotate, "principal axes of residual streams, top-l2 for others (needs inputs)",
+            averages=False, needs_moments=True, rotates_streams=True,
         ),
         Partitioner(
             "wanda", _wanda, "keep the channels with the largest weights times activations (needs inputs)",

@@ -12,6 +12,11 @@ channels, and such that are always zero, cost nothing.
 Where it is known what an error of x costs in every direction, d^T G d with G = L L^T, the same is done with L^T x:
 P = V^T L^T and Q = L^-T V, V the leading eigenvectors of L^T M L. Nothing loses less in that metric.
 
+Norms take the mean square of a residual stream. Orthonormal axes keep lengths, and a mean over k numbers is n / k times
+that over n, so a stream takes P = sqrt(k / n) V^T and Q = sqrt(n / k) V: no norm, and no epsilon, has to change. Where
+a norm subtracts the mean, too, the vector of ones is one of the axes, and another orthonormal matrix B, of k numbers,
+brings it to the vector of ones again, P = sqrt(k / n) B V^T: the mean of the k numbers is the mean of the n.
+
 References
 ----------
 SliceGPT: arXiv 2401.15024.
@@ -64,11 +69,17 @@ class Rotations(Candidates):
         P and Q with all axes: rows of P, columns of Q.
     costs : ndarray of shape (n + 1,)
         What the consumers lose with k of them, by k.
+    normed : bool
+        Whether norms take their mean square.
+    centred : bool
+        Whether norms subtract their mean; the first axis is the vector of ones then.
     """
 
     encode: Matrix
     decode: Matrix
     costs: Matrix
+    normed: bool = False
+    centred: bool = False
 
     @property
     def cluster(self) -> str:
@@ -82,10 +93,31 @@ class Rotations(Candidates):
 
     def partition(self, k: int) -> ChannelPartition:
         """Return the leading k axes."""
-        return Rotation(np.ascontiguousarray(self.encode[:k]), np.ascontiguousarray(self.decode[:, :k]))
+        encode, decode = self.encode[:k], self.decode[:, :k]
+        if self.centred:
+            turn = _to_ones(k)
+            encode, decode = turn @ encode, decode @ turn
+        if self.normed:
+            scale = np.sqrt(k / self.encode.shape[1])
+            encode, decode = encode * scale, decode / scale
+        return Rotation(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
 
 
-def rotations(moments: Sequence[tuple[Matrix, Matrix]], metric: Matrix | None = None) -> Rotations:
+def _to_ones(k: int) -> Matrix:
+    """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
+    found = np.eye(k)
+    apart = found[0] - 1.0 / np.sqrt(k)
+    length = float(apart @ apart)
+    return found - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else found
+
+
+def rotations(
+    moments: Sequence[tuple[Matrix, Matrix]],
+    metric: Matrix | None = None,
+    *,
+    normed: bool = False,
+    centred: bool = False,
+) -> Rotations:
     """Return the principal axes of channels.
 
     Parameters
@@ -96,16 +128,24 @@ def rotations(moments: Sequence[tuple[Matrix, Matrix]], metric: Matrix | None = 
     metric : ndarray of shape (n, n), optional
         Positive definite: what an error of the channels costs in every direction. It takes the place of the Gram
         matrices. Without it all directions cost the same, and axes are orthonormal.
+    normed, centred : bool
+        Whether norms take the mean square of the channels, and subtract their mean; without a metric.
     """
     n = len(moments[0][0])
+    if centred:  # their mean is kept whatever else is
+        moments = [(_without_mean(m), g) for m, g in moments]
     root = np.eye(n) if metric is None else np.linalg.cholesky(metric)
     total = np.zeros((n, n))
     known = [(m, g) for m, g in moments if np.isfinite(m).all() and np.trace(m) > 0.0]
     for m, _ in known:
         total += m / np.trace(m)
     total = root.T @ total @ root
+    if centred:
+        total += (1.0 + np.trace(total)) / n
     _, vectors = np.linalg.eigh((total + total.T) / 2.0)
     axes = np.ascontiguousarray(vectors[:, ::-1])
+    if centred:
+        axes[:, 0] = 1.0 / np.sqrt(n)
     axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(n)] < 0.0, -1.0, 1.0)
     encode = axes.T @ root.T
     decode = axes if metric is None else np.linalg.solve(root.T, axes)
@@ -120,7 +160,14 @@ def rotations(moments: Sequence[tuple[Matrix, Matrix]], metric: Matrix | None = 
         costs[:n] += np.where(left > _ROUNDING, left, 0.0)
     costs = np.maximum.accumulate(costs[::-1])[::-1].copy()
     costs[0], costs[n] = np.inf, 0.0
-    return Rotations(encode, decode, costs)
+    return Rotations(encode, decode, costs, normed, centred)
+
+
+def _without_mean(moments: Matrix) -> Matrix:
+    """Return the moments of channels less their mean."""
+    rows = moments - moments.mean(axis=0)
+    centred: Matrix = rows - rows.mean(axis=1, keepdims=True)
+    return centred
 
 
 def seen_moments(

@@ -70,13 +70,13 @@ from onnxfold.terminal import Table, say, say_table
     show_default=True,
     metavar="NAME",
     help="Name of a clustering, repair and inputs: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
-    "wanda-sp, flap, ifm, shortgpt.",
+    "wanda-sp, flap, ifm, slicegpt, shortgpt.",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
     help="Replace the method's clustering: elimination, kmeans, kmeans-heads, ward, complete, average, single, "
-    "spectral, greedy, ifm, top-l1, top-l2, rotation, wanda, flap.",
+    "spectral, greedy, ifm, top-l1, top-l2, rotation, streams, wanda, flap.",
 )
 @click.option(
     "--repair", metavar="NAME",

@@ -8,8 +8,10 @@ from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
+from onnxfold.channels.streams import is_about_stream
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
+from onnxfold.errors import NothingToFoldError
 from onnxfold.folding.methods import Method
 from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
@@ -94,21 +96,27 @@ def request_widths(
     """
     if method.drops_blocks:
         return whole_widths(opened.graphs, config)
-    repair, whole = method.repair_row, method.depth.outside(opened.graphs[0][1])
+    repair, groups = method.repair_row, [found for _, found in opened.graphs]
+    if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
+        raise NothingToFoldError(f"nothing to fold: {_no_stream(opened)}")
+    whole, note = method.whole(groups)
     request = width_request(
         opened.graphs, config, opened.size.parameters, adds_biases=repair.adds_biases, adds_nodes=repair.adds_nodes,
         per_token=opened.size.macs_per == "token", whole=whole,
     )  # fmt: skip
-    if whole:
-        note = (
-            f"{method.name} folds a language model, as published, from {method.depth.start:.0%} to "
-            f"{method.depth.stop:.0%} of its depth: {len(whole)} of {len(request.space.groups)} groups keep their "
-            "width unless --ratio names them"
-        )
+    if note:
         request = replace(request, remarks=(*request.remarks, note))
     if request.widths is not None and not may_keep_all:
         request.require_change(request.widths)
     return request
+
+
+def _no_stream(opened: OpenedModel) -> str:
+    """Return why no residual stream of a model may be rotated, as far as a norm says it."""
+    refusals = opened.scopes[0].analysis.refusals
+    found = next((refusal for refusal in refusals if is_about_stream(refusal.reason)), None)
+    why = "" if found is None else f"; {found.axis} of '{found.node}' stays, {found.reason}"
+    return f"the model has no residual stream that may be rotated{why}"
 
 
 def model_candidates(prepared: PreparedModel, progress: Progress) -> ModelCandidates:

@@ -164,4 +164,4 @@ def candidates_of(
         partners=prepared.partners[i] if prepared.partners else None,
         metric=metric,
     )
-    return prepared.method_with(moments=bool(moments), rotates=bool(group.spare)).partitioner.candidates(task)
+    return prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner.candidates(task)

@@ -179,6 +179,8 @@ class Method:
         Whether it drops whole residual blocks, and keeps the widths of all others.
     depth : Depth
         The blocks that are folded unless a ratio is given for their groups.
+    only_streams : bool
+        Whether groups other than residual streams keep their widths unless a ratio is given for them.
     language : Method, optional
         What the row is for language models, where that is something else.
     """
@@ -190,6 +192,7 @@ class Method:
     summary: str
     drops_blocks: bool = False
     depth: Depth = WHOLE_DEPTH
+    only_streams: bool = False
     language: "Method | None" = None
 
     @property
@@ -211,6 +214,26 @@ class Method:
     def rotates(self) -> bool:
         """Whether channels are rotated where any orthonormal basis of them will do."""
         return self.partitioner.rotates
+
+    def whole(self, graphs: Sequence[Sequence[FoldGroup]]) -> tuple[list[int], str]:
+        """Return the indices of the groups that keep their widths unless a ratio names them, and a note that says so.
+
+        Parameters
+        ----------
+        graphs : sequence of sequence of FoldGroup
+            The groups of every graph, the main graph first; they are numbered on.
+        """
+        groups = [group for found in graphs for group in found]
+        if self.only_streams:
+            kept = [i for i, group in enumerate(groups) if not group.norms]
+            what = f"{self.name} rotates residual streams only"
+        else:
+            kept, depth = self.depth.outside(graphs[0]), self.depth
+            what = f"{self.name} folds a language model, as published, from {depth.start:.0%} to {depth.stop:.0%} of"
+            what += " its depth"
+        if not kept:
+            return [], ""
+        return kept, f"{what}: {len(kept)} of {len(groups)} groups keep their width unless --ratio names them"
 
     @property
     def is_supported(self) -> bool:
@@ -273,6 +296,10 @@ METHODS = {
         Method("wanda-sp", "wanda", "none", "auto", "keep the channels with the largest weights times activations"),
         Method("flap", "flap", "bias", "auto", "keep the channels that fluctuate most, means become biases"),
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
+        Method(
+            "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
+            only_streams=True,
+        ),
         Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", True),
     )
 }  # fmt: skip

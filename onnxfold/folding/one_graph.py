@@ -22,6 +22,7 @@ from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.merge.absorb_norms import AbsorbNorms
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
 from onnxfold.passes.normalize.pipelines import clean_up
@@ -202,8 +203,8 @@ def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
 
 
 def _in_units(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
-    """Bring the rows of groups into the units that they are merged in."""
-    for step in prepared.repair.units.passes(tuple(groups)):
+    """Bring the rows of groups into the units that they are merged in, and scales of norms into what reads them."""
+    for step in (AbsorbNorms(tuple(groups)), *prepared.repair.units.passes(tuple(groups))):
         step(view)
     return view
 
@@ -248,7 +249,7 @@ def _records(
             used = (clusters[i], prepared.repair.name) if id(group) in lossy else (ONLY_DUPLICATES, "none")
         duplicates = group.size - int(classes.max()) - 1
         requested = (
-            ROTATION if group.spare and prepared.method.rotates else prepared.method.cluster,
+            ROTATION if group.is_there_to_rotate and prepared.method.rotates else prepared.method.cluster,
             prepared.method.repair,
         )
         found.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))

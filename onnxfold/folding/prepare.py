@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
@@ -132,7 +134,10 @@ def prepare(
     graphs = []
     for i, scope in enumerate(opened.scopes):
         with one_blas_thread():
-            duplicates = tuple(find_duplicates(scope.view, scope.analysis.groups, seed=seed))
+            groups = scope.analysis.groups
+            classes = find_duplicates(scope.view, groups, seed=seed)
+        # What is equal in a stream is no axis of its own; no channel of it is merged with another.
+        duplicates = tuple(np.arange(g.size) if g.norms else c for g, c in zip(groups, classes, strict=True))
         shown = inputs if scope.body is None else None
         sources = opened.sources[i] if opened.sources else ()
         pairs = method.partitioner.pairs if sources else None

@@ -13,7 +13,7 @@ from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
-from onnxfold.passes.normalize.pipelines import NORMALIZE, ROTATABLE
+from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES
 from onnxfold.report import PassRecord, Refusal
 
 
@@ -55,21 +55,23 @@ class GraphForm:
     ----------
     ties : callable
         Takes a normalised graph, returns the axes of its inputs and outputs that may change.
-    rotates : bool
-        Whether it has channels that may be rotated, too.
+    tables, streams : bool
+        Whether tables of words, and residual streams, are channels that may be rotated.
     """
 
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
-    rotates: bool = False
+    tables: bool = False
+    streams: bool = False
 
     @property
     def passes(self) -> Pass:
         """What brings a graph into the form."""
-        return Pipeline((NORMALIZE, ROTATABLE)) if self.rotates else NORMALIZE
+        more = [form for form, is_asked in ((STREAMS, self.streams), (TABLES, self.tables)) if is_asked]
+        return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
     def analysed(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
-        return find_groups(view, self.ties(view))
+        return find_groups(view, self.ties(view), streams=self.streams)
 
     def after(self, passes: Pass, scope: Scope) -> Scope:
         """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes.

@@ -128,7 +128,7 @@ def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPa
     role = found[0][0].role
     folds: list[Fold] = []
     for member, partition in found:
-        if isinstance(partition, Selection):
+        if isinstance(partition, Selection) or role is Role.GAIN:
             folds.append((member.positions, partition.representatives, None))
             continue
         matrix = partition.decode.T if role is Role.CONSUMER else partition.encode

@@ -8,6 +8,7 @@ from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.factor_tables import FactorTables
+from onnxfold.passes.normalize.factor_ties import FactorTies
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.heads_from_batch import HeadsFromBatch
@@ -50,8 +51,10 @@ NORMALIZE = Pipeline(
     )
 )
 
-#: After the normal form, for methods that rotate channels: what makes more of them rotatable.
-ROTATABLE = Pipeline((FactorTables(),))
+
+#: After the normal form, for methods that rotate tables of words, or residual streams: what lets more of them be.
+TABLES = Pipeline((FactorTables(),))
+STREAMS = Pipeline((FactorTies(),))
 
 
 def clean_up(copies: Mapping[str, str]) -> Pipeline:

@@ -12,7 +12,7 @@ from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.pipelines import NORMALIZE, ROTATABLE, clean_up
+from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from testing.compare import relative_difference
@@ -25,7 +25,7 @@ from tests.export_forms import FORMS
 CLEAN_UP = clean_up({})
 
 PASSES: dict[str, Pass] = {
-    **{p.name: p for p in (*NORMALIZE.passes, *ROTATABLE.passes, *CLEAN_UP.passes)},
+    **{p.name: p for p in (*NORMALIZE.passes, *TABLES.passes, *STREAMS.passes, *CLEAN_UP.passes)},
     "NORMALIZE": NORMALIZE,
     "CLEAN_UP": CLEAN_UP,
 }
@@ -51,6 +51,7 @@ WORKS_ON = {
     "HeadsToAxis": ["normed_heads"],
     "HeadsFromBatch": ["heads_in_batch", "heads_in_batch_behind_positions"],
     "FactorTables": ["table_of_words"],
+    "FactorTies": ["tied_words"],
     "DropIdentityProducts": ["identity_product"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
@@ -174,6 +175,30 @@ def _table_of_words() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
+def _tied_words() -> onnx.ModelProto:
+    """Rows of a table of 40 words, looked up by the class of a sample, normed, and scored by the table again."""
+    model = _base()
+    y = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["logits" if o == y else o for o in node.output]
+    random = np.random.default_rng(0)
+    weights = [
+        ("words", random.standard_normal((40, 5))),
+        ("scale", np.ones(5)),
+        ("last", random.standard_normal((40, 5))),
+    ]
+    model.graph.initializer.extend(numpy_helper.from_array(v.astype(np.float32), name) for name, v in weights)
+    nodes = [
+        helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["words", "best"], ["word"], "look_up"),
+        helper.make_node("LayerNormalization", ["word", "scale"], ["normed"]),
+        helper.make_node("Gemm", ["normed", "words"], ["scores"], transB=1),
+        helper.make_node("MatMul", ["scores", "last"], [y]),
+    ]
+    model.graph.node.extend(nodes)
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
 def _identity_product() -> onnx.ModelProto:
     """Scores are multiplied by the identity matrix."""
     model = _base()
@@ -188,6 +213,7 @@ def _identity_product() -> onnx.ModelProto:
 
 _FORMS = (
     _table_of_words,
+    _tied_words,
     _identity_product,
     _shared_vectors,
     _identity_outputs,
@@ -246,7 +272,7 @@ def test_pass_does_its_work(pass_name: str, model_name: str) -> None:
 
 
 def test_every_pass_is_known_to_work_on_something() -> None:
-    assert {p.name for p in (*NORMALIZE.passes, *ROTATABLE.passes, *CLEAN_UP.passes)} <= set(WORKS_ON)
+    assert {p.name for p in (*NORMALIZE.passes, *TABLES.passes, *STREAMS.passes, *CLEAN_UP.passes)} <= set(WORKS_ON)
 
 
 @pytest.mark.parametrize("model_name", [name for name in MODELS if name != "lengths_by_range"])

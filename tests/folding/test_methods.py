@@ -19,7 +19,7 @@ from testing.models import chain_conv, mlp, random_input, run
 from testing.quick import quick_fold
 
 #: What averages nothing has nothing that these repairs could restore.
-UNSUPPORTED = set(product(("top-l1", "top-l2", "rotation", "wanda", "flap"), ("approximate", "independent")))
+UNSUPPORTED = set(product(("top-l1", "top-l2", "rotation", "streams", "wanda", "flap"), ("approximate", "independent")))
 SUPPORTED = [cell for cell in product(PARTITIONERS, REPAIRS) if cell not in UNSUPPORTED]
 MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "batch norm": partial(chain_conv, widths=(6, 8)),
@@ -88,7 +88,9 @@ def test_repairs_that_have_nothing_to_restore(cluster: str, repair: str) -> None
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.inputs == "auto" and not m.drops_blocks])
+@pytest.mark.parametrize(
+    "name", [n for n, m in METHODS.items() if m.inputs == "auto" and not m.drops_blocks and not m.only_streams]
+)
 def test_every_method(name: str, kind: str) -> None:
     method = METHODS[name]
     result = quick_fold(_model(kind), channel_ratio=0.5, method=name)

@@ -37,7 +37,7 @@ def _model(matrix: NDArray[np.float32]) -> onnx.ModelProto:
 
 
 def _metric(model: onnx.ModelProto) -> NDArray[np.float64]:
-    opened = open_model(model, {}, silent, form=GraphForm(rotates=True))
+    opened = open_model(model, {}, silent, form=GraphForm(tables=True))
     inputs = model_inputs(opened.view, "auto", seed=0)
     (graph,) = prepare(opened, find_method("fold-ls"), inputs, 0).graphs
     (metric,) = output_metrics(graph, silent).values()

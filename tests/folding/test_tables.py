@@ -65,7 +65,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def _rotatable(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]] | None = None) -> tuple[GraphView, list[Any]]:
-    (scope,) = open_scopes(load(model, shapes), GraphForm(rotates=True))
+    (scope,) = open_scopes(load(model, shapes), GraphForm(tables=True))
     return scope.view, scope.analysis.groups
 
 

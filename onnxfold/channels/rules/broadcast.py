@@ -22,8 +22,13 @@ def addition(node: NodeContext) -> Shift | None:
 @channel_rule("Add", computes=addition, result=Result.IN_PLACE)
 @channel_rule("Sub", result=Result.IN_PLACE)
 def additive(node: NodeContext) -> None:
-    """Treat a constant operand as a bias."""
+    """Treat a constant operand as a bias; axes along which nothing stretches may be rotated."""
     _link_operands(node, Role.BIAS)
+    shapes = [node.shape(operand) for operand in node.inputs]
+    for i in range(1, min(map(len, shapes)) + 1):
+        if all(shape[-i] == node.shape(node.output())[-i] for shape in shapes):
+            for tensor in (*node.inputs, node.output()):
+                node.rotatable(node.axis(tensor, -i))
 
 
 @channel_rule(*_IN_PLACE, result=Result.IN_PLACE)

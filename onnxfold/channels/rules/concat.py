@@ -7,7 +7,9 @@ from onnxfold.channels.registry import channel_rule
 
 
 @channel_rule(
-    "Concat", mixes="on this axis it joins parts of which one has an unknown width; give it with --input-shapes"
+    "Concat",
+    mixes="on this axis it joins parts of which one has an unknown width; give it with --input-shapes",
+    carries=True,
 )
 def concat(node: NodeContext) -> None:
     """Place inputs one behind the other on one axis, side by side on the others."""

@@ -51,6 +51,7 @@ def conv(node: NodeContext) -> None:
     node.use(node.axis(w, 0), Role.PRODUCER, channels_out)
     if group == 1:
         node.use(node.axis(w, 1), Role.CONSUMER, channels_in)
+        node.rotatable(channels_out)
     elif in_per_group == 1:
         multiplier = out_channels // group
         node.link(channels_in, channels_out, np.repeat(np.arange(group), multiplier))

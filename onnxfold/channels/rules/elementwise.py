@@ -12,7 +12,7 @@ UNARY = (
 )  # fmt: skip
 
 
-@channel_rule("Identity", result=Result.VIEW)
+@channel_rule("Identity", result=Result.VIEW, carries=True)
 @channel_rule(*(op for op in UNARY if op != "Identity"), result=Result.IN_PLACE)
 def unary(node: NodeContext) -> None:
     """Every axis of the result is the same axis of the input; bounds and the like are scalars."""

@@ -7,7 +7,7 @@ from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Expand", mixes="its target size is computed at run time")
+@channel_rule("Expand", mixes="its target size is computed at run time", carries=True)
 def expand(node: NodeContext) -> None:
     """Axes of equal size pass through, and the target shape counts them; axes of size 1 stretch."""
     x, y = node.input(0), node.output()

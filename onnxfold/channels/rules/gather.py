@@ -7,7 +7,7 @@ from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Gather", mixes="it picks single positions of this axis")
+@channel_rule("Gather", mixes="it picks single positions of this axis", carries=True)
 def gather(node: NodeContext) -> None:
     """Carry all axes but the gathered one over; constant indices in one dimension renumber that one too.
 

@@ -30,6 +30,9 @@ def gemm(node: NodeContext) -> None:
         node.use(node.axis(b, k_b), Role.CONSUMER, node.axis(a, k_a))
         node.use(node.axis(b, n), Role.PRODUCER, columns_out)
         node.link(node.axis(a, m), rows_out)
+        node.rotatable(node.axis(a, k_a))
+        if not c or node.shape(c)[-1:] == node.shape(y)[-1:]:
+            node.rotatable(columns_out)
     elif node.is_weight(a):
         node.use(node.axis(a, k_a), Role.CONSUMER, node.axis(b, k_b))
         node.use(node.axis(a, m), Role.PRODUCER, rows_out)

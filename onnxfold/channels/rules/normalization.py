@@ -46,6 +46,10 @@ def layer_normalization(node: NodeContext) -> None:
     """Axes in front of `axis` are independent samples."""
     axis = node.integer("axis", -1) % node.rank(node.input(0))
     _link_before(node, axis)
+    if axis == node.rank(node.input(0)) - 1:
+        centred = node.op_type == "LayerNormalization"
+        shift = node.input(2) if centred else ""
+        node.norm(node.inputs[:1], node.output(), node.input(1), shift=shift, centred=centred)
 
 
 @channel_rule("SimplifiedLayerNormalization", mixes=_OVER_CHANNELS)
@@ -57,7 +61,7 @@ def simplified_layer_normalization(node: NodeContext) -> None:
 @channel_rule("SkipLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
 def skip_layer_normalization(node: NodeContext) -> None:
     """Sum of two inputs and a bias, normalised over the last axis."""
-    _normalised_sum(node, bias=4)
+    _normalised_sum(node, bias=4, centred=True)
 
 
 @channel_rule("SkipSimplifiedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)
@@ -66,7 +70,7 @@ def skip_simplified_layer_normalization(node: NodeContext) -> None:
     _normalised_sum(node, bias=3)
 
 
-def _normalised_sum(node: NodeContext, bias: int) -> None:
+def _normalised_sum(node: NodeContext, bias: int, *, centred: bool = False) -> None:
     """Add up two inputs, the second broadcast to the first, and a vector; output 3 is the sum, the residual stream."""
     for result in (node.output(0), node.output(_SUM)):
         for operand in (node.input(0), node.input(1)) if result else ():
@@ -78,6 +82,9 @@ def _normalised_sum(node: NodeContext, bias: int) -> None:
         node.link_broadcast(node.input(bias), node.output(_SUM), Role.BIAS)
     for operand in (node.input(0), node.input(1)):
         node.block(node.axis(operand, -1), _OVER_CHANNELS)
+    parts = [name for name in (node.input(0), node.input(1), node.output(_SUM)) if name]
+    shift = node.input(3) if centred else ""
+    node.norm(parts, node.output(), node.input(2), shift=shift, bias=node.input(bias), centred=centred)
 
 
 @channel_rule("EmbedLayerNormalization", domain="com.microsoft", mixes=_OVER_CHANNELS)

@@ -13,13 +13,13 @@ from onnxfold.graph.tensor_types import Shape
 _MIXES = "the reshape cuts this axis into parts that are not whole channels"
 
 
-@channel_rule("Flatten", mixes=_MIXES, result=Result.VIEW)
+@channel_rule("Flatten", mixes=_MIXES, result=Result.VIEW, carries=True)
 def flatten(node: NodeContext) -> None:
     """NCHW: position c*H*W + i of the result belongs to channel c; NHWC: position i*C + c."""
     link_reshape(node, node.input(0), node.output())
 
 
-@channel_rule("Reshape", mixes=_MIXES, result=Result.VIEW)
+@channel_rule("Reshape", mixes=_MIXES, result=Result.VIEW, carries=True)
 def reshape(node: NodeContext) -> None:
     """As Flatten; the numbers in the target shape that stand for channels follow them."""
     target = node.constant_ints(1, "target shape")

@@ -8,14 +8,14 @@ from onnxfold.channels.registry import channel_rule
 _MIXES = "a strided or computed slice takes single positions out of this axis"
 
 
-@channel_rule("Slice", since=1, mixes=_MIXES)
+@channel_rule("Slice", since=1, mixes=_MIXES, carries=True)
 def slice_attribute(node: NodeContext) -> None:
     """Bounds are attributes before opset 10."""
     starts, ends = node.integers("starts"), node.integers("ends")
     _slice(node, starts, ends, node.integers("axes", range(len(starts))), [1] * len(starts), as_input=False)
 
 
-@channel_rule("Slice", since=10, mixes=_MIXES)
+@channel_rule("Slice", since=10, mixes=_MIXES, carries=True)
 def slice_input(node: NodeContext) -> None:
     """Bounds, axes and steps are inputs 1 to 4."""
     rank = node.rank(node.input(0))

@@ -6,13 +6,13 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Split", since=1)
+@channel_rule("Split", since=1, carries=True)
 def split_attribute(node: NodeContext) -> None:
     """Sizes are an attribute before opset 13."""
     _split(node, {"attribute": "split"})
 
 
-@channel_rule("Split", since=13)
+@channel_rule("Split", since=13, carries=True)
 def split_input(node: NodeContext) -> None:
     """Sizes are input 1."""
     _split(node, {"input_index": 1})

@@ -9,7 +9,7 @@ def _axes(node: NodeContext, rank: int) -> set[int] | None:
     return {a % rank for a in given} or None
 
 
-@channel_rule("Squeeze", result=Result.VIEW)
+@channel_rule("Squeeze", result=Result.VIEW, carries=True)
 def squeeze(node: NodeContext) -> None:
     """Axes of size 1 vanish."""
     x, y = node.input(0), node.output()
@@ -21,7 +21,7 @@ def squeeze(node: NodeContext) -> None:
         node.link(node.axis(x, axis), node.axis(y, place))
 
 
-@channel_rule("Unsqueeze", result=Result.VIEW)
+@channel_rule("Unsqueeze", result=Result.VIEW, carries=True)
 def unsqueeze(node: NodeContext) -> None:
     """Axes of size 1 appear."""
     x, y = node.input(0), node.output()

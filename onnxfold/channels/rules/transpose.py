@@ -4,7 +4,7 @@ from onnxfold.channels.context import NodeContext
 from onnxfold.channels.registry import channel_rule
 
 
-@channel_rule("Transpose")
+@channel_rule("Transpose", carries=True)
 def transpose(node: NodeContext) -> None:
     """Axis i of the result is axis perm[i] of the input."""
     x, y = node.input(0), node.output()
