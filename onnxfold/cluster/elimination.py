@@ -29,6 +29,7 @@ import numpy.typing as npt
 from scipy.linalg import lapack
 
 from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.drops import Drops
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
@@ -108,11 +109,13 @@ def eliminate(
     """
     n = len(classes)
     blocks = np.zeros(n, np.int64) if blocks is None else blocks
-    state = _State(moments, n, merges=merges)
+    state: _State | Drops = _State(moments, n, merges=merges)
     steps: list[tuple[int, int]] = []
     costs: list[float] = []
     equal = {int(b): _equal_pairs(classes, np.flatnonzero(blocks == b)) for b in np.unique(blocks)}
     while n - len(steps) > narrowest:
+        if isinstance(state, _State) and not merges and not any(equal.values()):
+            state = Drops(state.units, state.grams, state.precisions)
         for block, pairs in equal.items():
             inside = blocks[state.units] == block
             surplus = int(inside.sum()) - narrowest // len(equal)

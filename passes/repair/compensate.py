@@ -1,15 +1,18 @@
 """Least-squares compensation of the consumers of folded channels."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Role, Use
 from onnxfold.channels.layers import linear, takes_mean
 from onnxfold.channels.operators import Window
 from onnxfold.graph.nodes import node_key
-from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
@@ -18,7 +21,7 @@ from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.moments import CrossMoments
-from onnxfold.statistics.samples import Samples, stride_for, unit_samples
+from onnxfold.statistics.samples import Positions, Samples, stride_for, unit_samples
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1
@@ -128,13 +131,15 @@ class Compensation:
             rows, columns = np.flatnonzero(block == b), np.flatnonzero(folded_block == b)
             inside = np.ix_(rows, columns)
             plain = whole if blocks == 1 else whole[inside]
-            residuals = CrossMoments(len(rows), len(columns))
-            for one, two in zip(x, y, strict=True):
-                seen = unit_samples(two, channels.axis, mapped.folded_positions[columns], stride)
-                goal = unit_samples(one, channels.axis, mapped.positions[rows], stride)
-                residuals.add(goal - decoded(seen, plain), seen)
-            found = correction(residuals, RIDGE + DOUBTED * self._doubt, has_bias=has_bias)
-            found += plain
+            places = mapped.positions[rows], mapped.folded_positions[columns]
+            residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
+            wrong = _wrong(residuals(), len(rows))
+            moments = CrossMoments(int(wrong.sum()), len(columns))
+            for rest, seen in residuals():
+                moments.add(rest if wrong.all() else rest[:, wrong], seen)
+            found = np.array(plain)
+            if wrong.any():
+                found[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=has_bias)
             if solution is None:
                 return found
             solution[inside] = found
@@ -191,3 +196,23 @@ class Compensation:
             patches.append(read_patches(x[batch], window, places, sample))
             goals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)))
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
+
+
+def _residuals(
+    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
+) -> Iterator[tuple[Samples, Samples]]:
+    """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
+    for one, two in zip(x, y, strict=True):
+        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((one, two), places, strict=True))
+        goal -= decoded(seen, plain)
+        yield goal, seen
+
+
+def _wrong(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
+    """Return which channels the plain fold does not give exactly: of a selection of the original's, the dropped."""
+    wrong = np.zeros(channels, np.bool_)
+    for rest, _ in residuals:
+        wrong |= rest.any(axis=0)
+        if wrong.all():
+            break
+    return wrong

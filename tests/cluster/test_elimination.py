@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.cluster import elimination
+from onnxfold.cluster import drops, elimination
 from onnxfold.cluster.candidates import reconstruction_error
 from onnxfold.cluster.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import partial_partition
@@ -298,3 +298,22 @@ def test_consumers_that_say_nothing(value: float) -> None:
     alone = eliminate([useless], np.arange(5))
     assert [alone.partition(k).clusters for k in range(1, 6)] == [1, 2, 3, 4, 5]
     np.testing.assert_array_equal(alone.errors[1:], 0.0)
+
+
+@pytest.mark.parametrize("waiting", [1, 7, 1000])
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_drops_that_wait_choose_and_cost_what_single_steps_do(
+    consumers: int, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drops, "_WAITING", waiting)
+    monkeypatch.setattr(drops, "_PART", 5)
+    n = 40
+    moments = _moments(1, n, consumers)
+    plain = elimination._State(moments, n, merges=False)
+    late = drops.Drops(np.arange(n), *([m.copy() for m in matrices] for matrices in (plain.grams, plain.precisions)))
+    for count in (1, 4, 9, 2, 1, 8, 13):
+        inside = plain.units % 3 != count % 3
+        steps = plain.cheapest(inside, count)
+        assert late.cheapest(inside, count) == steps
+        assert late.give_up(steps) == pytest.approx(plain.give_up(steps), rel=1e-8)
+        assert late.units.tolist() == plain.units.tolist()
