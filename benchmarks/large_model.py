@@ -11,8 +11,9 @@ are streamed from file to file. A third is as large as a transformer of 7 billio
 only as long as that (nothing is written to it), and it is inspected.
 
 A fourth has the shape of Llama-2-7B in float16, random, and a few of its layers (`--layers`, of widths that may be
-divided by `--scale`). It is folded by `fold-ls` on 4,096 drawn tokens as if all layers were there: edited weights wait
-in a file, nothing runs as a whole. What a layer takes is the difference between two numbers of layers.
+divided by `--scale`). It is folded by `--method` on 4,096 drawn tokens as if all layers were there: edited weights wait
+in a file, nothing runs as a whole. What a layer takes is the difference between two numbers of layers; what all 32
+would take is extrapolated from it, and the page says so.
 
 Peak resident memory is that of a process of its own, as the kernel counts it. Exit code 1: it is above 1.5 GiB (and
 three of the tensors that are cut, where layers are streamed), the weights are not equal, the inspection takes more
@@ -25,6 +26,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -74,10 +76,10 @@ from onnxfold.inputs.tokens import token_text
 open_model._SCRATCH_PART = 1 << 50  # a few layers are treated as all of them are
 walked_network.loaded_bytes = token_text.loaded_bytes = lambda view: 1 << 60
 start = time.perf_counter()
-result = onnxfold.fold(sys.argv[1], sparsity=0.2, max_memory="8G", verify=False, samples=16)
+result = onnxfold.fold(sys.argv[1], method=sys.argv[3], sparsity=0.2, max_memory="8G", verify=False, samples=16)
 result.save(sys.argv[2], save_as_external_data=True)
 usage = resource.getrusage(resource.RUSAGE_SELF)
-seconds, cpu = time.perf_counter() - start, usage.ru_utime
+seconds, cpu = time.perf_counter() - start, usage.ru_utime + usage.ru_stime
 print(json.dumps({"peak_gib": usage.ru_maxrss / 2**20, "seconds": seconds, "cpu": cpu}))
 """
 
@@ -87,7 +89,7 @@ class Part(NamedTuple):
 
     what: str
     size: str
-    seconds: float
+    time: str
     peak_gib: float
     fits: bool
 
@@ -99,7 +101,7 @@ class Part(NamedTuple):
     @property
     def row(self) -> str:
         """The row."""
-        return f"| {self.what} | {self.size} | {self.seconds:.0f} s | {self.peak_gib:.2f} GiB |"
+        return f"| {self.what} | {self.size} | {self.time} | {self.peak_gib:.2f} GiB |"
 
 
 def main() -> None:
@@ -107,16 +109,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--gigabytes", type=float, default=2.2)
-    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--scale", type=int, default=1)
+    parser.add_argument("--method", default="fold-ls")
     parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS))
     args = parser.parse_args()
     rows, fits = known_rows(), True
     for name in args.only:  # all of them, whatever the first one says
-        part = _PARTS[name](args)
-        fits &= part.fits
-        rows[part.key] = part.row
-        print(part.row, "" if part.fits else "FAILED", flush=True)
+        for part in _PARTS[name](args):
+            fits &= part.fits
+            rows[part.key] = part.row
+            print(part.row, "" if part.fits else "FAILED", flush=True)
     _PAGE.write_text(page(list(rows.values())), encoding="utf-8")
     sys.exit(not fits)
 
@@ -133,13 +136,13 @@ def page(rows: list[str]) -> str:
     shared = " shared with other jobs" if _LOAD > 1 else ""
     return "\n".join([
         "# Large models", "",
-        "Seconds, and peak resident memory of the process. Written by `python -m benchmarks.large_model` on "
+        "Time on the clock and, where it says so, of the CPU, and peak resident memory of the process. Written by `python -m benchmarks.large_model` on "
         f"{datetime.now(UTC):%Y-%m-%d} on {usable_cores()} cores{shared} (load average {_LOAD:.1f} when it began).", "",
         "| what | file | time | peak |", "|---|---|---:|---:|", *rows, "",
     ])  # fmt: skip
 
 
-def table(args: argparse.Namespace) -> Part:
+def table(args: argparse.Namespace) -> Iterator[Part]:
     """Generate, fold both, compare."""
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
@@ -154,10 +157,10 @@ def table(args: argparse.Namespace) -> Part:
         equal = same_blocks(folder / "out.onnx", reference.model)
     what = f"`fold-ls`, {_TOKENS} tokens, verified; folded blocks {'equal to' if equal else 'NOT as'} those in memory"
     fits = equal and outcome["peak_gib"] <= 1.5
-    return Part(what, f"{size:.2f} GB, most of it one table", outcome["seconds"], outcome["peak_gib"], fits)
+    yield Part(what, f"{size:.2f} GB, most of it one table", _time(outcome), outcome["peak_gib"], fits)
 
 
-def streamed(args: argparse.Namespace) -> Part:
+def streamed(args: argparse.Namespace) -> Iterator[Part]:
     """Remove half of all channels of a model of large layers, without running it."""
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         path = write_layers(
@@ -167,29 +170,50 @@ def streamed(args: argparse.Namespace) -> Part:
         outcome = _in_a_process(_PRUNE, path, Path(name) / "out.onnx")
     fits = outcome["peak_gib"] <= 1.5 + 3 * largest / 2**30
     shown = f"{size / 1e9:.2f} GB, tensors of {largest / 2**30:.2f} GiB"
-    return Part("`prune-l1 --no-verify`", shown, outcome["seconds"], outcome["peak_gib"], fits)
+    yield Part("`prune-l1 --no-verify`", shown, _time(outcome), outcome["peak_gib"], fits)
 
 
-def inspected(args: argparse.Namespace) -> Part:
+def inspected(args: argparse.Namespace) -> Iterator[Part]:
     """Inspect a model of 7 billion weights of which only the length exists."""
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         path = write_layers(Path(name), width=4096, hidden=11008, blocks=78, sparse=True)
         size = (Path(name) / "layers.bin").stat().st_size
         outcome = _in_a_process(_INSPECT, path)
     shown = f"{size / 1e9:.1f} GB in float16, sparse on disk"
-    return Part("`inspect`", shown, outcome["seconds"], outcome["peak_gib"], outcome["seconds"] <= 30.0)
+    yield Part("`inspect`", shown, _time(outcome), outcome["peak_gib"], outcome["seconds"] <= 30.0)
 
 
-def decoder(args: argparse.Namespace) -> Part:
+def decoder(args: argparse.Namespace) -> Iterator[Part]:
     """Fold a few layers of a decoder of the shape of Llama-2-7B, as if they were all of them."""
-    with tempfile.TemporaryDirectory(dir=args.folder) as name:
-        path = seven_billion.write_decoder(Path(name), args.layers, args.scale)
-        size = (Path(name) / "model.onnx.data").stat().st_size
-        outcome = _in_a_process(_DECODER, path, Path(name) / "out.onnx")
-    widths = f"{seven_billion.WIDTH // args.scale} and {seven_billion.INNER // args.scale} wide"
-    what = f"`fold-ls --no-verify`, 4,096 tokens, {args.layers} of 32 layers, {widths}; {outcome['cpu']:.0f} s of CPU"
-    fits = outcome["peak_gib"] <= 8.0
-    return Part(what, f"{size / 1e9:.2f} GB in float16", outcome["seconds"], outcome["peak_gib"], fits)
+    widths = f"{seven_billion.WIDTH // args.scale:,} and {seven_billion.INNER // args.scale:,} wide"
+    how, outcomes = f"`{args.method} --no-verify`, 4,096 tokens, {widths}", {}
+    for layers in args.layers:
+        with tempfile.TemporaryDirectory(dir=args.folder) as name:
+            path = seven_billion.write_decoder(Path(name), layers, args.scale)
+            size = (Path(name) / "model.onnx.data").stat().st_size
+            outcome = outcomes[layers] = _in_a_process(_DECODER, path, Path(name) / "out.onnx", Path(args.method))
+        what, peak = f"{how}: {layers} of {seven_billion.LAYERS} layers", outcome["peak_gib"]
+        time = f"{_time(outcome)}, of CPU {outcome['cpu']:.0f} s"
+        yield Part(what, f"{size / 1e9:.2f} GB in float16", time, peak, peak <= 8.0)
+    if len(outcomes) > 1:
+        yield _extrapolated(how, outcomes)
+
+
+def _extrapolated(how: str, outcomes: dict[int, dict[str, Any]]) -> Part:
+    """Return what all layers would take if each took what the last ones that were folded did."""
+    few, many = min(outcomes), max(outcomes)
+
+    def at_all(quantity: str) -> tuple[float, float]:
+        each = (outcomes[many][quantity] - outcomes[few][quantity]) / (many - few)
+        return each, outcomes[many][quantity] + each * (seven_billion.LAYERS - many)
+
+    (each, cpu), (_, peak) = at_all("cpu"), at_all("peak_gib")
+    what = f"{how}: {seven_billion.LAYERS} layers, **extrapolated** from {few} and {many}"
+    return Part(what, "not run", f"of CPU {each:.0f} s per layer, {cpu / 3600:.1f} h in all", peak, peak <= 8.0)
+
+
+def _time(outcome: dict[str, Any]) -> str:
+    return f"{outcome['seconds']:.0f} s"
 
 
 def _in_a_process(code: str, *arguments: Path) -> dict[str, Any]:
