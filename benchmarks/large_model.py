@@ -136,7 +136,8 @@ def page(rows: list[str]) -> str:
     shared = " shared with other jobs" if _LOAD > 1 else ""
     return "\n".join([
         "# Large models", "",
-        "Time on the clock and, where it says so, of the CPU, and peak resident memory of the process. Written by `python -m benchmarks.large_model` on "
+        "Time on the clock and, where it says so, of the CPU, and peak resident memory of the process. Written by "
+        "`python -m benchmarks.large_model` on "
         f"{datetime.now(UTC):%Y-%m-%d} on {usable_cores()} cores{shared} (load average {_LOAD:.1f} when it began).", "",
         "| what | file | time | peak |", "|---|---|---:|---:|", *rows, "",
     ])  # fmt: skip

@@ -28,6 +28,17 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     ndarray of shape (n, r), r <= n
         Directions that carry nothing (relative eigenvalue below 1e-12) are dropped.
     """
+    return points_of(centred_gram(blocks))
+
+
+def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
+    """Return the Gram matrix of n centred points.
+
+    Parameters
+    ----------
+    blocks : iterable of ndarray of shape (n, d_b)
+        Column blocks of their features.
+    """
     gram: Points | None = None
     for block in blocks:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
@@ -36,14 +47,18 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
         gram = part if gram is None else gram + part
     if gram is None:
         raise ValueError("at least one feature block is needed")
-    n = len(gram)
     centring = gram.mean(axis=0)
-    gram = gram - centring[None, :] - centring[:, None] + centring.mean()
-    if n == 1:
+    centred_on_mean: Points = gram - centring[None, :] - centring[:, None] + centring.mean()
+    return centred_on_mean
+
+
+def points_of(gram: Points) -> Points:
+    """Return points whose inner products a Gram matrix holds."""
+    if len(gram) == 1:
         return np.zeros((1, 1))
     values, vectors = np.linalg.eigh(gram)
     keep = values > max(values[-1], 0.0) * 1e-12
     if not keep.any():
-        return np.zeros((n, 1))
+        return np.zeros((len(gram), 1))
     points: Points = vectors[:, keep] * np.sqrt(values[keep])
     return points

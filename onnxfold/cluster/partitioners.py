@@ -15,11 +15,12 @@ from onnxfold.cluster.candidates import Candidates, Computed
 from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.elimination import eliminate
 from onnxfold.cluster.features import features
-from onnxfold.cluster.gram import Points, rotate
+from onnxfold.cluster.gram import Points, centred_gram, rotate
 from onnxfold.cluster.greedy import greedy
 from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
+from onnxfold.cluster.products import WIDE, Products, kmeans_by_products
 from onnxfold.cluster.rotation import rotations, seen_moments
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
@@ -82,6 +83,19 @@ class Task:
     @cached_property
     def points(self) -> Points:
         """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
+        return self._of_blocks(rotate)
+
+    @cached_property
+    def products(self) -> Products:
+        """The inner products of these points."""
+        return Products(self._of_blocks(centred_gram))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether inner products tell how alike channels are, as points of so many dimensions take too long."""
+        return int(self.classes.max()) >= WIDE
+
+    def _of_blocks(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
         merge = mean_partition(self.classes)
 
         def blocks() -> Iterator[npt.NDArray[np.floating]]:
@@ -93,7 +107,7 @@ class Task:
                     yield matrix.astype(rows.dtype) @ rows
 
         try:
-            return rotate(blocks())
+            return compute(blocks())
         except np.linalg.LinAlgError:
             raise UnsupportedModelError(
                 f"weights of group '{self.group.name}' are NaN, infinite, or too large to compare: check the training"
@@ -106,6 +120,8 @@ class Task:
 
     def scatter(self, partition: ChannelPartition) -> float:
         """Return the part of the points' variance that lies within clusters."""
+        if self.is_wide:
+            return self.products.of(self.classes).scatter(partition.labels)
         points = self.points[self.classes] if self.group.size != len(self.points) else self.points
         total = float(((points - points.mean(axis=0)) ** 2).sum())
         lost = points - partition.decode @ (partition.encode @ points)
@@ -115,7 +131,7 @@ class Task:
 Clustering = Callable[..., Labels]
 
 
-def _clusters(clustering: Clustering, task: Task, k: int) -> ChannelPartition:
+def _clusters(clustering: Clustering, wide: Clustering | None, task: Task, k: int) -> ChannelPartition:
     """Merge exact duplicates first, then cluster what is left as weighted representatives, block by block."""
     group, classes = task.group, task.classes
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
@@ -127,8 +143,11 @@ def _clusters(clustering: Clustering, task: Task, k: int) -> ChannelPartition:
         if len(distinct) <= per_block:
             local = split_duplicates(classes[units], per_block)
         else:
-            weights = np.bincount(classes[units], minlength=len(task.points))[distinct].astype(np.float64)
-            of_class = clustering(task.points[distinct], weights, per_block, seed=task.seed)
+            weights = np.bincount(classes[units])[distinct].astype(np.float64)
+            if wide is not None and task.is_wide:
+                of_class = wide(task.products.of(distinct), weights, per_block, seed=task.seed)
+            else:
+                of_class = clustering(task.points[distinct], weights, per_block, seed=task.seed)
             local = of_class[np.searchsorted(distinct, classes[units])]
         labels[units] = local + block * per_block
     return mean_partition(labels)
@@ -290,9 +309,16 @@ def one_by_one(
     return Partitioner(name, candidates, summary, averages)
 
 
-def clustered(name: str, clustering: Clustering, summary: str, *, averages_apart: bool = False) -> Partitioner:
-    """Return a row that clusters the points of a task; it averages the channels of a cluster."""
-    return one_by_one(name, partial(_clusters, clustering), summary, averages_apart=averages_apart)
+def clustered(
+    name: str,
+    clustering: Clustering,
+    summary: str,
+    *,
+    wide: Clustering | None = None,
+    averages_apart: bool = False,
+) -> Partitioner:
+    """Return a row that clusters the points of a task, `wide` those of a wide one; it averages what is in a cluster."""
+    return one_by_one(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
 
 
 #: The row that selects channels where one that averages must not, as the mean of different channels means nothing,
@@ -307,8 +333,11 @@ PARTITIONERS = {
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
             needs_moments=True, rotates_tables=True,
         ),
-        clustered("kmeans", kmeans, "k-means on producer rows and consumer columns"),
-        clustered("kmeans-heads", kmeans, "the same, heads of attention averaged as channels are", averages_apart=True),
+        clustered("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
+        clustered(
+            "kmeans-heads", kmeans, "the same, heads of attention averaged as channels are",
+            wide=kmeans_by_products, averages_apart=True,
+        ),
         clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
         clustered("complete", complete_linkage, "agglomerative, complete linkage"),
         clustered("average", average_linkage, "agglomerative, average linkage"),

@@ -1,0 +1,132 @@
+r"""k-means of points of which only inner products are known.
+
+With the Gram matrix K of the points, and a matrix M whose rows average the members of a cluster, the squared distance
+of point i to the mean of cluster c is
+
+    K_ii - 2 (M K)_ci + (M K M^T)_cc.
+
+M has one number per point, so a round of Lloyd's takes n^2 additions where points of n dimensions take n^2 k
+multiplications, and K needs no eigenvectors. Groups of more than `WIDE` channels, whose clusters are almost as many as
+they are, are clustered so.
+"""
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from onnxfold.cluster.gram import Points
+from onnxfold.cluster.partition import Labels, check_clusters
+
+#: Larger groups are clustered by their inner products.
+WIDE = 4096
+_MAX_ITERATIONS = 50
+#: Points that are compared with all means at a time.
+_PART = 512
+
+
+class Products:
+    """Points by their inner products.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (n, n)
+        K.
+    """
+
+    def __init__(self, gram: Points) -> None:
+        self.gram = gram
+
+    def of(self, points: Labels) -> "Products":
+        """Return some of the points; all of them, if they are as many."""
+        return self if len(points) == len(self.gram) else Products(self.gram[np.ix_(points, points)])
+
+    @cached_property
+    def tree(self) -> npt.NDArray[np.float64]:
+        """Ward's hierarchy."""
+        from scipy.cluster.hierarchy import linkage
+
+        squares = self.gram.diagonal()
+        rows = (squares[i] + squares[i + 1 :] - 2.0 * self.gram[i, i + 1 :] for i in range(len(squares)))
+        distances = np.concatenate([np.sqrt(np.maximum(row, 0.0)) for row in rows])
+        return np.asarray(linkage(distances, "ward"), np.float64)
+
+    def with_means(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
+        """Return the inner products of k weighted means with all points, shape (k, n), and with themselves.
+
+        Points with the label -1 belong to no cluster; no other label may be missing.
+        """
+        members = np.flatnonzero(labels >= 0)
+        total = np.bincount(labels[members], weights=weights[members], minlength=k)
+        share = weights[members] / total[labels[members]]
+        means = csr_array((share, (labels[members], members)), shape=(k, len(labels)))
+        cross: Points = means @ self.gram
+        own = share * cross[labels[members], members]
+        return cross, np.bincount(labels[members], weights=own, minlength=k).astype(np.float64)
+
+    def scatter(self, labels: Labels) -> float:
+        """Return the part of the points' variance that lies within clusters, or in points with the label -1."""
+        total = float(self.gram.trace()) - float(self.gram.mean()) * len(self.gram)
+        sizes = np.bincount(labels[labels >= 0])
+        _, means = self.with_means(labels, np.ones(len(labels)), len(sizes))
+        lost = float(self.gram.trace()) - float((sizes * means).sum())
+        return max(lost, 0.0) / total if total > 0.0 else 0.0
+
+
+def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: int, *, seed: int) -> Labels:
+    """Cluster weighted points as :func:`onnxfold.cluster.kmeans.kmeans` does, from Ward's hierarchy.
+
+    Parameters
+    ----------
+    points : Products
+        The points.
+    weights : ndarray of shape (n,)
+        Multiplicity of each point.
+    k : int
+        Number of clusters, 1 <= k <= n.
+    seed : int
+        Not used: nothing is random.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Labels; every one of the k clusters has a member.
+    """
+    from scipy.cluster.hierarchy import fcluster
+
+    n = len(points.gram)
+    check_clusters(k, n)
+    if k in (1, n):
+        return np.arange(n) % k
+    labels = np.asarray(fcluster(points.tree, k, "maxclust"), np.int64) - 1
+    apart = np.zeros(n)
+    for _ in range(_MAX_ITERATIONS):
+        labels = _filled(labels, apart, k)
+        cross, squares = points.with_means(labels, weights, k)
+        found = np.empty_like(labels)
+        for start in range(0, n, _PART):
+            part = slice(start, min(start + _PART, n))
+            distance = squares - 2.0 * cross[:, part].T
+            found[part] = distance.argmin(axis=1)
+            apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]
+        if np.array_equal(found, labels):
+            break
+        labels = found
+    return _filled(labels, apart, k)
+
+
+def _filled(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
+    """Give every cluster a member: the points farthest from their mean, of clusters that have more."""
+    sizes = np.bincount(labels, minlength=k)
+    empty = np.flatnonzero(sizes == 0).tolist()
+    if not empty:
+        return labels
+    labels = labels.copy()
+    for point in np.argsort(-apart, kind="stable").tolist():
+        if sizes[labels[point]] > 1:
+            sizes[labels[point]] -= 1
+            labels[point] = empty.pop()
+            if not empty:
+                break
+    return labels
