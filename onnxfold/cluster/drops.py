@@ -1,4 +1,4 @@
-r"""Drops of channels whose updates wait, so that many are applied in one product.
+r"""Elimination by drops alone, many of them applied in one product.
 
 Where channels are dropped and never merged, all that the next choice needs are the diagonals of C^-1 and G
 (:mod:`onnxfold.cluster.elimination`), and the columns of what is dropped. With the columns A = C^-1 U and B = G U of
