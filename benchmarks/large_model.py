@@ -138,7 +138,8 @@ def page(rows: list[str]) -> str:
         "# Large models", "",
         "Time on the clock and, where it says so, of the CPU, and peak resident memory of the process. Written by "
         "`python -m benchmarks.large_model` on "
-        f"{datetime.now(UTC):%Y-%m-%d} on {usable_cores()} cores{shared} (load average {_LOAD:.1f} when it began).", "",
+        f"{datetime.now(UTC):%Y-%m-%d} with {usable_cores()} threads{shared} (load average {_LOAD:.1f} when it began); "
+        "rows of parts that were not run then are those of earlier runs.", "",
         "| what | file | time | peak |", "|---|---|---:|---:|", *rows, "",
     ])  # fmt: skip
 
@@ -197,10 +198,10 @@ def decoder(args: argparse.Namespace) -> Iterator[Part]:
         time = f"{_time(outcome)}, of CPU {outcome['cpu']:.0f} s"
         yield Part(what, f"{size / 1e9:.2f} GB in float16", time, peak, peak <= 8.0)
     if len(outcomes) > 1:
-        yield _extrapolated(how, outcomes)
+        yield extrapolated(how, outcomes)
 
 
-def _extrapolated(how: str, outcomes: dict[int, dict[str, Any]]) -> Part:
+def extrapolated(how: str, outcomes: dict[int, dict[str, Any]]) -> Part:
     """Return what all layers would take if each took what the last ones that were folded did."""
     few, many = min(outcomes), max(outcomes)
 

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 import onnxfold
 from benchmarks import seven_billion
-from benchmarks.large_model import _extrapolated
+from benchmarks.large_model import extrapolated
 from onnxfold.fidelity import walked_network
 from onnxfold.folding import open_model
 from onnxfold.inputs.tokens import token_text
@@ -35,9 +35,9 @@ def test_a_decoder_in_float16_stays_so(method: str, tmp_path: Path, monkeypatch:
 
 def test_what_all_layers_take_is_extrapolated_and_called_so() -> None:
     outcomes = {n: {"cpu": 10.0 + 3.0 * n, "seconds": 50.0, "peak_gib": 2.0 + 0.1 * n} for n in (2, 4)}
-    part = _extrapolated("how", outcomes)
+    part = extrapolated("how", outcomes)
     assert "**extrapolated** from 2 and 4" in part.row
     assert "3 s per layer" in part.row
     assert part.peak_gib == pytest.approx(2.0 + 0.1 * 32)
     assert part.fits
-    assert not _extrapolated("how", {n: {**one, "peak_gib": n * 1.0} for n, one in outcomes.items()}).fits
+    assert not extrapolated("how", {n: {**one, "peak_gib": n * 1.0} for n, one in outcomes.items()}).fits
