@@ -72,6 +72,7 @@ def fold(
     input_shapes: Mapping[str, Sequence[int]] = NOTHING,
     allow_cache_change: bool = False,
     per_layer_cache: bool = False,
+    inside_heads: bool = False,
     drop_blocks: int | str | None = None,
     tune_norms: bool = False,
     dtype: str = "keep",
@@ -149,6 +150,8 @@ def fold(
         shapes of these inputs and outputs change, and the configurations of a folder.
     per_layer_cache : bool
         Whether layers may keep different numbers of them; needs `allow_cache_change`.
+    inside_heads : bool
+        Whether heads of attention stay, and dimensions between values and outputs go instead, as many of every head.
     drop_blocks : int or 'auto', optional
         Residual blocks to drop whole before the fold, those that change their stream least; alone it is all that is
         done. 'auto': attention or feed-forward branches, as many as cost less than channels of the same weight. Blocks

@@ -1,6 +1,8 @@
 """The view that a channel rule has of one node, and the declarations that it makes."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from onnx import NodeProto
@@ -43,10 +45,13 @@ class NodeContext(NodeReader):
         The node.
     live : set of Axis
         Axes of earlier tensors that carry channels some weight produced.
+    heads : frozenset of Axis
+        Axes of activations whose positions are heads that stay: what lies inside them are the channels.
     """
 
-    def __init__(self, view: GraphView, node: NodeProto, live: set[Axis]) -> None:
+    def __init__(self, view: GraphView, node: NodeProto, live: set[Axis], heads: frozenset[Axis] = frozenset()) -> None:
         super().__init__(view, node)
+        self._heads = heads
         self.declarations: list[Declaration] = []
         self._live = live
         #: Axes that this node's declarations, and no earlier ones, made live.
@@ -88,6 +93,19 @@ class NodeContext(NodeReader):
         """Whether the axis carries channels that a weight produced."""
         return axis in self._live
 
+    def heads_stay(self, axis: Axis) -> bool:
+        """Whether the positions of an axis are heads that stay, and the channels are what lies inside them."""
+        return axis in self._heads
+
+    def _packed(self, axis: Axis) -> int:
+        """Return how many heads lie packed on an axis, whose positions are channels inside each of them."""
+        counts = self._head_counts if axis.blocks == 1 else []
+        return next((n for n in counts if replace(axis, blocks=n) in self._live), axis.blocks)
+
+    @cached_property
+    def _head_counts(self) -> list[int]:
+        return sorted({self.width(heads) or 1 for heads in self._heads} - {1})
+
     # -- declaring -----------------------------------------------------------------------------
 
     def axis(self, tensor: str, axis: int, blocks: int = 1) -> Axis:
@@ -120,6 +138,11 @@ class NodeContext(NodeReader):
     ) -> None:
         self._mention(a)
         self._mention(b)
+        inside = self._packed(a)
+        if inside > a.blocks and self.width(a) == self.width(b):
+            if a_positions is not None or b_positions is not None or self.is_weight(b.tensor):
+                raise CannotDeclareError("it treats what lies inside a head in different ways")
+            a, b = replace(a, blocks=inside), replace(b, blocks=inside)
         if a in self._live:
             self._revive(b)
         width_a, width_b = self.width(a), self.width(b)
@@ -214,6 +237,11 @@ class NodeContext(NodeReader):
         self.declarations.append(
             Norm(tuple(along), axis, self.key, Axis(scale, 0), along_shift, along_bias, centred, width)
         )
+
+    def rotatable_in_heads(self, axis: Axis) -> None:
+        """Declare it where heads stay; axes that are not carried into them would say nothing new."""
+        if self._heads:
+            self.rotatable(replace(axis, blocks=self._packed(axis)))
 
     def count(
         self,

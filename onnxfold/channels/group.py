@@ -1,6 +1,6 @@
 """Fold groups: the result of the channel analysis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -108,8 +108,8 @@ class FoldGroup:
 
     @property
     def is_there_to_rotate(self) -> bool:
-        """Whether its channels are a group because they may be rotated, and for no other reason."""
-        return bool(self.spare or self.norms)
+        """Whether any basis of its channels is as good as they are: of tables, streams, and what lies inside heads."""
+        return bool(self.spare or self.norms) or (self.rotates and self.blocks is not None)
 
     @property
     def block_count(self) -> int:
@@ -150,6 +150,11 @@ class FoldGroup:
 
     def __repr__(self) -> str:
         return f"FoldGroup({self.name!r}, size={self.size}, weights={len(self.members)})"
+
+
+def head_axes(groups: Iterable[FoldGroup]) -> frozenset[Axis]:
+    """Return the axes of activations whose positions are heads, of some groups."""
+    return frozenset(axis for group in groups if group.apart for axis in group.tensors)
 
 
 @dataclass(frozen=True)

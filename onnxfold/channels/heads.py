@@ -69,6 +69,14 @@ def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     return Heads(found, count, width // count)
 
 
+def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
+    """Return the dimensions inside heads: on the axis that holds all of them, or on the last one of four."""
+    if node.rank(tensor) == 3:
+        return heads_on(node, tensor, axis, count)
+    inside = node.axis(tensor, -1, count)
+    return Heads(inside, count, (node.width(inside) or 0) // max(count, 1))
+
+
 def are_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
@@ -80,6 +88,33 @@ def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
     for one in (heads, others):
         are_whole(node, one)
     node.link(heads.axis, others.axis, heads.firsts, others.firsts)
+
+
+def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
+    """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head.
+
+    Parameters
+    ----------
+    node : NodeContext
+        The node.
+    values, output : Heads
+        Positions of dimensions, head after head; neighbouring heads of `output` may share one of `values`.
+    caches : sequence of str
+        Tensors that keep values; '' for those that are not there.
+    """
+    if any(caches):
+        for heads in (values, output):
+            node.block(heads.axis, "values of this size are kept in a cache")
+        return
+    if values.size != output.size or values.count < 1 or output.count % values.count:
+        raise CannotDeclareError(
+            f"{output.count} heads of {output.size} are not made of {values.count} of {values.size}"
+        )
+    own = values.positions.reshape(values.count, values.size)
+    node.link(values.axis, output.axis, np.repeat(own, output.count // values.count, axis=0).reshape(-1))
+    for heads in (values, output):
+        node.equal_blocks(heads.axis, heads.count)
+        node.rotatable_in_heads(heads.axis)
 
 
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:

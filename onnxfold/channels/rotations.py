@@ -44,7 +44,7 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
-    if group.blocks is not None or group.apart or group.averaged or group.tie is not None:
+    if group.apart or group.averaged or group.tie is not None:
         return False
     if any(m.role not in _LINEAR or m.positions.shape[1] > 1 for m in group.members):
         return False

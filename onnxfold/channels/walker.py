@@ -53,7 +53,9 @@ _AMONG_OTHERS = (
 _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 
 
-def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False) -> ChannelAnalysis:
+def find_groups(
+    view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False, heads: frozenset[Axis] = frozenset()
+) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph.
 
     Parameters
@@ -64,13 +66,15 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = Fa
         Axes of inputs and outputs that may change; all others must keep their lengths.
     streams : bool
         Whether streams that are normed over all of their channels are groups where they may be rotated.
+    heads : frozenset of Axis
+        Axes whose positions are heads that stay, of :func:`onnxfold.channels.head_axes`; channels lie inside them.
 
     Returns
     -------
     ChannelAnalysis
         Groups in the order of their first producer, refusals with the largest weights first.
     """
-    declared = declare(view, ties)
+    declared = declare(view, ties, heads)
     found = find_streams(view, declared) if streams else Streams()
     while True:
         declarations = _settled(view, with_streams(declared, found))
@@ -78,7 +82,7 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = Fa
         groups, extra_blocks = _build_groups(view, elements, declarations)
         settled = settled_ties(groups, ties)
         if settled != list(ties):
-            return find_groups(view, settled, streams=streams)
+            return find_groups(view, settled, streams=streams, heads=heads)
         groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
         groups = with_rotations(view, groups, declarations)
         held = on_groups(found, groups)
@@ -92,13 +96,13 @@ def find_groups(view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = Fa
     return ChannelAnalysis(groups, refusals, counts, selects)
 
 
-def declare(view: GraphView, ties: Sequence[Tie] = ()) -> list[Declaration]:
+def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = frozenset()) -> list[Declaration]:
     """Collect what the rules say about every node, and keep the model's interface fixed, but for ties."""
     tied = {axis: tie.reason for tie in ties for axis in tie.axes}
     live: set[Axis] = set()
     declarations: list[Declaration] = []
     for node in view.nodes:
-        declarations += _declare_node(NodeContext(view, node, live))
+        declarations += _declare_node(NodeContext(view, node, live, heads))
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
             stays = f"it is the model's {kind} '{name}', whose shape must stay"

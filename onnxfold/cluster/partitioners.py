@@ -21,7 +21,7 @@ from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.products import WIDE, Products, kmeans_by_products
-from onnxfold.cluster.rotation import rotations, seen_moments
+from onnxfold.cluster.rotation import linear_moments, rotated_blocks, rotations, seen_moments
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
@@ -205,8 +205,15 @@ def _rotate(task: Task) -> Candidates:
     group = task.group
     if not group.rotates:
         return _by_norm(task)
+    if group.blocks is not None:
+        return Computed(group, partial(_rotate_blocks, task), task.distinct, task.moments, task.scatter, ROTATION)
     seen = seen_moments(task.view if group.norms else task.stored, group, task.moments, task.words)
     return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
+
+
+def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
+    assert task.group.blocks is not None
+    return rotated_blocks(linear_moments(task.stored, task.group, task.moments), task.group.blocks, k)
 
 
 def _by_norm(task: Task) -> Candidates:

@@ -30,13 +30,15 @@ import numpy as np
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.cluster.partition import ChannelPartition, Labels
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
 
 #: Relative energy below which the rest of a spectrum is rounding.
 _ROUNDING = 1e-12
+#: Added to the diagonal of the metric of a head, relative to its mean: it must be positive.
+_METRIC_RIDGE = 1e-9
 #: Rows of a table that are multiplied at a time.
 _CHUNK = 4096
 
@@ -50,13 +52,16 @@ class Rotation(ChannelPartition):
         P; its rows are orthonormal in the metric.
     decode : ndarray of shape (n, k)
         Q, with P Q = I.
+    representatives : ndarray of shape (k,), optional
+        The channels whose places the axes take, ascending; the first ones if not given.
     """
 
-    def __init__(self, encode: Matrix, decode: Matrix) -> None:
+    def __init__(self, encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> None:
         object.__setattr__(self, "labels", np.full(len(decode), -1, np.int64))
         object.__setattr__(self, "encode", encode)
         object.__setattr__(self, "decode", decode)
-        object.__setattr__(self, "representatives", np.arange(len(encode)))
+        places = np.arange(len(encode)) if representatives is None else representatives
+        object.__setattr__(self, "representatives", places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +175,37 @@ def _without_mean(moments: Matrix) -> Matrix:
     return centred
 
 
+def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> Rotation:
+    """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers.
+
+    Parameters
+    ----------
+    moments : sequence of (ndarray, ndarray)
+        As of :func:`rotations`.
+    blocks : ndarray of shape (n,)
+        The block of every channel; all of them are equally large.
+    k : int
+        Number of axes, a multiple of the number of blocks.
+    """
+    n, count = len(blocks), int(blocks.max()) + 1
+    size, kept = n // count, k // count
+    encode, decode = np.zeros((k, n)), np.zeros((n, k))
+    places = np.sort(np.concatenate([np.flatnonzero(blocks == b)[:kept] for b in range(count)]))
+    for block in range(count):
+        units, rows = np.flatnonzero(blocks == block), np.flatnonzero(blocks[places] == block)
+        inside = np.ix_(units, units)
+        metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
+        ridge = _METRIC_RIDGE * float(np.trace(metric)) / size
+        metric = metric + (ridge if ridge > 0.0 else 1.0) * np.eye(size)
+        axes = rotations([(m[inside], g[inside]) for m, g in moments], metric)
+        encode[np.ix_(rows, units)], decode[np.ix_(units, rows)] = axes.encode[:kept], axes.decode[:, :kept]
+    return Rotation(encode, decode, places)
+
+
+def _energy(moment: Matrix, gram: Matrix) -> float:
+    return max(float((moment * gram).sum()), float(np.finfo(np.float64).tiny))
+
+
 def seen_moments(
     view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments], words: Matrix | None
 ) -> list[tuple[Matrix, Matrix]]:
@@ -195,6 +231,26 @@ def seen_moments(
         return [(one.trusted, one.gram) for one in seen]
     total: Matrix = np.sum([_products(view, member) for member in producers], axis=0)
     return [(total, gram) for gram in grams]
+
+
+def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:
+    """Return what :func:`rotated_blocks` takes, of channels with nothing nonlinear in front of them.
+
+    What is not relied on is what products of uncorrelated inputs would have: what the weights cannot produce is free.
+
+    Parameters
+    ----------
+    view, group, seen
+        As of :func:`seen_moments`.
+    """
+    if not seen:
+        return seen_moments(view, group, seen, None)
+    made: Matrix = np.sum([_products(view, member) for member in group.with_role(Role.PRODUCER)], axis=0)
+    made /= max(float(np.trace(made)), float(np.finfo(np.float64).tiny))
+    return [
+        ((1.0 - one.shrinkage) * one.covariance + one.shrinkage * np.trace(one.covariance) * made, one.gram)
+        for one in seen
+    ]
 
 
 def _products(view: GraphView, member: Member, weights: Matrix | None = None) -> Matrix:

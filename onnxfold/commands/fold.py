@@ -131,6 +131,10 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @caches
 @click.option(
+    "--inside-heads", is_flag=True,
+    help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
+)  # fmt: skip
+@click.option(
     "--drop-blocks", type=STEP, metavar="N|auto",
     help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",
 )  # fmt: skip

@@ -36,7 +36,7 @@ def as_plain(config: "FoldConfig") -> dict[str, Any]:
         "objective": config.objective,
         "keep": list(config.keep),
         "input_shapes": {k: list(v) for k, v in config.input_shapes.items()},
-        **{name: True for name in ("allow_cache_change", "per_layer_cache") if getattr(config, name)},
+        **{name: True for name in ("allow_cache_change", "per_layer_cache", "inside_heads") if getattr(config, name)},
         **({} if config.drop_blocks is None else {"drop_blocks": config.drop_blocks}),
         **({"tune_norms": True} if config.tune_norms else {}),
         "seed": config.seed,

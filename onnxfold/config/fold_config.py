@@ -123,6 +123,8 @@ class FoldConfig:
         and outputs that hold caches change their shapes; in all layers equally many.
     per_layer_cache : bool
         Whether every layer may keep another number of them; only with `allow_cache_change`.
+    inside_heads : bool
+        Whether heads of attention stay, and dimensions between values and outputs go instead, as many of every head.
     drop_blocks : int or 'auto', optional
         Residual blocks to drop whole, those that change their stream least; without another goal, nothing else is done.
         'auto': branches of blocks, as many as cost less than channels of the same weight would, by measurement. What
@@ -191,6 +193,7 @@ class FoldConfig:
     input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
     allow_cache_change: bool = False
     per_layer_cache: bool = False
+    inside_heads: bool = False
     drop_blocks: int | str | None = None
     tune_norms: bool = False
     dtype: str = KEEP
@@ -236,13 +239,15 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms"):
+        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms", "inside_heads"):
             self._set(name, checks.flag(name, getattr(self, name)))
         if self.drop_blocks is not None:
             self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
         allowed, per_layer = checks.cache_flags(self.allow_cache_change, self.per_layer_cache)
         self._set("allow_cache_change", allowed)
         self._set("per_layer_cache", per_layer)
+        if allowed and self.inside_heads:
+            raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):
             checks.text(name, getattr(self, name))

@@ -109,8 +109,12 @@ def open_task(
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-    row = method.partitioner
-    form = GraphForm(ties, tables=row.rotates_tables and config.may_add_products, streams=row.rotates_streams)
+    form = GraphForm(
+        ties,
+        tables=method.partitioner.rotates_tables and config.may_add_products,
+        streams=method.partitioner.rotates_streams,
+        inside_heads=config.inside_heads,
+    )
     opened = open_model(model, config.input_shapes, progress, form=form, needs_groups=not config.keeps_widths)
     if networks is not None:
         opened = networks.known_to(opened)

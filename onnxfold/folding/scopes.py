@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups
+from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups, head_axes
 from onnxfold.channels.declarations import Tie
 from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
@@ -57,11 +57,14 @@ class GraphForm:
         Takes a normalised graph, returns the axes of its inputs and outputs that may change.
     tables, streams : bool
         Whether tables of words, and residual streams, are channels that may be rotated.
+    inside_heads : bool
+        Whether heads stay, and dimensions inside them are channels; caches then stay, too.
     """
 
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
     tables: bool = False
     streams: bool = False
+    inside_heads: bool = False
 
     @property
     def passes(self) -> Pass:
@@ -71,7 +74,8 @@ class GraphForm:
 
     def analysed(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
-        return find_groups(view, self.ties(view), streams=self.streams)
+        found = find_groups(view, self.ties(view), streams=self.streams)
+        return find_groups(view, streams=self.streams, heads=head_axes(found.groups)) if self.inside_heads else found
 
     def after(self, passes: Pass, scope: Scope) -> Scope:
         """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes.

@@ -45,6 +45,11 @@ class AxisMap:
         """Whether the axis loses units."""
         return len(self.positions) != len(self.folded_positions)
 
+    @property
+    def rotates(self) -> bool:
+        """Whether what is left of some group is axes, of which no deviation of a channel says anything."""
+        return any(bool((p.labels < 0).all()) for p in self.partitions)
+
     @cached_property
     def encode(self) -> Matrix:
         """P, block diagonal over groups, identity for untouched positions; shape (k_units, n_units)."""

@@ -157,7 +157,7 @@ class Restoration:
         now = ChannelMoments(self._walk.folded.values[output], axis)
         goal_mean, goal_deviation = mapped.encoded(seen.mean), mapped.encoded(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
-        if self._walk.loses(output, axis):
+        if self._walk.loses(output, axis) and not mapped.rotates:
             deviation = np.sqrt(now.variance)
             alive = deviation > np.maximum(DEAD * np.median(deviation), np.finfo(np.float32).tiny)
             gain = np.where(alive, goal_deviation / np.where(alive, deviation, 1.0), 1.0)

@@ -63,6 +63,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "input_shapes": ["x:1,3", [("x", (1, 3))], {"x": "1,3"}, {"x": 3}, {"x": (1.5, 3)}, {"x": (True,)}, {3: (1,)}],
     "allow_cache_change": [1, "yes", None],
     "per_layer_cache": [1, "yes", None],
+    "inside_heads": [1, "yes", None],
     "drop_blocks": [1.0, True, "2", "all"],
     "tune_norms": [1, "yes", None],
     "dtype": [None, 8, b"int8"],

@@ -1,7 +1,7 @@
 """Attention of ONNX, from operator set 23 on."""
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.heads import MIXES, are_one, heads_on, link_per_head, share
+from onnxfold.channels.heads import MIXES, are_cut_inside, are_one, heads_on, inside_heads_on, link_per_head, share
 from onnxfold.channels.registry import channel_rule
 
 
@@ -14,6 +14,13 @@ def attention(node: NodeContext) -> None:
         node.integer(name, 0) if flat else node.width(node.axis(node.input(i), 1)) or 0
         for i, name in enumerate(("q_num_heads", "kv_num_heads"))
     )
+    if node.heads_stay(node.axis(node.output(), axis)):
+        values, output = (
+            inside_heads_on(node, node.input(2), -1, shared),
+            inside_heads_on(node, node.output(), -1, count),
+        )
+        are_cut_inside(node, values, output, (node.input(5), node.output(2)))
+        return
     queries, output = (heads_on(node, tensor, axis, count) for tensor in (node.input(0), node.output()))
     keys, values = (heads_on(node, node.input(i), axis, shared) for i in (1, 2))
     are_one(node, queries, output)

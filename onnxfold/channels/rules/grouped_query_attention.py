@@ -1,6 +1,6 @@
 """GroupQueryAttention of onnxruntime: query heads that share heads of keys and values, with a cache."""
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.heads import MIXES, Heads, are_one, heads_on, link_per_head, share
 from onnxfold.channels.registry import channel_rule
 
@@ -12,6 +12,8 @@ def grouped_query_attention(node: NodeContext) -> None:
     """Queries, keys and values lie on three last axes, or behind each other on one; caches have an axis of heads."""
     count, shared = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     output = heads_on(node, node.output(), -1, count)
+    if node.heads_stay(output.axis):
+        raise CannotDeclareError("keys and values have one size here: what lies inside heads stays")
     if node.input(1):
         queries = heads_on(node, node.input(0), -1, count)
         keys, values = (heads_on(node, node.input(i), -1, shared) for i in (1, 2))

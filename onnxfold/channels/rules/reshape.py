@@ -23,12 +23,13 @@ def flatten(node: NodeContext) -> None:
 def reshape(node: NodeContext) -> None:
     """As Flatten; the numbers in the target shape that stand for channels follow them."""
     target = node.constant_ints(1, "target shape")
-    for axis in link_reshape(node, node.input(0), node.output(), [i for i, size in enumerate(target) if size == -1]):
-        if target[axis] > 0:
-            node.count(Axis(node.output(), axis), input_index=1, element=axis)
+    inferred = [i for i, size in enumerate(target) if size == -1]
+    for axis in link_reshape(node, node.input(0), node.output(), inferred):
+        if target[axis.axis] > 0:
+            node.count(axis, input_index=1, element=axis.axis, each=axis.blocks)
 
 
-def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()) -> list[int]:
+def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()) -> list[Axis]:
     """Link the axes that a row-major reshape carries over; return the linked axes of the result.
 
     Channels may be cut into groups where the reshape finds out by itself how long these are: axes `inferred` of `y`.
@@ -40,26 +41,38 @@ def link_reshape(node: NodeContext, x: str, y: str, inferred: Sequence[int] = ()
                 node.block(axis, "the sizes before and after it are not known to match; give them with --input-shapes")
         elif len(ins) == 1 and len(outs) == 1:
             node.link(Axis(x, ins[0]), Axis(y, outs[0]))
-            linked.append(outs[0])
+            linked.append(Axis(y, outs[0]))
+        elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
+            # Groups of channels, each an axis of its own, become channels again.
+            _link_part(node, y, outs, outs[0], packed)
+            _rotate(node, packed, Axis(y, outs[0]))
+            linked.append(Axis(y, outs[0]))
         elif len(outs) == 1:
             live = [a for a in ins if node.is_live(Axis(x, a))]
             if len(live) == 1:
                 _link_part(node, x, ins, live[0], Axis(y, outs[0]))
-                linked.append(outs[0])
+                linked.append(Axis(y, outs[0]))
+        elif len(ins) == 1 and len(outs) == 2 and node.heads_stay(Axis(y, outs[0])):
+            inside = Axis(y, outs[1], node.shape(y)[outs[0]] or 0)
+            node.link(Axis(x, ins[0]), inside)
+            node.equal_blocks(Axis(x, ins[0]), inside.blocks)
+            _rotate(node, Axis(x, ins[0]), inside)
+            linked.append(inside)
         elif len(ins) == 1 and node.is_live(Axis(x, ins[0])):
             # The outermost part: channels in front of their H*W block, heads in front of their width.
             _link_part(node, y, outs, outs[0], Axis(x, ins[0]))
-            linked.append(outs[0])
-        elif len(ins) == 2 and node.is_live(packed := Axis(x, ins[1], node.shape(x)[ins[0]] or 0)):
-            # Groups of channels, each an axis of its own, become channels again.
-            _link_part(node, y, outs, outs[0], packed)
-            linked.append(outs[0])
+            linked.append(Axis(y, outs[0]))
         elif len(outs) == 2 and node.is_live(Axis(x, ins[0])) and outs[1] in inferred:
             groups, channels = node.shape(y)[outs[0]] or 0, node.shape(x)[ins[0]] or 0
             if channels % groups == 0:
                 _link_part(node, x, ins, ins[0], Axis(y, outs[1], groups))
                 node.equal_blocks(Axis(x, ins[0]), groups)
     return linked
+
+
+def _rotate(node: NodeContext, *axes: Axis) -> None:
+    for axis in axes:
+        node.rotatable_in_heads(axis)
 
 
 def _link_part(node: NodeContext, tensor: str, axes: list[int], axis: int, flat: Axis) -> None:

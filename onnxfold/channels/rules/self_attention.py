@@ -21,6 +21,8 @@ def self_attention(node: NodeContext) -> None:
         raise CannotDeclareError("its weight is computed at run time")
     count = node.integer("num_heads", 0)
     output = heads_on(node, node.output(), -1, count)
+    if node.heads_stay(output.axis):
+        raise CannotDeclareError("queries, keys and values are one weight: what lies inside heads stays")
     are_whole(node, output)
     node.use(node.axis(weight, 0), Role.CONSUMER, node.axis(x, -1))
     width = node.width(node.axis(weight, 1)) or 0

@@ -46,6 +46,8 @@ def _slice(
             continue
         first, last, _ = slice(start, end).indices(width)
         node.link(source, result, np.arange(first, max(first, last)), None)
+        node.rotatable_in_heads(source)
+        node.rotatable_in_heads(result)
         for index, bound, name in ((1, first, "starts"), (2, last, "ends")):
             target = {"input_index": index} if as_input else {"attribute": name}
             node.count(source, start=0, stop=bound, element=element, **target)

@@ -29,5 +29,7 @@ def _split(node: NodeContext, target: dict[str, object]) -> None:
         if width is None:
             raise CannotDeclareError("the width of the split axis is unknown; give it with --input-shapes")
         node.link(source, node.axis(y, axis), np.arange(offset, offset + width), None)
+        node.rotatable_in_heads(source)
+        node.rotatable_in_heads(node.axis(y, axis))
         node.count(node.axis(y, axis), element=element, **target)  # type: ignore[arg-type]
         offset += width

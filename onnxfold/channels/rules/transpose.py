@@ -11,3 +11,5 @@ def transpose(node: NodeContext) -> None:
     perm = node.integers("perm", reversed(range(node.rank(x))))
     for place, axis in enumerate(perm):
         node.link(node.axis(x, axis), node.axis(y, place))
+        node.rotatable_in_heads(node.axis(x, axis))
+        node.rotatable_in_heads(node.axis(y, place))
