@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from testing.compare import relative_difference
 from testing.genai_models import genai_decoder, genai_feeds
 from testing.models import run
+from testing.zoo.lengths import language_case
 from tests.folding.test_tables import sentences
 
 WORDS, WIDTH, HIDDEN, LAYERS = 40, 16, 24, 2
@@ -189,3 +191,20 @@ def test_mean_and_mean_square_are_those_of_the_channels(k: int, centred: bool) -
     np.testing.assert_allclose(np.square(reduced).mean(axis=1), np.square(kept).mean(axis=1), rtol=1e-10)
     if centred:
         np.testing.assert_allclose(reduced.mean(axis=1), samples.mean(axis=1), atol=1e-12)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "norms"), [("gpt2", [5]), ("whisper", [7]), ("clip", [5])])
+def test_streams_of_exports_are_found_and_cut(name: str, norms: list[int], tmp_path: Path) -> None:
+    """Shapes that are read on the way, tables of positions, cross-attention beside the stream."""
+    case = language_case(name, "sdpa")
+    path = case.export(tmp_path / "model.onnx", "legacy")
+    (scope,) = open_scopes(load(path), GraphForm(streams=True))
+    streams = [group for group in scope.analysis.groups if group.norms]
+    assert [len(group.norms) for group in streams] == norms
+    result = onnxfold.fold(
+        path, channel_ratio=0.0, ratios={g.name: 0.5 for g in streams}, method="slicegpt", cache=None
+    )
+    assert [g.folded_width for g in result.report.groups if g.cluster] == [g.size // 2 for g in streams]
+    feeds = case.feeds(2, 7, 5)
+    assert [y.shape for y in run(result.model, feeds)] == [y.shape for y in run(onnx.load(path), feeds)]

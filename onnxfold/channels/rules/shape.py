@@ -7,7 +7,7 @@ from onnxfold.graph.picked import picked_dimensions
 from onnxfold.graph.view import GraphView
 
 
-@channel_rule("Shape", mixes="its width is read as a number that the model computes with")
+@channel_rule("Shape", mixes="its width is read as a number that the model computes with", carries=True)
 def shape(node: NodeContext) -> None:
     """Only the dimensions that other nodes read must stay."""
     x, y = node.input(0), node.output()
