@@ -16,6 +16,7 @@ import numpy as np
 
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.cluster.row_parts import row_parts
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 
@@ -184,6 +185,10 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
             continue
         cross, inner = seen_by(partition, seen.trusted)
         inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
-        explained = cross.T @ np.linalg.solve(inner, cross)
-        total += max(float((seen.gram * (seen.trusted - explained)).sum()) / energy, 0.0)
+        solved = np.linalg.solve(inner, cross)
+        missed = 0.0
+        for rows in row_parts(len(seen.gram)):
+            explained = cross[:, rows].T @ solved
+            missed += float((seen.gram[rows] * (seen.trusted[rows] - explained)).sum())
+        total += max(missed / energy, 0.0)
     return total

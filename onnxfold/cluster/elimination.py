@@ -21,7 +21,7 @@ Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain 
 2502.10216.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from scipy.linalg import lapack
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.drops import Drops
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.cluster.row_parts import WIDE, row_parts
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 
@@ -41,8 +42,6 @@ RIDGE = 1e-3
 #: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
-#: Matrices above this size are worked on in place, so many rows at a time.
-_WIDE, _PART = 4096, 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,13 +239,13 @@ class _State:
             cost += float((charge * np.diag(lost @ inner)).sum())
             # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T, H = V W^T.
             w = gram_u - 0.5 * (v @ lost)
-            if len(gram) <= _WIDE:
+            if len(gram) <= WIDE:
                 half = v @ w.T
                 gram -= half
                 gram -= half.T
                 precision -= v @ certain.T
             else:
-                for rows in _in_parts(len(gram)):
+                for rows in row_parts(len(gram)):
                     gram[rows] -= v[rows] @ w.T
                     gram[rows] -= w[rows] @ v.T
                     precision[rows] -= v[rows] @ certain.T
@@ -272,7 +271,7 @@ def _inverse(covariance: Matrix, ridge: float) -> Matrix:
     """Return (C + ridge I)^-1; of a wide layer, whose inverse has no room for copies, in place by its factor."""
     found: Matrix = covariance.copy()
     found[np.diag_indices_from(found)] += ridge
-    if len(found) <= _WIDE:
+    if len(found) <= WIDE:
         return np.asarray(np.linalg.inv(found), np.float64)
     # LAPACK reads columns where numpy has rows: of a symmetric matrix that is the same.
     factor, failed = lapack.dpotrf(found.T, lower=True, overwrite_a=True)
@@ -280,23 +279,16 @@ def _inverse(covariance: Matrix, ridge: float) -> Matrix:
     if failed or singular:
         raise np.linalg.LinAlgError("the covariance is not positive")
     upper: Matrix = inverse.T
-    for rows in _in_parts(len(upper)):
+    for rows in row_parts(len(upper)):
         upper[rows.start :, rows] = upper[rows, rows.start :].T
     return upper
-
-
-def _in_parts(count: int) -> Iterator[slice]:
-    """Yield the rows of a matrix, those of a wide one in parts."""
-    size = count if count <= _WIDE else _PART
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
 
 
 def _without(matrix: Matrix, places: Sequence[int]) -> Matrix:
     """Return a matrix without some rows and columns, in its memory, which is used up."""
     if len(places) > 1:
         left = np.delete(np.arange(len(matrix)), places)
-        for rows in _in_parts(len(left)):  # none is written before it was read
+        for rows in row_parts(len(left)):  # none is written before it was read
             matrix[rows, : len(left)] = matrix[left[rows]][:, left]
         return matrix[: len(left), : len(left)]
     (place,), size = places, len(matrix) - 1

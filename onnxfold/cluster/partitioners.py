@@ -20,8 +20,9 @@ from onnxfold.cluster.greedy import greedy
 from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
-from onnxfold.cluster.products import WIDE, Products, kmeans_by_products
+from onnxfold.cluster.products import Products, kmeans_by_products
 from onnxfold.cluster.rotation import linear_moments, rotated_blocks, rotations, seen_moments
+from onnxfold.cluster.row_parts import WIDE
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm

@@ -6,8 +6,8 @@ of point i to the mean of cluster c is
     K_ii - 2 (M K)_ci + (M K M^T)_cc.
 
 M has one number per point, so a round of Lloyd's takes n^2 additions where points of n dimensions take n^2 k
-multiplications, and K needs no eigenvectors. Groups of more than `WIDE` channels, whose clusters are almost as many as
-they are, are clustered so.
+multiplications, and K needs no eigenvectors. Groups of more than
+:data:`onnxfold.cluster.row_parts.WIDE` channels, whose clusters are almost as many as they are, are clustered so.
 """
 
 from functools import cached_property
@@ -18,12 +18,9 @@ from scipy.sparse import csr_array
 
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels, check_clusters
+from onnxfold.cluster.row_parts import PART
 
-#: Larger groups are clustered by their inner products.
-WIDE = 4096
 _MAX_ITERATIONS = 50
-#: Points that are compared with all means at a time.
-_PART = 512
 
 
 class Products:
@@ -105,8 +102,8 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
         labels = _filled(labels, apart, k)
         cross, squares = points.with_means(labels, weights, k)
         found = np.empty_like(labels)
-        for start in range(0, n, _PART):
-            part = slice(start, min(start + _PART, n))
+        for start in range(0, n, PART):
+            part = slice(start, min(start + PART, n))
             distance = squares - 2.0 * cross[:, part].T
             found[part] = distance.argmin(axis=1)
             apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]

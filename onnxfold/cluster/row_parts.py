@@ -1,0 +1,13 @@
+"""Rows of wide matrices, so many at a time, where there is no room for copies of the whole."""
+
+from collections.abc import Iterator
+
+#: Matrices above this size are worked on in parts, so many rows at a time.
+WIDE, PART = 4096, 512
+
+
+def row_parts(count: int) -> Iterator[slice]:
+    """Yield the rows of a matrix, those of a wide one in parts."""
+    size = count if count <= WIDE else PART
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
