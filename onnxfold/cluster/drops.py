@@ -10,12 +10,13 @@ and as long as A, V and W are kept, columns and diagonals follow from them. A wi
 once for so many channels, not once per step.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxfold.cluster.partition import Labels
+from onnxfold.cluster.row_parts import parts
 from onnxfold.graph.tensors import Matrix
 
 #: So many channels are dropped before the matrices are brought up to date, and so many rows at a time.
@@ -108,10 +109,10 @@ class _Waiting:
         count = len(left)
         a, v, w = (np.ascontiguousarray(panel[: self._waiting, left].T) for panel in self._panels)
         for matrix in (self._gram, self._precision):
-            for rows in _in_parts(count):  # none is written before it was read
+            for rows in parts(count, _PART):  # none is written before it was read
                 matrix[rows, :count] = matrix[left[rows]][:, left]
         self._gram, self._precision = self._gram[:count, :count], self._precision[:count, :count]
-        for rows in _in_parts(count):
+        for rows in parts(count, _PART):
             self._precision[rows, : rows.stop] -= v[rows] @ a[: rows.stop].T
             self._gram[rows, : rows.stop] -= v[rows] @ w[: rows.stop].T
             self._gram[rows, : rows.stop] -= w[rows] @ v[: rows.stop].T
@@ -119,8 +120,3 @@ class _Waiting:
                 matrix[: rows.start, rows] = matrix[rows, : rows.start].T
         self.certain, self.lost = self._precision.diagonal().copy(), self._gram.diagonal().copy()
         self._waiting = 0
-
-
-def _in_parts(count: int) -> Iterator[slice]:
-    for start in range(0, count, _PART):
-        yield slice(start, min(start + _PART, count))

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels, check_clusters
-from onnxfold.cluster.row_parts import PART
+from onnxfold.cluster.row_parts import parts
 
 _MAX_ITERATIONS = 50
 
@@ -102,8 +102,7 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
         labels = _filled(labels, apart, k)
         cross, squares = points.with_means(labels, weights, k)
         found = np.empty_like(labels)
-        for start in range(0, n, PART):
-            part = slice(start, min(start + PART, n))
+        for part in parts(n):
             distance = squares - 2.0 * cross[:, part].T
             found[part] = distance.argmin(axis=1)
             apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]
