@@ -108,24 +108,42 @@ def compare_on_text(
     VerificationError
         If a model does not run, or gives scores that are not finite.
     """
-    sources = [_source(view, request, which) for view, which in zip(views, _WHICH, strict=True)]
-    models = [LanguageModel(s, o.interface.typed(s.inputs), o.others) for s, o in zip(sessions, sources, strict=True)]
-    scores = [_scores(model, which) for model, which in zip(models, _WHICH, strict=True)]
-    windows, front = _windows(sources[0], request, beside)
+    readers = [_Reader(s, v, request, which) for s, v, which in zip(sessions, views, _WHICH, strict=True)]
+    windows, front = _windows(readers[0].source, request, beside)
     meter = FidelityMeter(sessions[0].output_names)
-    surprises = _Surprise(), _Surprise()
     for done, ids in enumerate(windows):
         progress(STAGE, done, len(windows))
-        outputs = []
-        for model, at, surprise in zip(models, scores, surprises, strict=True):
-            found = model.session.run(whole_feeds(model.interface, ids[None], model.others))
-            surprise.add(_finite(found[at])[0], ids, front)
-            outputs.append(found)
-        meter.add(*outputs, samples=1)
+        meter.add(*(reader.read(ids, front) for reader in readers), samples=1)
     count, length = windows.shape
-    a, b = surprises
+    a, b = (reader.surprise for reader in readers)
     record = PerplexityRecord(a.perplexity, b.perplexity, count, length, a.tokens, str(request.path))
     return meter.report(f"windows of {length:,} tokens of '{request.path}'"), record
+
+
+def perplexity_of(session: Session, view: GraphView, request: TextRequest, beside: object) -> tuple[float, int]:
+    """Return the perplexity of one language model, and the number of windows; as :func:`compare_on_text`."""
+    reader = _Reader(session, view, request, "only")
+    windows, front = _windows(reader.source, request, beside)
+    for ids in windows:
+        reader.read(ids, front)
+    return reader.surprise.perplexity, len(windows)
+
+
+class _Reader:
+    """One model that reads windows."""
+
+    def __init__(self, session: Session, view: GraphView, request: TextRequest, which: str) -> None:
+        self.source = _source(view, request, which)
+        interface = self.source.interface.typed(session.inputs)
+        self._model = LanguageModel(session, interface, self.source.others)
+        self._scores = _scores(self._model, which)
+        self.surprise = _Surprise()
+
+    def read(self, ids: Array, front: int) -> list[Array]:
+        """Take one window, and return all outputs."""
+        outputs = self._model.session.run(whole_feeds(self._model.interface, ids[None], self._model.others))
+        self.surprise.add(_finite(outputs[self._scores])[0], ids, front)
+        return outputs
 
 
 def _source(view: GraphView, request: TextRequest, which: str) -> TokenSource:
