@@ -148,7 +148,7 @@ class _State:
         self.units = np.arange(n)
         self.merges = merges
         self.share = np.ones(n)
-        doubt = max((seen.doubt for seen in moments), default=0.0)
+        doubt = max((seen.doubt.part for seen in moments), default=0.0)
         self.merge_charge = MERGE_CHARGE / (1.0 - doubt) ** 2
         self.precisions: list[Matrix] = []
         self.grams: list[Matrix] = []

@@ -13,6 +13,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
+from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +79,9 @@ class Prepared:
         return self.inputs is not None and not self.inputs.has_data_statistics
 
     @property
-    def doubt(self) -> float:
+    def doubt(self) -> Doubt:
         """How far the inputs may differ from data."""
-        return 0.0 if self.inputs is None else self.inputs.doubt
+        return NO_DOUBT if self.inputs is None else self.inputs.doubt
 
 
 @dataclass(frozen=True, eq=False)

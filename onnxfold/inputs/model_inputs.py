@@ -26,16 +26,19 @@ from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import UNIFORM, token_interface
-from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, TokenText
+from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, WRITTEN, TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
+from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
 #: The part of the activations' covariances that is doubtful on dead leaves of so many pixels a side: with it, the
 #: errors that are predicted for layers of an ImageNet network are those on photographs. Small images go without.
-_DOUBT, _LARGE = 0.7, 96
+_DOUBT, _LARGE = Doubt(0.7, of_variances=True), 96
 #: The same for tokens that are drawn one by one. With it, sentences keep more of what a first layer does to them.
-_DOUBT_OF_TOKENS = 0.1
+_DOUBT_OF_TOKENS = Doubt(0.1, of_variances=True)
+#: The same for text that the model writes itself: what goes together on it goes together less on what people write.
+_DOUBT_OF_WRITTEN = Doubt(0.5)
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 2_048
 
@@ -115,12 +118,14 @@ class ModelInputs:
         return self.kind in ("deep-inversion", "data")
 
     @property
-    def doubt(self) -> float:
-        """How far the covariances of activations may differ from those on data, in [0, 1)."""
+    def doubt(self) -> Doubt:
+        """How far the covariances of activations may differ from those on data."""
         if self.kind in (PRIOR, UNIFORM):
             return _DOUBT_OF_TOKENS
+        if self.kind == WRITTEN:
+            return _DOUBT_OF_WRITTEN
         images = self.images if self.kind == "dead-leaves" else None
-        return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else 0.0
+        return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else NO_DOUBT
 
     @property
     def are_few(self) -> bool:
@@ -128,7 +133,7 @@ class ModelInputs:
 
         Small images are generated in the number that is needed; of tokens there could always be more.
         """
-        return self.kind in ("data", *TEXTS) or self.doubt > 0.0
+        return self.kind in ("data", *TEXTS) or self.doubt != NO_DOUBT
 
     @property
     def samples(self) -> int:

@@ -31,7 +31,7 @@ from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.places import Places, places_of
 from onnxfold.statistics.samples import stride_for, unit_samples
-from onnxfold.statistics.shrinkage import Classes, intensity, shrunk, split_moments
+from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrunk, split_moments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -51,7 +51,7 @@ class ConsumerMoments:
         G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
     shrinkage : float
         The part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`.
-    doubt : float
+    doubt : Doubt
         How far the inputs may differ from data.
     duplicates : ndarray of int, shape (n_units,), optional
         Classes of exact duplicates.
@@ -64,7 +64,7 @@ class ConsumerMoments:
     covariance: Matrix
     gram: Array
     shrinkage: float = 0.0
-    doubt: float = 0.0
+    doubt: Doubt = NO_DOUBT
     duplicates: Classes | None = None
     has_bias: bool = True
     places: Places | None = None
@@ -74,7 +74,7 @@ class ConsumerMoments:
         """C, shrunk."""
         if not self.shrinkage:
             return self.covariance
-        return shrunk(self.covariance, self.shrinkage, self.duplicates, self.doubt)
+        return shrunk(self.covariance, self.shrinkage, self.duplicates, level=self.doubt.of_variances)
 
     @property
     def energy(self) -> float:
@@ -99,7 +99,7 @@ class Observation:
         Whether the reference runs with statistics that are matched to the inputs.
     was_run : bool
         Whether it was run; if not, its statistics are still to be matched.
-    doubt : float
+    doubt : Doubt
         How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
     isolates : bool
         Whether repairs look at every group as if nothing else was folded.
@@ -110,7 +110,7 @@ class Observation:
     moments: tuple[list[ConsumerMoments], ...] = ()
     matches: bool = False
     was_run: bool = True
-    doubt: float = 0.0
+    doubt: Doubt = NO_DOUBT
     isolates: bool = False
 
 
@@ -121,7 +121,7 @@ def observe(
     *,
     match: bool,
     shrink: bool = False,
-    doubt: float = 0.0,
+    doubt: Doubt = NO_DOUBT,
     isolates: bool = False,
     duplicates: Sequence[Classes] = (),
     by_place: bool = False,
@@ -142,7 +142,7 @@ def observe(
         Match the statistics of every BatchNormalization to the inputs.
     shrink : bool
         Trust covariances only as far as the samples go, see :mod:`onnxfold.statistics.shrinkage`.
-    doubt : float
+    doubt : Doubt
         How far the inputs may differ from data.
     isolates : bool
         Whether repairs are to look at every group as if nothing else was folded.
@@ -179,7 +179,7 @@ def observe(
             has_bias = takes_mean(reference, node)
             key = (i, channels, has_bias)
             if key not in covariances:
-                about = doubt if shrink else None
+                about = doubt.part if shrink else None
                 covariances[key] = _covariance(activations, channels, groups[i], about, has_bias=has_bias)
             covariance, shrinkage = covariances[key]
             alike = duplicates[i] if duplicates else None

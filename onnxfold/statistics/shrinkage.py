@@ -14,7 +14,8 @@ positions of one image are no independent samples, images are. Exact duplicates 
 of them, so they stay free.
 
 What is generated has another covariance than data, however many samples there are; the part of S that this makes
-doubtful is stated with the inputs. The variances are then doubtful, too: v_i = trace(S) / n for all of them, else S_ii.
+doubtful is stated with the inputs (:class:`Doubt`). Where the variances are doubtful, too, v_i = trace(S) / n for all
+of them, else S_ii.
 
 References
 ----------
@@ -22,6 +23,7 @@ Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance 
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,26 @@ _AMPLE = 0.3
 _MOST = 0.95
 
 
+@dataclass(frozen=True)
+class Doubt:
+    """How far inputs may differ from data.
+
+    Parameters
+    ----------
+    part : float
+        The part of covariances that more inputs of their kind would not make sure, in [0, 1).
+    of_variances : bool
+        Whether the channels' variances may be others, too.
+    """
+
+    part: float = 0.0
+    of_variances: bool = False
+
+
+#: Of data.
+NO_DOUBT = Doubt()
+
+
 def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> float:
     """Return the intensity of the shrinkage.
 
@@ -48,7 +70,7 @@ def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> 
     covariance : ndarray of shape (n, n)
         The covariance of all of them.
     doubt : float
-        The part of it that more samples of their kind would not make sure, in [0, 1).
+        :attr:`Doubt.part`.
 
     Returns
     -------
@@ -64,7 +86,7 @@ def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> 
     return min(1.0 - (1.0 - found) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
 
 
-def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, doubt: float = 0.0) -> Matrix:
+def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False) -> Matrix:
     """Return (1).
 
     Parameters
@@ -75,13 +97,13 @@ def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = No
         a.
     duplicates : ndarray of int, shape (n,), optional
         Class of every channel, the same for exact duplicates; by default there are none.
-    doubt : float
-        The part of S that is doubtful.
+    level : bool
+        Whether all v_i are equal.
     """
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)
-    variances = np.full(n, seen.mean()) if doubt and n else seen
+    variances = np.full(n, seen.mean()) if level and n else seen
     found: Matrix = (1.0 - shrinkage) * covariance
     order = np.argsort(own, kind="stable")
     for alike in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):

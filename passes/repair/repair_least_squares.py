@@ -53,9 +53,9 @@ class RepairLeastSquares(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
-        compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt)
+        compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt.part)
         recurrences = RecurrenceRefit(walk, compensation)
-        restoration = Restoration(walk, self.original, self.refits, self.observation.doubt)
+        restoration = Restoration(walk, self.original, self.refits, self.observation.doubt.part)
 
         def repaired(node: NodeProto) -> bool:
             return walk.repairs(node) or restoration.ends_layer(node)

@@ -13,7 +13,7 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
 from onnxfold.graph.load import load
 from onnxfold.statistics.observe import ConsumerMoments, observe
-from onnxfold.statistics.shrinkage import intensity, shrunk, split_moments
+from onnxfold.statistics.shrinkage import Doubt, intensity, shrunk, split_moments
 from testing.models import chain_conv, random_input
 
 Array = NDArray[Any]
@@ -28,7 +28,8 @@ def _moments(parts: list[Array], doubt: float = 0.0) -> ConsumerMoments:
     n = parts[0].shape[1]
     moments = split_moments(parts, n)
     covariance = moments.whole.covariance
-    return ConsumerMoments(covariance, np.eye(n), intensity(moments, covariance, doubt), doubt)
+    about = Doubt(doubt, of_variances=doubt > 0.0)
+    return ConsumerMoments(covariance, np.eye(n), intensity(moments, covariance, doubt), about)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 12])

@@ -28,6 +28,7 @@ from onnxfold.passes.repair import compensate
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
 from onnxfold.progress import silent
 from onnxfold.statistics.observe import observe
+from onnxfold.statistics.shrinkage import Doubt
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input, run
 from testing.quick import quick_fold
@@ -108,7 +109,7 @@ def test_a_normalised_channel_that_is_hardly_known_is_no_loud_noise(doubt: float
     plan = FoldPlan((group,), (select_partition([3, 17], 32),))
     FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
     feeds = random_input(model, 1, batch=64)
-    RepairLeastSquares(original, plan, observe(original, (), [feeds], match=False, doubt=doubt))(view)
+    RepairLeastSquares(original, plan, observe(original, (), [feeds], match=False, doubt=Doubt(doubt)))(view)
     outputs = (run(m, feeds)[0] for m in (to_model(original), to_model(view)))
     before, after = (np.moveaxis(y, 1, 0).reshape(12, -1) for y in outputs)
     known = np.array([np.corrcoef(pair)[0, 1] for pair in zip(before, after, strict=True)])
