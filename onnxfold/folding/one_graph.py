@@ -142,7 +142,7 @@ def _fold(
             matches=prepared.matches,
             was_run=False,
             doubt=prepared.doubt,
-            isolates=prepared.inputs.isolates,
+            continues_text=prepared.inputs.continues_text,
         )
     for i in shrinking:
         if i not in chosen:
@@ -229,7 +229,7 @@ def _observed(
         match=prepared.matches,
         shrink=prepared.inputs.are_few,
         doubt=prepared.doubt,
-        isolates=prepared.inputs.isolates,
+        continues_text=prepared.inputs.continues_text,
         duplicates=prepared.duplicates,
         by_place=prepared.method.partitioner.needs_places,
         progress=progress,

@@ -100,8 +100,8 @@ class ModelInputs:
         return self.answers is not None
 
     @property
-    def isolates(self) -> bool:
-        """Whether repairs are to look at every group as if nothing else was folded."""
+    def continues_text(self) -> bool:
+        """Whether the network continues texts, of which these are some."""
         return self.answers is not None and self.answers.continue_text
 
     @property

@@ -11,7 +11,7 @@ network is then run with the statistics of these inputs in every BatchNormalizat
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,9 +28,10 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
+from onnxfold.statistics.lengths import length_factors, weighted_mean
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.places import Places, places_of
-from onnxfold.statistics.samples import stride_for, unit_samples
+from onnxfold.statistics.samples import Samples, stride_for, unit_samples
 from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrunk, split_moments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
@@ -101,8 +102,9 @@ class Observation:
         Whether it was run; if not, its statistics are still to be matched.
     doubt : Doubt
         How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
-    isolates : bool
-        Whether repairs look at every group as if nothing else was folded.
+    continues_text : bool
+        Whether the network continues texts, of which this is one: repairs look at every group as if nothing else was
+        folded, and positions are weighted by their length, see :mod:`onnxfold.statistics.lengths`.
     """
 
     reference: GraphView
@@ -111,7 +113,7 @@ class Observation:
     matches: bool = False
     was_run: bool = True
     doubt: Doubt = NO_DOUBT
-    isolates: bool = False
+    continues_text: bool = False
 
 
 def observe(
@@ -122,7 +124,7 @@ def observe(
     match: bool,
     shrink: bool = False,
     doubt: Doubt = NO_DOUBT,
-    isolates: bool = False,
+    continues_text: bool = False,
     duplicates: Sequence[Classes] = (),
     by_place: bool = False,
     progress: Progress = silent,
@@ -144,8 +146,8 @@ def observe(
         Trust covariances only as far as the samples go, see :mod:`onnxfold.statistics.shrinkage`.
     doubt : Doubt
         How far the inputs may differ from data.
-    isolates : bool
-        Whether repairs are to look at every group as if nothing else was folded.
+    continues_text : bool
+        Whether the network continues texts, and these are what it is run on.
     duplicates : sequence of ndarray of int, shape (n_units,)
         Classes of exact duplicates of every group.
     by_place : bool
@@ -180,7 +182,9 @@ def observe(
             key = (i, channels, has_bias)
             if key not in covariances:
                 about = doubt.part if shrink else None
-                covariances[key] = _covariance(activations, channels, groups[i], about, has_bias=has_bias)
+                covariances[key] = _covariance(
+                    activations, channels, groups[i], about, has_bias=has_bias, by_length=continues_text
+                )
             covariance, shrinkage = covariances[key]
             alike = duplicates[i] if duplicates else None
             gram, places = _gram(reference, member), None
@@ -216,7 +220,7 @@ def observe(
             if take is not None:
                 take(j, moments)
             del moments
-    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, isolates=isolates)
+    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, continues_text=continues_text)
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:
@@ -238,7 +242,13 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
 
 
 def _covariance(
-    activations: Activations, channels: Axis, group: FoldGroup, doubt: float | None, *, has_bias: bool
+    activations: Activations,
+    channels: Axis,
+    group: FoldGroup,
+    doubt: float | None,
+    *,
+    has_bias: bool,
+    by_length: bool,
 ) -> tuple[Matrix, float]:
     """Return the covariance of an activation, about zero if no bias takes its mean, and its shrinkage.
 
@@ -248,13 +258,26 @@ def _covariance(
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
     memory.require(6 * memory.array_bytes((n, n), 8), f"the covariance of the {n:,} channels of group '{group.name}'")
-    samples = (unit_samples(values, channels.axis, positions, stride) for values in batches)
-    moments = split_moments(samples, n)
+
+    def samples() -> Iterator[Samples]:
+        return (unit_samples(values, channels.axis, positions, stride) for values in batches)
+
+    moments = split_moments(_by_length(samples, centre=has_bias) if by_length else samples(), n)
     whole = moments.whole
     covariance = whole.covariance
-    if not has_bias:
+    if by_length or not has_bias:
         covariance += np.outer(whole.mean_x, whole.mean_x)
     return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
+
+
+def _by_length(samples: Callable[[], Iterator[Samples]], *, centre: bool) -> Iterator[Samples]:
+    """Yield batches that were multiplied by the factors of their positions, their weighted mean taken off before."""
+    mean = weighted_mean(samples()) if centre else np.float32(0.0)
+    for batch in samples():
+        factors = length_factors(batch)
+        batch -= mean
+        batch *= factors
+        yield batch
 
 
 def _gram(view: GraphView, member: Member) -> Array:

@@ -53,9 +53,10 @@ class RepairLeastSquares(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
-        compensation = Compensation(walk, self.seed, self.refits, self.observation.doubt.part)
+        seen = self.observation
+        compensation = Compensation(walk, self.seed, self.refits, seen.doubt.part, by_length=seen.continues_text)
         recurrences = RecurrenceRefit(walk, compensation)
-        restoration = Restoration(walk, self.original, self.refits, self.observation.doubt.part)
+        restoration = Restoration(walk, self.original, self.refits, seen.doubt.part)
 
         def repaired(node: NodeProto) -> bool:
             return walk.repairs(node) or restoration.ends_layer(node)

@@ -63,7 +63,7 @@ class SideBySide:
     def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
         """Return an observed network with its fold."""
         match = observation.matches and not observation.was_run
-        heals = observation.isolates
+        heals = observation.continues_text
         return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
 
     def steps(

@@ -124,8 +124,8 @@ def test_text_is_mixed_with_other_words(folder: Path) -> None:
     assert "3 drawn and read 3 times, 2 drawn by frequency" in inputs.reason
     assert _ids(inputs).shape == (10, 256)
     assert inputs.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"), continue_text=True)
-    assert inputs.isolates
-    assert not _inputs(folder / "encoder.onnx", samples=1).isolates
+    assert inputs.continues_text
+    assert not _inputs(folder / "encoder.onnx", samples=1).continues_text
     assert inputs.doubt.part > _inputs(folder / "encoder.onnx", samples=1).doubt.part > 0.0
     assert "sequences written" not in _inputs(folder / "decoder.onnx", samples=1).reason
 

@@ -257,8 +257,8 @@ def test_an_isolated_repair_sees_its_group_as_if_nothing_else_was_folded() -> No
     view = load(model)
     groups = find_groups(view).groups
 
-    def folded(*which: int, isolates: bool) -> dict[str, Array]:
-        seen = observe(view, groups, [random_input(model, 1, batch=64)], match=False, isolates=isolates)
+    def folded(*which: int, continues_text: bool) -> dict[str, Array]:
+        seen = observe(view, groups, [random_input(model, 1, batch=64)], match=False, continues_text=continues_text)
         chosen = tuple(groups[i] for i in which)
         plan = FoldPlan(chosen, tuple(select_partition(np.arange(0, group.size, 2), group.size) for group in chosen))
         result = view.copy()
@@ -266,9 +266,9 @@ def test_an_isolated_repair_sees_its_group_as_if_nothing_else_was_folded() -> No
         RepairLeastSquares(view, plan, seen)(result)
         return {m.axis.tensor: result.weight(m.axis.tensor) for m in groups[1].members}
 
-    alone = folded(1, isolates=True)
-    assert all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, isolates=True).items())
-    assert not all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, isolates=False).items())
+    alone = folded(1, continues_text=True)
+    assert all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, continues_text=True).items())
+    assert not all(np.array_equal(values, alone[name]) for name, values in folded(0, 1, continues_text=False).items())
 
 
 def test_a_consumer_without_a_bias_gives_the_mean_of_what_was_dropped() -> None:
