@@ -228,7 +228,8 @@ def seen_moments(
         moment = _products(view, producers[0], words)
         return [(moment, gram) for gram in grams]
     if seen:
-        return [(one.trusted, one.gram) for one in seen]
+        # As seen: to trust every direction alike changes no axis, and to trust channels changes what rank there is.
+        return [(one.covariance, one.gram) for one in seen]
     total: Matrix = np.sum([_products(view, member) for member in producers], axis=0)
     return [(total, gram) for gram in grams]
 
