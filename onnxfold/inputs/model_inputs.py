@@ -26,7 +26,7 @@ from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import UNIFORM, token_interface
-from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, WRITTEN, TokenText
+from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
@@ -35,10 +35,11 @@ _BATCH = 64
 #: The part of the activations' covariances that is doubtful on dead leaves of so many pixels a side: with it, the
 #: errors that are predicted for layers of an ImageNet network are those on photographs. Small images go without.
 _DOUBT, _LARGE = Doubt(0.7, of_variances=True), 96
-#: The same for tokens that are drawn one by one. With it, sentences keep more of what a first layer does to them.
+#: The same for words that are drawn one by one. With it, sentences keep more of what a first layer does to them.
 _DOUBT_OF_TOKENS = Doubt(0.1, of_variances=True)
-#: The same for text that the model writes itself: what goes together on it goes together less on what people write.
-_DOUBT_OF_WRITTEN = Doubt(0.5)
+#: The same for text, given or written by a model that continues it: what goes together on one text goes together less
+#: on others.
+_DOUBT_OF_TEXT = Doubt(0.5)
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 2_048
 
@@ -120,10 +121,10 @@ class ModelInputs:
     @property
     def doubt(self) -> Doubt:
         """How far the covariances of activations may differ from those on data."""
+        if self.continues_text:
+            return _DOUBT_OF_TEXT
         if self.kind in (PRIOR, UNIFORM):
             return _DOUBT_OF_TOKENS
-        if self.kind == WRITTEN:
-            return _DOUBT_OF_WRITTEN
         images = self.images if self.kind == "dead-leaves" else None
         return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else NO_DOUBT
 
