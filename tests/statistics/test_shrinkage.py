@@ -101,3 +101,10 @@ def test_a_consumer_behind_pooling_sees_few_images_as_few() -> None:
     assert body.shrinkage == 0.0 < head.shrinkage
     raw = ConsumerMoments(head.covariance, head.gram)
     assert eliminate([head], np.arange(40)).errors[8] > 3 * eliminate([raw], np.arange(40)).errors[8]
+
+
+def test_variances_are_trusted_unless_they_are_in_doubt() -> None:
+    covariance = np.array([[9.0, 3.0], [3.0, 4.0]])
+    for of_variances, variances in ((False, [9.0, 4.0]), (True, [6.5, 6.5])):
+        seen = ConsumerMoments(covariance, np.eye(2), 0.5, Doubt(0.5, of_variances=of_variances))
+        np.testing.assert_allclose(seen.trusted, [[4.5, 1.5], [1.5, 2.0]] + np.diag(variances) / 2)
