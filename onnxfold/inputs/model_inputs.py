@@ -17,6 +17,7 @@ from onnxfold.graph.load import ModelLike
 from onnxfold.graph.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
@@ -25,21 +26,13 @@ from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
-from onnxfold.inputs.tokens.interface import UNIFORM, token_interface
-from onnxfold.inputs.tokens.token_text import PRIOR, TEXTS, TokenText
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.inputs.tokens.token_text import TEXTS, TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
-#: The part of the activations' covariances that is doubtful on dead leaves of so many pixels a side: with it, the
-#: errors that are predicted for layers of an ImageNet network are those on photographs. Small images go without.
-_DOUBT, _LARGE = Doubt(0.7, of_variances=True), 96
-#: The same for words that are drawn one by one. With it, sentences keep more of what a first layer does to them.
-_DOUBT_OF_TOKENS = Doubt(0.1, of_variances=True)
-#: The same for text, given or written by a model that continues it: what goes together on one text goes together less
-#: on others.
-_DOUBT_OF_TEXT = Doubt(0.5)
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 2_048
 
@@ -121,12 +114,8 @@ class ModelInputs:
     @property
     def doubt(self) -> Doubt:
         """How far the covariances of activations may differ from those on data."""
-        if self.continues_text:
-            return _DOUBT_OF_TEXT
-        if self.kind in (PRIOR, UNIFORM):
-            return _DOUBT_OF_TOKENS
         images = self.images if self.kind == "dead-leaves" else None
-        return _DOUBT if images is not None and max(images.shape[2:]) >= _LARGE else NO_DOUBT
+        return doubt_of(self.kind, None if images is None else images.shape, continues_text=self.continues_text)
 
     @property
     def are_few(self) -> bool:
