@@ -24,7 +24,8 @@ _SHORTEST = 1e-3
 
 def length_factors(samples: Samples) -> Samples:
     """Return what samples of shape (S, n) are multiplied by so that they count by 1 / |x|, shape (S, 1)."""
-    lengths = np.sqrt(np.square(samples).mean(axis=1, keepdims=True, dtype=np.float64))
+    with np.errstate(over="ignore"):  # what is infinite then has no weight
+        lengths = np.sqrt(np.square(samples).mean(axis=1, keepdims=True, dtype=np.float64))
     shortest = _SHORTEST * float(np.median(lengths)) if len(lengths) else 0.0
     if not np.isfinite(shortest) or shortest <= 0.0:
         return np.ones_like(lengths, np.float32)

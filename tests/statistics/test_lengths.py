@@ -52,7 +52,8 @@ def test_a_position_counts_by_its_length() -> None:
 
 
 def test_zeros_and_infinities_make_no_factor_infinite() -> None:
-    for x in (np.zeros((4, 3)), np.full((4, 3), np.inf), np.zeros((0, 3)), np.diag([1.0, 1.0, 0.0])):
+    loud = np.array([[1e30, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 2.0, 1.0]])
+    for x in (np.zeros((4, 3)), np.full((4, 3), np.inf), np.zeros((0, 3)), np.diag([1.0, 1.0, 0.0]), loud):
         assert np.isfinite(length_factors(x.astype(np.float32))).all()
 
 
