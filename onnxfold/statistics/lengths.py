@@ -11,7 +11,7 @@ References
 Sun et al., "Massive Activations in Large Language Models", arXiv 2402.17762.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from onnxfold.statistics.samples import Samples
 
 #: Lengths below this part of the median are taken to be that: what is all but zero says nothing.
 _SHORTEST = 1e-3
+
+Batch = tuple[tuple[Samples, ...], Samples]
 
 
 def length_factors(samples: Samples) -> Samples:
@@ -33,29 +35,34 @@ def length_factors(samples: Samples) -> Samples:
     return found
 
 
-class WeightedMean:
-    """Mean of samples, each counted by the square of its factor."""
-
-    def __init__(self) -> None:
-        self._sum: Matrix | float = 0.0
-        self._count = 0.0
-
-    def add(self, samples: Samples, factors: Samples) -> None:
-        """Add samples of shape (S, n), and their factors, shape (S, 1)."""
+def weighted_means(batches: Iterable[Batch]) -> list[Samples]:
+    """Return the mean of every array of a batch, each of shape (n,), in which a sample counts by its factor squared."""
+    sums: list[Matrix] = []
+    count = 0.0
+    for arrays, factors in batches:
         weights = np.square(factors, dtype=np.float64)
-        self._sum = self._sum + (weights * samples).sum(axis=0)
-        self._count += float(weights.sum())
-
-    @property
-    def value(self) -> Samples:
-        """The mean, shape (n,)."""
-        mean: Samples = np.asarray(self._sum / max(self._count, np.finfo(np.float64).tiny), np.float32)
-        return mean
+        sums = sums or [np.zeros(samples.shape[1]) for samples in arrays]
+        for total, samples in zip(sums, arrays, strict=True):
+            total += (weights * samples).sum(axis=0)
+        count += float(weights.sum())
+    return [np.asarray(total / max(count, np.finfo(np.float64).tiny), np.float32) for total in sums]
 
 
-def weighted_mean(batches: Iterable[Samples]) -> Samples:
-    """Return the mean of batches of samples, shape (n,), in which a sample counts by 1 / |x|."""
-    mean = WeightedMean()
-    for samples in batches:
-        mean.add(samples, length_factors(samples))
-    return mean.value
+def weighted(batches: Callable[[], Iterator[Batch]], *, centre: bool) -> Iterator[tuple[Samples, ...]]:
+    """Yield the arrays of every batch, multiplied by their factors in place.
+
+    Parameters
+    ----------
+    batches : callable
+        Returns the batches, once more every time: arrays of shape (S, n) that lie beside each other, and the factors of
+        their samples, shape (S, 1), as of :func:`length_factors`.
+    centre : bool
+        Whether the weighted mean is taken off before.
+    """
+    means = weighted_means(batches()) if centre else []
+    for arrays, factors in batches():
+        for samples, mean in zip(arrays, means, strict=centre):
+            samples -= mean
+        for samples in arrays:
+            samples *= factors
+        yield arrays

@@ -28,7 +28,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.lengths import length_factors, weighted_mean
+from onnxfold.statistics.lengths import Batch, length_factors, weighted
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.places import Places, places_of
 from onnxfold.statistics.samples import Samples, stride_for, unit_samples
@@ -262,22 +262,16 @@ def _covariance(
     def samples() -> Iterator[Samples]:
         return (unit_samples(values, channels.axis, positions, stride) for values in batches)
 
-    moments = split_moments(_by_length(samples, centre=has_bias) if by_length else samples(), n)
+    def with_factors() -> Iterator[Batch]:
+        return (((batch,), length_factors(batch)) for batch in samples())
+
+    taken = (batch for (batch,) in weighted(with_factors, centre=has_bias)) if by_length else samples()
+    moments = split_moments(taken, n)
     whole = moments.whole
     covariance = whole.covariance
     if by_length or not has_bias:
         covariance += np.outer(whole.mean_x, whole.mean_x)
     return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
-
-
-def _by_length(samples: Callable[[], Iterator[Samples]], *, centre: bool) -> Iterator[Samples]:
-    """Yield batches that were multiplied by the factors of their positions, their weighted mean taken off before."""
-    mean = weighted_mean(samples()) if centre else np.float32(0.0)
-    for batch in samples():
-        factors = length_factors(batch)
-        batch -= mean
-        batch *= factors
-        yield batch
 
 
 def _gram(view: GraphView, member: Member) -> Array:

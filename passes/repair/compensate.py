@@ -1,6 +1,6 @@
 """Least-squares compensation of the consumers of folded channels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regr
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.lengths import WeightedMean, length_factors
+from onnxfold.statistics.lengths import Batch, length_factors, weighted
 from onnxfold.statistics.moments import CrossMoments
 from onnxfold.statistics.samples import Positions, Samples, stride_for, unit_samples
 
@@ -34,9 +34,6 @@ MAX_SAMPLES = 200_000
 _PATCHES_PER_COLUMN, _LEAST_PATCHES, _PATCH_NUMBERS = 8, 10_000, 48 << 20
 #: Wider weights are compensated per channel only.
 _WIDEST = 8192
-
-_Residual = tuple[Samples, Samples, Samples]
-_ONE: Samples = np.ones((1, 1), np.float32)
 
 
 class Compensation:
@@ -141,11 +138,12 @@ class Compensation:
             inside = np.ix_(rows, columns)
             plain = whole if blocks == 1 else whole[inside]
             places = mapped.positions[rows], mapped.folded_positions[columns]
-            residuals = partial(_residuals, x, y, channels.axis, places, plain, stride, by_length=self._by_length)
+            residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
             wrong = _wrong(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
-            samples = _by_length(residuals, centre=has_bias) if self._by_length else residuals()
-            for rest, seen, _ in samples:
+            by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
+            samples = weighted(by_length, centre=has_bias) if self._by_length else residuals()
+            for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
             found = np.array(plain)
             if wrong.any():
@@ -209,46 +207,38 @@ class Compensation:
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
-def _residuals(
-    x: list[Array],
-    y: list[Array],
-    axis: int,
-    places: tuple[Positions, Positions],
-    plain: Matrix,
-    stride: int,
-    *,
-    by_length: bool,
-) -> Iterator[_Residual]:
-    """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them.
-
-    The third is what every sample is multiplied by where positions are weighted by their length in the original.
-    """
+def _beside(
+    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], stride: int
+) -> Iterator[tuple[Samples, Samples]]:
+    """Yield samples of the channels at some places, and of those that stand for them."""
     for one, two in zip(x, y, strict=True):
         goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((one, two), places, strict=True))
-        factors = length_factors(goal) if by_length else _ONE
+        yield goal, seen
+
+
+def _residuals(
+    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
+) -> Iterator[tuple[Samples, Samples]]:
+    """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
+    for goal, seen in _beside(x, y, axis, places, stride):
         goal -= decoded(seen, plain)
-        yield goal, seen, factors
+        yield goal, seen
 
 
-def _by_length(residuals: Callable[[], Iterator[_Residual]], *, centre: bool) -> Iterator[_Residual]:
-    """Yield samples that were multiplied by their factors, their weighted means taken off before."""
-    of_rest, of_seen = WeightedMean(), WeightedMean()
-    for rest, seen, factors in residuals() if centre else ():
-        of_rest.add(rest, factors)
-        of_seen.add(seen, factors)
-    for rest, seen, factors in residuals():
-        if centre:
-            rest -= of_rest.value
-            seen -= of_seen.value
-        rest *= factors
-        seen *= factors
-        yield rest, seen, factors
+def _residuals_by_length(
+    x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
+) -> Iterator[Batch]:
+    """Yield the same, with the factors of the original's lengths."""
+    for goal, seen in _beside(x, y, axis, places, stride):
+        factors = length_factors(goal)
+        goal -= decoded(seen, plain)
+        yield (goal, seen), factors
 
 
-def _wrong(residuals: Iterator[_Residual], channels: int) -> npt.NDArray[np.bool_]:
+def _wrong(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
     """Return which channels the plain fold does not give exactly: of a selection of the original's, the dropped."""
     wrong = np.zeros(channels, np.bool_)
-    for rest, _, _ in residuals:
+    for rest, _ in residuals:
         wrong |= rest.any(axis=0)
         if wrong.all():
             break

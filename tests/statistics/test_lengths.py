@@ -12,7 +12,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
-from onnxfold.statistics.lengths import length_factors, weighted_mean
+from onnxfold.statistics.lengths import length_factors, weighted_means
 from onnxfold.statistics.observe import observe
 from testing.graph_builder import GraphBuilder
 from testing.models import run
@@ -46,9 +46,11 @@ def network(request: pytest.FixtureRequest) -> GraphView:
 
 def test_a_position_counts_by_its_length() -> None:
     x = np.array([[3.0, 4.0], [300.0, 400.0]], np.float32)
-    energy = np.square(x * length_factors(x)).sum(axis=1)
+    factors = length_factors(x)
+    energy = np.square(x * factors).sum(axis=1)
     assert energy[1] / energy[0] == pytest.approx(100.0)
-    np.testing.assert_allclose(weighted_mean([x]), (x / np.linalg.norm(x, axis=1)[:, None]).sum(0) / (0.2 + 0.002))
+    (mean,) = weighted_means([((x,), factors)])
+    np.testing.assert_allclose(mean, (x / np.linalg.norm(x, axis=1)[:, None]).sum(0) / (0.2 + 0.002))
 
 
 def test_zeros_and_infinities_make_no_factor_infinite() -> None:
