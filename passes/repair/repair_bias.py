@@ -10,6 +10,9 @@ network alone, so every group is repaired as if nothing else was folded. f is ru
 the positions of the result: a convolution's padding takes part as it does in the network. Where an operator takes no
 bias, an Add is put behind it.
 
+Where channels are dropped, the fold keeps P x, and the mean comes back. Where they are averaged before an activation
+function, it keeps what that function makes of the averages, and the mean comes back only in part.
+
 References
 ----------
 An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Models", arXiv 2312.11983, section 3.3.
