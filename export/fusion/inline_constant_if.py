@@ -7,8 +7,8 @@ from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import attribute, node_key
 from onnxfold.graph.renamed_nodes import renamed
-from onnxfold.graph.tensors import LazyTensor
-from onnxfold.graph.view import GraphView, Weight
+from onnxfold.graph.tensors import LazyTensor, Weight
+from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 

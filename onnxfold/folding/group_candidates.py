@@ -117,7 +117,8 @@ class GroupCandidates:
                 self._probes[i] = self._probe(i, moments)
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
-        return Probe(self._prepared.groups[i], self._found[i], moments, of_tokens=self._at_once)
+        found, held = self._found[i], self._stored.held
+        return Probe(self._prepared.groups[i], found, moments, of_tokens=self._at_once, held=held)
 
 
 def candidates_of(

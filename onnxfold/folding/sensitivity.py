@@ -11,7 +11,7 @@ rest of the network is run as it is. The ratio
 is what the group's error curve is multiplied by. Every probe is a trial, see :mod:`onnxfold.folding.trials`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,7 @@ from onnxfold.cluster.candidates import Candidates, seen_by
 from onnxfold.cluster.partition import ChannelPartition, Labels, Selection
 from onnxfold.folding.trials import Change, Outcome, run_trials
 from onnxfold.graph.axes import working_type
-from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.progress import Progress, silent
@@ -101,10 +101,18 @@ class Probe:
         Whether positions of texts are the samples. A probe then halves its group, and is compared with the error that
         is predicted for this: a few words differ too much from all of them, as the first word of a text from the
         others, for a relative error of their own.
+    held : callable, optional
+        Keeps a matrix until it is needed: of wide layers of a model that is larger than memory, in a file.
     """
 
     def __init__(
-        self, group: FoldGroup, candidates: Candidates, moments: Sequence[ConsumerMoments], *, of_tokens: bool
+        self,
+        group: FoldGroup,
+        candidates: Candidates,
+        moments: Sequence[ConsumerMoments],
+        *,
+        of_tokens: bool,
+        held: Callable[[Array], Weight] = np.asarray,
     ) -> None:
         self._predicted = 0.0
         self._group, self._of_tokens = group, of_tokens
@@ -123,14 +131,14 @@ class Probe:
         for seen in moments[1:]:
             covariance += seen.trusted / max(seen.energy, _TINY)
         covariance /= len(moments)
-        self._map, self._read = estimate(partition, covariance)
-        if of_tokens:
-            self._map = self._map.astype(np.float32)  # what it is applied to
+        found, self._read = estimate(partition, covariance)
+        # Words are multiplied in float32.
+        self._map = held(found.astype(np.float32) if of_tokens else found)
 
     def narrowed(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved = np.moveaxis(values, axis.axis, -1).copy()
-        read = self._map.T.astype(working_type(values), copy=False)
+        read = loaded(self._map).T.astype(working_type(values), copy=False)
         for where in self._group.tensors[axis].T:
             x = moved[..., where].astype(read.dtype, copy=False)
             mean = x.reshape(-1, len(where)).mean(axis=0) if self._has_bias else np.zeros(len(where), x.dtype)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
 from onnxfold.graph.nodes import captured_by, node_key
-from onnxfold.graph.tensors import LazyTensor, is_float, to_proto
-from onnxfold.graph.view import GraphView, Weight
+from onnxfold.graph.tensors import LazyTensor, Weight, is_float, to_proto
+from onnxfold.graph.view import GraphView
 
 
 @dataclass(eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxfold.graph.nodes import captured_names
-from onnxfold.graph.tensors import Array, LazyTensor
-from onnxfold.graph.view import GraphView, Weight
+from onnxfold.graph.tensors import Array, LazyTensor, Weight
+from onnxfold.graph.view import GraphView
 
 #: Elements that are read at a time.
 _PIECE = 1 << 22

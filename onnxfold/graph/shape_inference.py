@@ -12,7 +12,7 @@ from onnxfold.graph import runtime
 from onnxfold.graph.foreign_types import result_types
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
 from onnxfold.graph.tensor_types import TensorType, typed_info, with_sizes
-from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, stub, to_proto
+from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, loaded, stub, to_proto
 
 #: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
 #: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
@@ -45,7 +45,7 @@ _LONG = 1 << 20
 
 def infer_types(
     model: ModelProto,
-    weights: Mapping[str, LazyTensor | Array],
+    weights: Mapping[str, Weight],
     input_shapes: Mapping[str, Sequence[int]],
     learned: Mapping[str, TensorType] = MappingProxyType({}),
 ) -> dict[str, TensorType]:
@@ -96,7 +96,7 @@ def _types(inferred: ModelProto) -> dict[str, TensorType]:
 
 
 def _with_foreign(
-    work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, LazyTensor | Array]
+    work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, Weight]
 ) -> dict[str, TensorType]:
     """Return types where onnxruntime is asked for results of some nodes.
 
@@ -162,20 +162,18 @@ def _declaring(work: ModelProto, given: Mapping[str, TensorType]) -> ModelProto:
     return declared
 
 
-def _type_of(
-    name: str, types: Mapping[str, TensorType], weights: Mapping[str, LazyTensor | Array]
-) -> TensorType | None:
+def _type_of(name: str, types: Mapping[str, TensorType], weights: Mapping[str, Weight]) -> TensorType | None:
     value = weights.get(name)
     if value is None:
         return types.get(name)
     return _elem_type(value), tuple(value.shape), ("",) * len(value.shape)
 
 
-def _value(weight: LazyTensor | Array | None) -> Array | None:
+def _value(weight: Weight | None) -> Array | None:
     """Return the values of a weight of which shapes may depend, None for others."""
     if weight is None or not values_matter(_elem_type(weight), weight.size):
         return None
-    return weight.load() if isinstance(weight, LazyTensor) else weight
+    return loaded(weight)
 
 
 def drop_inferable(model: ModelProto) -> None:
@@ -256,14 +254,14 @@ def values_matter(elem_type: int, size: int) -> bool:
     return size <= 16 and elem_type != TensorProto.STRING  # scales of Resize, scalars
 
 
-def _light(name: str, value: LazyTensor | Array) -> TensorProto:
+def _light(name: str, value: Weight) -> TensorProto:
     elem_type = _elem_type(value)
     if values_matter(elem_type, value.size):
-        return to_proto(name, value.load() if isinstance(value, LazyTensor) else value)
+        return to_proto(name, loaded(value))
     return stub(name, tuple(value.shape), elem_type)
 
 
-def _elem_type(value: LazyTensor | Array) -> int:
+def _elem_type(value: Weight) -> int:
     return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
 
 

@@ -239,6 +239,15 @@ class DerivedTensor(LazyTensor):
         target.write(np.ascontiguousarray(self.load()).reshape(-1).view(np.uint8).data)  # says why it fails, if it does
 
 
+#: A weight as graphs hold it: read on first use, or edited.
+Weight = LazyTensor | Array
+
+
+def loaded(weight: Weight) -> Array:
+    """Return the values of a weight."""
+    return weight.load() if isinstance(weight, LazyTensor) else weight
+
+
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
     """Resolve an external data location inside the model's folder.
 

@@ -10,12 +10,10 @@ from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
 from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.shape_inference import drop_inferable, infer_types, values_matter
 from onnxfold.graph.tensor_types import Shape, TensorType
-from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, is_float
+from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, is_float, loaded
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
 _IR_WITHOUT_LISTED_WEIGHTS = 4
-
-Weight = LazyTensor | Array
 
 
 class GraphView:
@@ -260,8 +258,7 @@ class GraphView:
         """Return an initializer's values."""
         if name in self._lent:
             return self._lent[name].weight(name)
-        value = self._weights[name]
-        return value.load() if isinstance(value, LazyTensor) else value
+        return loaded(self._weights[name])
 
     def set_weight(self, name: str, values: Array) -> None:
         """Replace an initializer, keeping its element type, or add one."""
@@ -269,14 +266,14 @@ class GraphView:
         if old is not None:
             dtype = helper.tensor_dtype_to_np_dtype(self.weight_type(name))
             values = values.astype(dtype, copy=False)
-        self._weights[name] = self._held(np.asarray(values))
+        self._weights[name] = self.held(np.asarray(values))
         if old is None or tuple(old.shape) != values.shape or values_matter(self.weight_type(name), values.size):
             self._types = None
 
     def add_weight(self, stem: str, values: Array) -> str:
         """Add an initializer, which no node reads yet, under a fresh name that begins with `stem`; return the name."""
         name = self.fresh_name(stem)
-        self._weights[name] = self._held(values)
+        self._weights[name] = self.held(values)
         return name
 
     @property
@@ -288,7 +285,8 @@ class GraphView:
         """Let large weights that are edited from now on, in this view and in copies of it, wait in a file."""
         self._scratch = scratch
 
-    def _held(self, values: Array) -> Weight:
+    def held(self, values: Array) -> Weight:
+        """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
         return values if self._scratch is None else self._scratch.kept(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
