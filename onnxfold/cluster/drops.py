@@ -17,10 +17,12 @@ import numpy.typing as npt
 
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.row_parts import parts
-from onnxfold.graph.tensors import Matrix
 
 #: So many channels are dropped before the matrices are brought up to date, and so many rows at a time.
 _WAITING, _PART = 512, 512
+
+#: Matrices in the type that they are kept in.
+Kept = npt.NDArray[np.floating]
 
 
 class Drops:
@@ -34,7 +36,7 @@ class Drops:
         G and C^-1 of every consumer; their memory is used up.
     """
 
-    def __init__(self, units: Labels, grams: Sequence[Matrix], precisions: Sequence[Matrix]) -> None:
+    def __init__(self, units: Labels, grams: Sequence[Kept], precisions: Sequence[Kept]) -> None:
         self.units = units
         #: Where in the matrices the units are.
         self._places = np.arange(len(units))
@@ -71,12 +73,15 @@ class _Waiting:
         The diagonals of C^-1 and G as they are.
     """
 
-    def __init__(self, gram: Matrix, precision: Matrix) -> None:
+    def __init__(self, gram: Kept, precision: Kept) -> None:
         self._gram, self._precision = gram, precision
-        self.certain, self.lost = precision.diagonal().copy(), gram.diagonal().copy()
+        self._tell()
         #: How many channels were dropped since the matrices were up to date, and their A, V and W, transposed.
         self._waiting = 0
-        self._panels: tuple[Matrix, ...] = ()
+        self._panels: tuple[Kept, ...] = ()
+
+    def _tell(self) -> None:
+        self.certain, self.lost = (m.diagonal().astype(np.float64) for m in (self._precision, self._gram))
 
     def is_full(self, count: int) -> bool:
         """Whether the matrices are to be brought up to date before so many more channels are dropped."""
@@ -86,7 +91,7 @@ class _Waiting:
         """Drop the channels at some places of the matrices; return what that costs."""
         if not self._waiting:
             rows = min(max(_WAITING, len(places)), len(self._gram))
-            self._panels = tuple(np.empty((rows, len(self._gram))) for _ in range(3))
+            self._panels = tuple(np.empty((rows, len(self._gram)), self._gram.dtype) for _ in range(3))
         before, after = slice(self._waiting), slice(self._waiting, self._waiting + len(places))
         a, v, w = self._panels
         of_v, of_w = v[before, places].T, w[before, places].T
@@ -118,5 +123,5 @@ class _Waiting:
             self._gram[rows, : rows.stop] -= w[rows] @ v[: rows.stop].T
             for matrix in (self._gram, self._precision):
                 matrix[: rows.start, rows] = matrix[rows, : rows.start].T
-        self.certain, self.lost = self._precision.diagonal().copy(), self._gram.diagonal().copy()
+        self._tell()
         self._waiting = 0

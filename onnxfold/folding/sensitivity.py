@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, seen_by
-from onnxfold.cluster.partition import ChannelPartition, Labels, Selection
+from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.folding.trials import Change, Outcome, run_trials
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
@@ -131,18 +133,20 @@ class Probe:
         for seen in moments[1:]:
             covariance += seen.trusted / max(seen.energy, _TINY)
         covariance /= len(moments)
-        found, self._read = estimate(partition, covariance)
         # Words are multiplied in float32.
-        self._map = held(found.astype(np.float32) if of_tokens else found)
+        try:
+            self._estimate = Estimate(partition, covariance, np.float32 if of_tokens else np.float64, held)
+        except (LinAlgError, ValueError):  # activations overflow
+            self.is_lossy = False
 
     def narrowed(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved = np.moveaxis(values, axis.axis, -1).copy()
-        read = loaded(self._map).T.astype(working_type(values), copy=False)
         for where in self._group.tensors[axis].T:
-            x = moved[..., where].astype(read.dtype, copy=False)
+            x = moved[..., where].astype(working_type(values), copy=False)
             mean = x.reshape(-1, len(where)).mean(axis=0) if self._has_bias else np.zeros(len(where), x.dtype)
-            moved[..., where] = (x - mean)[..., self._read] @ read + mean
+            rows = (x - mean).reshape(-1, len(where))
+            moved[..., where] = self._estimate.of(rows).reshape(x.shape) + mean
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
     def sensitivity(self, outcome: Outcome) -> float:
@@ -153,11 +157,42 @@ class Probe:
         return float(np.clip(outcome.mean_loss / base, _LEAST, _MOST))
 
 
-def estimate(partition: ChannelPartition, covariance: Matrix) -> tuple[Array, Labels]:
-    """Return the columns of M = C P^T (P C P^T)^-1 P that are not zero, and which: M x estimates x from P x best."""
-    cross, inner = seen_by(partition, covariance)
-    inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
-    found = np.linalg.solve(inner, cross).T
-    if isinstance(partition, Selection):
-        return found, partition.representatives
-    return found @ partition.encode, np.arange(partition.size)
+class Estimate:
+    """The best linear estimate M x of all channels, M = C P^T (P C P^T)^-1 P.
+
+    Parameters
+    ----------
+    partition : ChannelPartition
+        P, of shape (k, n).
+    covariance : ndarray of shape (n, n)
+        C.
+    dtype : numpy dtype
+        What samples are multiplied in.
+    held : callable
+        Keeps a matrix until it is needed.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the covariance is not positive, or not finite.
+    """
+
+    def __init__(
+        self, partition: ChannelPartition, covariance: Matrix, dtype: npt.DTypeLike, held: Callable[[Array], Weight]
+    ) -> None:
+        cross, inner = seen_by(partition, covariance)
+        inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
+        factor, _ = cho_factor(inner, lower=True, overwrite_a=True)
+        self._encode = None if isinstance(partition, Selection) else partition.encode
+        self._kept = partition.representatives
+        self._factor, self._cross = held(factor.astype(dtype, copy=False)), held(cross.astype(dtype, copy=False))
+
+    def of(self, samples: Array) -> Array:
+        """Return the estimate for centred samples of shape (S, n)."""
+        factor, cross = (loaded(weight).astype(samples.dtype, copy=False) for weight in (self._factor, self._cross))
+        seen = samples[:, self._kept] if self._encode is None else samples @ self._encode.T.astype(samples.dtype)
+        # Of a few words solving for them takes less, of many pixels solving for the columns of M.
+        if len(seen) < cross.shape[1]:
+            found: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
+            return found
+        return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))

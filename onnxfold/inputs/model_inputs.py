@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from os import PathLike
 
 import numpy as np
@@ -34,7 +33,7 @@ from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
 #: Tokens that show the effect of a fold.
-_FRONT_TOKENS = 2_048
+_FRONT_TOKENS = 1_024
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +99,14 @@ class ModelInputs:
 
     @property
     def front(self) -> Batches:
-        """What shows the effect of a fold: all, or a few batches of a language model, whose scores take much memory."""
+        """What shows the effect of a fold: all, or a few texts of a language model, whose scores take much memory."""
         if not self.are_tokens:
             return self.batches
-        tokens = max((prod(values.shape[:2]) for values in self.batches[0].values() if values.ndim <= 3), default=1)
-        return self.batches[: max(_FRONT_TOKENS // max(tokens, 1), 1)]
+        first = self.batches[0]
+        if not self.fixed_batch:
+            length = max((values.shape[1] for values in first.values() if values.ndim == 2), default=1)
+            first = next(in_batches(first, max(_FRONT_TOKENS // max(length, 1), 1)))
+        return [first]
 
     @property
     def has_data_statistics(self) -> bool:

@@ -10,7 +10,7 @@ References
 Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -158,18 +158,33 @@ class SplitMoments:
 
     def __init__(self, n: int) -> None:
         self._halves = tuple(SecondMoments(n, n, np.multiply.outer) for _ in range(2))
+        self._waiting: tuple[list[Samples], list[Samples]] = ([], [])
 
-    def parts(self, count: int) -> Iterator[tuple[int, slice]]:
-        """Yield chunks of a batch of so many samples, each with the number of the half that it belongs to."""
-        fewer = 0 if self._halves[0].count <= self._halves[1].count else 1
-        middle = -(-count // 2)
-        for half, start, stop in ((fewer, 0, middle), (1 - fewer, middle, count)):
-            for begin in range(start, stop, _CHUNK):
-                yield half, slice(begin, min(begin + _CHUNK, stop))
+    def take(self, samples: Samples) -> None:
+        """Add a batch of shape (S, n); of small ones several are multiplied together."""
+        counts = [
+            half.count + sum(map(len, waiting)) for half, waiting in zip(self._halves, self._waiting, strict=True)
+        ]
+        fewer = 0 if counts[0] <= counts[1] else 1
+        middle = -(-len(samples) // 2)
+        for half, part in ((fewer, samples[:middle]), (1 - fewer, samples[middle:])):
+            for begin in range(0, len(part), _CHUNK):
+                chunk = part[begin : begin + _CHUNK]
+                if sum(map(len, self._waiting[half])) + len(chunk) > _CHUNK:
+                    self._add(half)
+                self._waiting[half].append(chunk.copy())  # the batch itself may go
 
-    def add(self, half: int, rest: Array, centre: Centre) -> None:
-        """Add a chunk of centred samples of shape (S, n)."""
-        self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
+    def finish(self) -> None:
+        """Add what waits."""
+        for half in range(2):
+            self._add(half)
+
+    def _add(self, half: int) -> None:
+        waiting = self._waiting[half]
+        if waiting:
+            rest, centre = centred(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
+            waiting.clear()
+            self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
 
     @property
     def whole(self) -> SecondMoments:

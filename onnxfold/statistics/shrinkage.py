@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.graph.tensors import Matrix
-from onnxfold.statistics.moments import SplitMoments, centred
+from onnxfold.statistics.moments import SplitMoments
 from onnxfold.statistics.samples import Samples
 
 Classes = npt.NDArray[np.integer]
@@ -122,8 +122,7 @@ def split_moments(batches: Iterable[Samples], n: int) -> SplitMoments:
         Number of channels.
     """
     moments = SplitMoments(n)
-    for samples in batches:
-        for half, part in moments.parts(len(samples)):
-            rest, centre = centred(samples[part])
-            moments.add(half, rest, centre)
+    for batch in batches:
+        moments.take(batch)
+    moments.finish()
     return moments

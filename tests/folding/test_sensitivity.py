@@ -8,7 +8,7 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.cluster.elimination import eliminate
-from onnxfold.folding.sensitivity import Probe, estimate, sensitivities
+from onnxfold.folding.sensitivity import Estimate, Probe, sensitivities
 from onnxfold.folding.trials import relative_error
 from onnxfold.graph.load import load
 from onnxfold.graph.tensors import Array, Matrix
@@ -122,10 +122,16 @@ def test_the_estimate_is_least_squares() -> None:
     partition = eliminate([], np.arange(6)).partition(3)
     kept = x @ partition.encode.T
     best = np.linalg.lstsq(kept, x, rcond=None)[0].T @ partition.encode
-    found, columns = estimate(partition, x.T @ x)
-    whole = np.zeros((6, 6))
-    whole[:, columns] = found
-    np.testing.assert_allclose(whole, best, atol=0.02 * np.abs(best).max())
+    estimate = Estimate(partition, x.T @ x, np.float64, np.asarray)
+    for samples in (x[:4], x):  # fewer than channels, and more
+        np.testing.assert_allclose(estimate.of(samples), samples @ best.T, atol=0.05 * np.abs(samples).max())
+    np.testing.assert_allclose(estimate.of(x[:4]), estimate.of(x)[:4], rtol=1e-9)
+
+
+def test_overflown_activations_tell_nothing() -> None:
+    x = np.full((4, 4), np.inf)
+    with pytest.raises((np.linalg.LinAlgError, ValueError)):
+        Estimate(eliminate([], np.arange(4)).partition(2), x, np.float64, np.asarray)
 
 
 def test_relative_errors() -> None:
