@@ -42,6 +42,9 @@ RIDGE = 1e-3
 #: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
 _ONE_BY_ONE = 256
 _PORTIONS = 64
+#: Variance of a channel in relation to what the others leave of it (the variance inflation factor), up to which float32
+#: will do: its rounding is multiplied by as much.
+_MOST_INFLATION = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,18 +273,21 @@ def _of_differences(matrix: Kept) -> Kept:
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
     """Return (C + ridge I)^-1.
 
-    Of a wide layer it is in float32, which takes half of the time and of the room, and made without copies of the
-    whole; in float64 where float32 cannot tell some channels apart.
+    Of a wide layer it is made without copies of the whole, and in float32, which takes half of the time and of the
+    room; in float64 where a channel follows so closely from the others that float32 is too coarse for what is left.
     """
-    if len(covariance) > WIDE:
-        for kind in (np.float32, np.float64):
-            found = _inverse_in_place(covariance.astype(kind), ridge)
-            if found is not None:
-                return found
+    if len(covariance) <= WIDE:
+        found = covariance.copy()
+        found[np.diag_indices_from(found)] += ridge
+        return np.asarray(np.linalg.inv(found), np.float64)
+    coarse = _inverse_in_place(covariance.astype(np.float32), ridge)
+    if coarse is not None and float((coarse.diagonal() * covariance.diagonal()).max()) <= _MOST_INFLATION:
+        return coarse
+    del coarse
+    fine = _inverse_in_place(covariance.copy(), ridge)
+    if fine is None:
         raise np.linalg.LinAlgError("the covariance is not positive")
-    found = covariance.copy()
-    found[np.diag_indices_from(found)] += ridge
-    return np.asarray(np.linalg.inv(found), np.float64)
+    return fine
 
 
 def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
@@ -297,7 +303,9 @@ def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
         return None
     upper: Kept = inverse.T
     for rows in row_parts(len(upper)):
-        upper[rows.start :, rows] = upper[rows, rows.start :].T
+        inside = upper[rows, rows]
+        inside += np.triu(inside, 1).T - np.tril(inside, -1)
+        upper[rows.stop :, rows] = upper[rows, rows.stop :].T
     return upper
 
 

@@ -10,6 +10,7 @@ from onnxfold.cluster import drops, elimination
 from onnxfold.cluster.candidates import reconstruction_error
 from onnxfold.cluster.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import partial_partition
+from onnxfold.cluster.row_parts import parts
 from onnxfold.statistics.observe import ConsumerMoments
 
 Matrix = NDArray[np.float64]
@@ -317,3 +318,45 @@ def test_drops_that_wait_choose_and_cost_what_single_steps_do(
         assert late.cheapest(inside, count) == steps
         assert late.give_up(steps) == pytest.approx(plain.give_up(steps), rel=1e-8)
         assert late.units.tolist() == plain.units.tolist()
+
+
+def _widen(monkeypatch: pytest.MonkeyPatch, wide: int) -> None:
+    """Let layers above a size be wide, and matrices of theirs have several parts."""
+    monkeypatch.setattr(elimination, "WIDE", wide)
+    monkeypatch.setattr(elimination, "row_parts", lambda count: parts(count, 7))
+
+
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize(("shrinkage", "kept"), [(0.5, np.float32), (0.0, np.float64)])
+def test_wide_layers_lose_what_others_do(
+    shrinkage: float, kept: type, merges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32 where covariances were shrunk, and in float64 where channels all but follow from others."""
+    n = 48
+    moments = [ConsumerMoments(m.covariance, m.gram, shrinkage) for m in _moments(0, n)]
+    narrow = eliminate(moments, np.arange(n), merges=merges)
+    _widen(monkeypatch, 16)
+    assert elimination._State(moments, n, merges=merges).precisions[0].dtype == kept
+    wide = eliminate(moments, np.arange(n), merges=merges)
+    np.testing.assert_allclose(wide.errors[1:], narrow.errors[1:], rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("scaled", [1.0, 1e-4])
+def test_the_inverse_of_a_wide_layer(scaled: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Symmetric and whole, also between the parts in which it is worked on, and where scales differ."""
+    _widen(monkeypatch, 2)
+    random = np.random.default_rng(0)
+    x = random.standard_normal((60, 20)) * np.geomspace(1.0, scaled, 20)
+    found = elimination._inverse(x.T @ x, 0.0)
+    assert found.dtype == np.float32
+    expected = np.linalg.inv(x.T @ x)
+    apart = np.sqrt(np.outer(expected.diagonal(), expected.diagonal()))
+    assert np.abs((found - expected) / apart).max() <= 1e-5
+
+
+def test_wide_layers_that_float32_cannot_tell_apart_take_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    _widen(monkeypatch, 2)
+    near = np.array([[1.0, 1.0, 0.0], [1.0, 1.0 + 1e-9, 0.0], [0.0, 0.0, 1.0]])
+    assert elimination._inverse(near, 1e-9).dtype == np.float64
+    with pytest.raises(np.linalg.LinAlgError):
+        elimination._inverse(-np.eye(3), 0.0)
