@@ -22,7 +22,6 @@ from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.products import Products, kmeans_by_products
 from onnxfold.cluster.rotation import linear_moments, rotated_blocks, rotations, seen_moments
-from onnxfold.cluster.row_parts import WIDE
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
@@ -31,6 +30,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
+from onnxfold.statistics.row_parts import WIDE
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ of point i to the mean of cluster c is
 
 M has one number per point, so a round of Lloyd's takes n^2 additions where points of n dimensions take n^2 k
 multiplications, and K needs no eigenvectors. Groups of more than
-:data:`onnxfold.cluster.row_parts.WIDE` channels, whose clusters are almost as many as they are, are clustered so.
+:data:`onnxfold.statistics.row_parts.WIDE` channels, whose clusters are almost as many as they are, are clustered so.
 """
 
 from functools import cached_property
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels, check_clusters
-from onnxfold.cluster.row_parts import parts
+from onnxfold.statistics.row_parts import parts
 
 _MAX_ITERATIONS = 50
 

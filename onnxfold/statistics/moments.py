@@ -11,13 +11,13 @@ Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing 
 """
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.statistics.row_parts import row_parts
 from onnxfold.statistics.samples import Samples
 
 #: Products of so many samples are added up in float32; the sums of these in float64.
@@ -59,25 +59,33 @@ class SecondMoments:
         self.mean_y += off_y * (count / total)
         self.count = total
 
-    def merged(self, other: "SecondMoments") -> "SecondMoments":
-        """Return the moments of the samples of both."""
-        both = copy(self)
-        both.count = self.count + other.count
-        share = other.count / max(both.count, 1)
+    def join(self, other: "SecondMoments") -> None:
+        """Add the samples of another one, which is left as it is."""
+        total = self.count + other.count
+        share = other.count / max(total, 1)
         off_x, off_y = other.mean_x - self.mean_x, other.mean_y - self.mean_y
-        both.mean_x, both.mean_y = self.mean_x + share * off_x, self.mean_y + share * off_y
-        both._products = self._products + other._products
+        self._products += other._products
         if self.count and other.count:
             apart = self._pair(off_x, off_y)
             apart *= share * self.count
-            both._products += apart
-        return both
+            self._products += apart
+        self.mean_x, self.mean_y, self.count = self.mean_x + share * off_x, self.mean_y + share * off_y, total
 
     @property
     def covariance(self) -> Matrix:
         """The mean of the centred products; zeros where there were no samples."""
         mean: Matrix = self._products / max(self.count, 1)
         return mean
+
+    def rows_of_covariance(self, rows: slice) -> Matrix:
+        """Return some rows of it."""
+        part: Matrix = self._products[rows] / max(self.count, 1)
+        return part
+
+    def used_up(self) -> Matrix:
+        """Return the covariance in the memory of the products: nothing can be added any more."""
+        self._products /= max(self.count, 1)
+        return self._products
 
 
 class Centre(NamedTuple):
@@ -186,19 +194,28 @@ class SplitMoments:
             waiting.clear()
             self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
 
-    @property
-    def whole(self) -> SecondMoments:
-        """The moments of all samples."""
-        return self._halves[0].merged(self._halves[1])
+    def noise(self) -> float:
+        """Return the variance of the covariance of all samples, summed over pairs of channels.
 
-    @property
-    def variance(self) -> float:
-        """The variance of the covariance of all samples, summed over pairs of channels; infinite if a half is empty."""
+        Infinite if a half is empty.
+        """
         a, b = self._halves
-        apart = a.covariance
-        apart -= b.covariance
-        np.square(apart, out=apart)
-        return float(apart.sum() - np.trace(apart)) / 4.0 if min(a.count, b.count) else np.inf
+        if not min(a.count, b.count):
+            return np.inf
+        total = 0.0
+        for rows in row_parts(len(a.mean_x)):
+            apart = a.rows_of_covariance(rows)
+            apart -= b.rows_of_covariance(rows)
+            np.square(apart, out=apart)
+            total += float(apart.sum()) - float(apart[:, rows].trace())
+        return total / 4.0
+
+    def joined(self) -> SecondMoments:
+        """Return the moments of all samples, in the memory of a half: these ones are used up."""
+        whole, rest = self._halves
+        self._halves = (SecondMoments(0, 0, np.multiply.outer),) * 2
+        whole.join(rest)
+        return whole
 
 
 class CrossMoments:

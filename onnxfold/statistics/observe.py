@@ -31,6 +31,7 @@ from onnxfold.statistics.activations import Activations, Batches
 from onnxfold.statistics.lengths import Batch, length_factors, weighted
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.places import Places, places_of
+from onnxfold.statistics.row_parts import row_parts
 from onnxfold.statistics.samples import Samples, stride_for, unit_samples
 from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrunk, split_moments
 
@@ -81,7 +82,7 @@ class ConsumerMoments:
     def energy(self) -> float:
         """Variance of the consumer's output, trace(G C), C shrunk; NaN or infinite where activations overflow."""
         with np.errstate(invalid="ignore", over="ignore"):
-            return float((self.gram * self.trusted).sum())
+            return sum(float((self.gram[rows] * self.trusted[rows]).sum()) for rows in row_parts(len(self.gram)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,11 +268,13 @@ def _covariance(
 
     taken = (batch for (batch,) in weighted(with_factors, centre=has_bias)) if by_length else samples()
     moments = split_moments(taken, n)
-    whole = moments.whole
-    covariance = whole.covariance
+    noise = moments.noise()
+    whole = moments.joined()
+    covariance = whole.used_up()
     if by_length or not has_bias:
-        covariance += np.outer(whole.mean_x, whole.mean_x)
-    return covariance, 0.0 if doubt is None else intensity(moments, covariance, doubt)
+        for rows in row_parts(n):
+            covariance[rows] += np.outer(whole.mean_x[rows], whole.mean_x)
+    return covariance, 0.0 if doubt is None else intensity(noise, whole.count, covariance, doubt)
 
 
 def _gram(view: GraphView, member: Member) -> Array:

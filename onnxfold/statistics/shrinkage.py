@@ -60,13 +60,15 @@ class Doubt:
 NO_DOUBT = Doubt()
 
 
-def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> float:
+def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0) -> float:
     """Return the intensity of the shrinkage.
 
     Parameters
     ----------
-    moments : SplitMoments
-        The samples' moments.
+    noise : float
+        The variance of the covariance, see :meth:`onnxfold.statistics.moments.SplitMoments.noise`.
+    samples : int
+        Number of samples.
     covariance : ndarray of shape (n, n)
         The covariance of all of them.
     doubt : float
@@ -78,10 +80,9 @@ def intensity(moments: SplitMoments, covariance: Matrix, doubt: float = 0.0) -> 
         (2), 0 below `_AMPLE` where there are as many samples as channels, and the doubtful part of the rest;
         at most `_MOST`.
     """
-    noise = moments.variance
-    signal = float(np.square(covariance).sum() - np.square(np.diag(covariance)).sum())
+    signal = float(np.vdot(covariance, covariance)) - float(np.square(np.diag(covariance)).sum())
     found = min(noise / signal, 1.0) if signal > 0.0 else 0.0
-    if found < _AMPLE and moments.whole.count >= len(covariance):
+    if found < _AMPLE and samples >= len(covariance):
         found = 0.0
     return min(1.0 - (1.0 - found) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
 

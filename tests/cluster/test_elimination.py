@@ -10,8 +10,8 @@ from onnxfold.cluster import drops, elimination
 from onnxfold.cluster.candidates import reconstruction_error
 from onnxfold.cluster.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import partial_partition
-from onnxfold.cluster.row_parts import parts
 from onnxfold.statistics.observe import ConsumerMoments
+from onnxfold.statistics.row_parts import parts
 
 Matrix = NDArray[np.float64]
 

@@ -27,9 +27,10 @@ def _samples(count: int, n: int = 48, batches: int = 2) -> list[Array]:
 def _moments(parts: list[Array], doubt: float = 0.0) -> ConsumerMoments:
     n = parts[0].shape[1]
     moments = split_moments(parts, n)
-    covariance = moments.whole.covariance
+    noise, whole = moments.noise(), moments.joined()
+    covariance = whole.covariance
     about = Doubt(doubt, of_variances=doubt > 0.0)
-    return ConsumerMoments(covariance, np.eye(n), intensity(moments, covariance, doubt), about)
+    return ConsumerMoments(covariance, np.eye(n), intensity(noise, whole.count, covariance, doubt), about)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 12])
@@ -50,7 +51,7 @@ def test_ample_samples_are_left_alone() -> None:
 
 def test_halves_make_up_the_covariance() -> None:
     parts = _samples(999, 5, 4)
-    whole = split_moments(parts, 5).whole
+    whole = split_moments(parts, 5).joined()
     assert whole.count == 999
     np.testing.assert_allclose(whole.covariance, np.cov(np.concatenate(parts).T, bias=True), atol=1e-6)
 
