@@ -64,7 +64,7 @@ def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, p
         return _in_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
-    made = quantize_int8(folded.view, inputs.batches, progress)
+    made = quantize_int8(folded.view, None if inputs.are_tokens else inputs.batches, progress)
     size = replace(folded.after, size_bytes=weight_bytes(made.view) + made.view.model.ByteSize())
     record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.after.size_bytes)
     return WrittenModel(made.view, size, inputs, record, made.notes)

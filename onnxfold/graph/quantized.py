@@ -24,18 +24,33 @@ def multiplies_integers(node: NodeProto) -> bool:
 
 
 def dequantized(nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the tensors that are read by a DequantizeLinear as what it dequantises."""
-    return {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
+    """Return the tensors whose integers stand for floats.
+
+    They are what a DequantizeLinear dequantises, of looked-up rows the table, and factors of integer products.
+    """
+    nodes = list(nodes)
+    found = {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
+    for node in nodes:
+        if node.op_type in ("MatMulInteger", "ConvInteger"):
+            found.update(node.input[:2])
+        elif node.op_type == "Gather" and node.output[0] in found:
+            found.add(node.input[0])
+    return found
 
 
 def scales(nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the tensors that are scales of QuantizeLinear and DequantizeLinear and nothing else.
+    """Return the tensors that are scales of quantised ones and nothing else.
 
-    They say how numbers are stored, and are no weights of the model.
+    They say how numbers are stored, and are no weights of the model. QuantizeLinear and DequantizeLinear read them, and
+    of an integer product the Mul with the scale that its activation was just given.
     """
+    nodes = list(nodes)
+    given = {node.output[1] for node in nodes if node.op_type == "DynamicQuantizeLinear"}
     used_as_scale: set[str] = set()
     used_otherwise: set[str] = set()
     for node in nodes:
+        joins = node.op_type == "Mul" and not given.isdisjoint(node.input)
         for i, name in enumerate(node.input):
-            (used_as_scale if node.op_type in _PAIR and i == 1 else used_otherwise).add(name)
+            is_scale = joins or (node.op_type in _PAIR and i == 1)
+            (used_as_scale if is_scale else used_otherwise).add(name)
     return used_as_scale - used_otherwise

@@ -5,7 +5,7 @@ of pairs in 16 bits, which 8 bits overflow. So a file gives the same answers on 
 which onnxruntime's CPU kernels are written. benchmarks/equal_bytes.md measures both against the other choices.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -76,42 +76,63 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     from onnxruntime.quantization import QDQQuantizer, QuantType
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
-    producer = model.producer_name, model.producer_version
-    typed = _with_types(model, ranges)
     shapes = {weight.name: list(weight.dims) for weight in model.graph.initializer}
     empty = {i.name for i in model.graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT} - {
         *shapes,
         *ranges,
     }
+
+    def made(typed: ModelProto) -> ModelProto:
+        quantizer = QDQQuantizer(
+            typed,
+            per_channel=True,
+            reduce_range=types.weight_bits < 8,
+            weight_qType=QuantType.QInt8,
+            activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
+            tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
+            nodes_to_quantize=[],
+            nodes_to_exclude=[
+                node.name for node in model.graph.node if _is_excluded(node, shapes) or not empty.isdisjoint(node.input)
+            ],
+            op_types_to_quantize=list(OPERATORS),
+            extra_options={},
+        )
+        quantizer.quantize_model()
+        found: ModelProto = quantizer.model.model
+        return found
+
+    return by_quantiser(_with_types(model, ranges), made)
+
+
+def by_quantiser(model: ModelProto, made: Callable[[ModelProto], ModelProto]) -> ModelProto:
+    """Return what onnxruntime's quantiser makes of a model, which is left as it is.
+
+    Parameters
+    ----------
+    model : ModelProto
+        The model.
+    made : callable
+        Takes a copy, and runs a quantiser on it.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the quantiser refuses the model.
+    """
+    producer, typed = (model.producer_name, model.producer_version), ModelProto()
+    typed.CopyFrom(model)
     typed.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
     try:
         with quiet(_MODULE):
-            quantizer = QDQQuantizer(
-                typed,
-                per_channel=True,
-                reduce_range=types.weight_bits < 8,
-                weight_qType=QuantType.QInt8,
-                activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
-                tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
-                nodes_to_quantize=[],
-                nodes_to_exclude=[
-                    node.name
-                    for node in model.graph.node
-                    if _is_excluded(node, shapes) or not empty.isdisjoint(node.input)
-                ],
-                op_types_to_quantize=list(OPERATORS),
-                extra_options={},
-            )
-            quantizer.quantize_model()
-            made: ModelProto = quantizer.model.model
+            found = made(typed)
     except Exception as error:  # the quantiser raises whatever it stumbles over
         text = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None
-    made.producer_name, made.producer_version = producer
-    kept = [prop for prop in made.metadata_props if (prop.key, prop.value) != _TYPED]
-    del made.metadata_props[:]
-    made.metadata_props.extend(kept)
-    return made
+    found.producer_name, found.producer_version = producer
+    kept = [prop for prop in found.metadata_props if (prop.key, prop.value) != _TYPED]
+    del found.metadata_props[:]
+    found.metadata_props.extend(kept)
+    return found
 
 
 def _with_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:

@@ -1,4 +1,8 @@
-"""Quantisation of a model: prepare -> measure ranges -> QDQ."""
+"""Quantisation of a model: prepare -> measure ranges -> QDQ; of one that reads text, prepare -> integer products.
+
+Activations of transformers have a few channels that are a hundred times as large as the others, other ones in every
+layer. One range for all texts leaves most values a few steps, so each product takes the range of what it just reads.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,10 +23,11 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.progress import Progress, silent
+from onnxfold.quantize.integer_products import to_integer_products
 from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq
 from onnxfold.quantize.refuse import require_small
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.ranges import activation_ranges
+from onnxfold.statistics.ranges import Range, activation_ranges
 
 #: Normalisations become part of the layers before them.
 PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))
@@ -42,7 +47,7 @@ class Quantized:
     Parameters
     ----------
     view : GraphView
-        The model, QDQ ONNX.
+        The model, QDQ ONNX or with integer products.
     weights : int
         Entries of weights that are stored as integers.
     float_weights : int
@@ -58,16 +63,16 @@ class Quantized:
 
 
 def quantize_int8(
-    view: GraphView, inputs: Batches, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
+    view: GraphView, inputs: Batches | None, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
 ) -> Quantized:
-    """Quantise a float32 model, weights per channel, activations by their ranges on inputs.
+    """Quantise a float32 model, weights per channel, activations by their ranges.
 
     Parameters
     ----------
     view : GraphView
         The model; left as it is.
-    inputs : list of dict
-        Batches of inputs that ranges are measured on.
+    inputs : list of dict, optional
+        Batches of inputs that ranges are measured on; without them, ranges are those of every run.
     progress : callable, optional
         Called for every node that is run.
     types : IntegerTypes
@@ -88,12 +93,10 @@ def quantize_int8(
     _name_nodes(prepared)
     _free_names(prepared)
     model, notes = _of_known_opset(to_model(prepared))
-    try:
-        ranges = activation_ranges(load(model), inputs, progress)
-    except VerificationError as error:
-        raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
+    ranges = None if inputs is None else _ranges(model, inputs, progress)
     progress("quantize", 0, 0)
-    made = load(to_qdq(model, ranges, types))  # sorts the nodes
+    # Loading sorts the nodes.
+    made = load(to_integer_products(model, types) if ranges is None else to_qdq(model, ranges, types))
     made.drop_lost_infos()
     made.drop_inferable_infos()
     made.notes = list(view.notes)
@@ -103,6 +106,13 @@ def quantize_int8(
     if left > _NOTED * (stored + left):
         notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)
     return Quantized(made, stored, left, notes)
+
+
+def _ranges(model: ModelProto, inputs: Batches, progress: Progress) -> dict[str, Range]:
+    try:
+        return activation_ranges(load(model), inputs, progress)
+    except VerificationError as error:
+        raise VerificationError(f"dtype='int8': the model cannot be calibrated: {error}") from None
 
 
 def _name_nodes(view: GraphView) -> None:
