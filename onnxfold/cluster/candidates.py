@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.cluster.partition import ChannelPartition, Means, Selection
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.row_parts import row_parts
@@ -47,6 +47,10 @@ class Candidates(ABC):
     def losses(self) -> Matrix:
         """What the errors cost the network, shape (n + 1,)."""
         return self.errors
+
+    def settle(self) -> None:
+        """Compute the errors, and give up what they are computed from: of a wide layer, matrices as large as it."""
+        _ = self.errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,8 @@ class Computed(Candidates):
         Takes a partition, returns how much of the weights' variance it loses.
     cluster : str
         Name of the clustering.
+    afterwards : callable, optional
+        The same as `partition`, which keeps nothing, for when the errors are known.
     """
 
     def __init__(
@@ -111,10 +117,11 @@ class Computed(Candidates):
         moments: Sequence[ConsumerMoments],
         scatter: Callable[[ChannelPartition], float],
         cluster: str,
+        afterwards: Callable[[int], ChannelPartition] | None = None,
     ) -> None:
         self._cluster = cluster
         self._group = group
-        self._partition = partition
+        self._partition, self._afterwards = partition, afterwards
         self._distinct = distinct
         self._moments = moments
         self._scatter = scatter
@@ -138,11 +145,24 @@ class Computed(Candidates):
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
         found = []
         for k in grid:
+            if k == n:
+                found.append(0.0)
+                continue
             partition = self.partition(k)
             found.append(reconstruction_error(partition, self._moments) if self._moments else self._scatter(partition))
         errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
         errors[:step] = np.inf
         return errors
+
+    def settle(self) -> None:
+        """Compute the errors, and forget the moments and the task."""
+        super().settle()
+        if self._afterwards is not None:
+            self._moments, self._scatter, self._partition = (), _forgotten, self._afterwards
+
+
+def _forgotten(_: ChannelPartition) -> float:
+    raise AssertionError("errors are computed once")
 
 
 def compounded(errors: Matrix) -> Matrix:
@@ -168,6 +188,9 @@ def seen_by(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Ma
         kept = partition.representatives
         cross: Matrix = covariance[kept] + 0.0
         return cross, cross[:, kept]
+    if isinstance(partition, Means):
+        cross = partition.averaged(covariance)
+        return cross, partition.averaged(cross.T).T.copy()
     encode = partition.encode
     cross = encode @ covariance
     return cross, cross @ encode.T

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from onnxfold.graph.tensors import Matrix
 
@@ -100,6 +101,13 @@ class Means(ChannelPartition):
         matrix = np.zeros((self.clusters, self.size))
         matrix[:, kept] = means
         return matrix
+
+    def averaged(self, rows: Matrix) -> Matrix:
+        """Return P times rows of shape (n, m), without building P: shape (k, m)."""
+        kept = self._kept
+        share = 1.0 / self.cluster_sizes[self.labels[kept]]
+        found: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
+        return found
 
     @property
     def decode(self) -> Matrix:

@@ -1,7 +1,7 @@
 """Table of clusterings, by the names that ``--cluster`` takes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -218,7 +218,17 @@ def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
 
 
 def _by_norm(task: Task) -> Candidates:
-    return Computed(task.group, partial(_top, 2, task), task.distinct, task.moments, task.scatter, SELECTION)
+    return _computed(task, partial(_top, 2), SELECTION)
+
+
+def _computed(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
+    """Return candidates that hang on nothing but weights; what they need again, they compute again."""
+    bare = replace(task, moments=())
+
+    def afterwards(k: int) -> ChannelPartition:
+        return compute(replace(bare), k)  # with properties that are not cached yet
+
+    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, afterwards)
 
 
 def _wanda(task: Task) -> Candidates:
@@ -312,7 +322,7 @@ def one_by_one(
 
     def candidates(task: Task) -> Candidates:
         chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
-        return Computed(task.group, partial(chosen, task), task.distinct, task.moments, task.scatter, used)
+        return _computed(task, chosen, used)
 
     return Partitioner(name, candidates, summary, averages)
 

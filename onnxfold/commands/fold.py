@@ -144,7 +144,7 @@ from onnxfold.terminal import Table, say, say_table
 )  # fmt: skip
 @click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
-    help="Types of the result: keep, the model's own, or int8 (QDQ ONNX); --sparsity 0 then only quantises.",
+    help="Types of the result: keep, the model's own, or int8; --sparsity 0 then only quantises.",
 )  # fmt: skip
 @reported
 @click.option(

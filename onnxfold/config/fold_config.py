@@ -133,9 +133,9 @@ class FoldConfig:
         Whether scales and biases of norms are trained after the fold, on its inputs, to answer as the original does;
         kept only if held-out answers come closer. Needs torch.
     dtype : {'keep', 'int8'}
-        Types of the written model: its own, or QDQ ONNX with int8 weights and uint8 activations, quantised after the
-        fold. Every goal but `min_fidelity` and every limit is about the model before it is quantised. A `sparsity` of 0
-        then only quantises.
+        Types of the written model: its own, or int8 weights and uint8 activations, quantised after the fold: QDQ ONNX,
+        or, where it reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and
+        every limit is about the model before it is quantised. A `sparsity` of 0 then only quantises.
     seed : int
         Seed of everything random.
     verify : bool

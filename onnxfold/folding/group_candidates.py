@@ -115,6 +115,8 @@ class GroupCandidates:
             )
             if self._at_once and moments and not self._compare:
                 self._probes[i] = self._probe(i, moments)
+            if self._at_once:
+                self._found[i].settle()
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
         found, held = self._found[i], self._stored.held
