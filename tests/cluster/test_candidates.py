@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
-from onnxfold.cluster.candidates import compounded
+from onnxfold.channels import find_groups
+from onnxfold.cluster.candidates import compounded, seen_by
+from onnxfold.cluster.partition import ChannelPartition, partial_partition
+from onnxfold.cluster.partitioners import PARTITIONERS, Task
+from onnxfold.graph.load import load
+from onnxfold.statistics.observe import observe
+from testing.models import mlp, random_input
 
 
 def test_little_is_lost_as_errors_say() -> None:
@@ -30,3 +39,37 @@ def test_errors_of_several_consumers_are_shared_among_them() -> None:
 
 def test_nothing_that_can_be_had_costs_nothing() -> None:
     np.testing.assert_array_equal(compounded(np.full(3, np.inf)), np.inf)
+
+
+def test_what_is_seen_of_means_is_that_of_their_matrix() -> None:
+    """Also where a channel is dropped."""
+    random = np.random.default_rng(0)
+    covariance = np.cov(random.standard_normal((40, 6)).T)
+    partition = partial_partition(np.array([0, 1, 0, -1, 1, 1]))
+    cross, inner = seen_by(partition, covariance)
+    np.testing.assert_allclose(cross, partition.encode @ covariance, atol=1e-12)
+    np.testing.assert_allclose(inner, partition.encode @ covariance @ partition.encode.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["kmeans", "ward", "top-l2"])
+def test_settled_candidates_keep_no_moments_and_choose_the_same(name: str) -> None:
+    model = mlp(0, widths=(16, 12))
+    view = load(model)
+    (group, *_), feeds = find_groups(view).groups, random_input(model, 1, batch=64)
+
+    def made() -> tuple[Task, weakref.ref[object]]:
+        (moments, *_) = observe(view, [group], [feeds], match=False).moments
+        return Task(view, view, group, np.arange(group.size), 0, moments=moments), weakref.ref(moments[0])
+
+    task, seen = made()
+    candidates = PARTITIONERS[name].candidates(task)
+    del task
+    assert seen() is not None
+    candidates.settle()
+    gc.collect()
+    assert seen() is None
+    expected = PARTITIONERS[name].candidates(made()[0])
+    np.testing.assert_array_equal(candidates.errors, expected.errors)
+    for k in (3, 7, group.size):
+        found: ChannelPartition = candidates.partition(k)
+        np.testing.assert_array_equal(found.labels, expected.partition(k).labels)
