@@ -61,6 +61,7 @@ class GroupCandidates:
         self._found: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
         widest = max((group.size for group in prepared.groups), default=0)
+        self._widest = widest
         self._threads = usable_cores() if widest <= _BESIDE else 1
         self._pool = ThreadPoolExecutor(self._threads)
         self._running: deque[Future[None]] = deque()
@@ -80,8 +81,12 @@ class GroupCandidates:
         while len(self._running) >= self._threads:
             self._running.popleft().result()
         self._running.append(self._pool.submit(self._compute, i, moments))
-        if self._threads == 1:  # of wide groups, two have no room: the next one's moments wait, too
-            self._running.popleft().result()
+
+    def make_room(self, channels: int) -> None:
+        """Wait until moments of so many channels have room: there is none for two wide groups."""
+        if self._widest > _BESIDE and channels > _BESIDE // 2:
+            while self._running:
+                self._running.popleft().result()
 
     def finish(self) -> list[Candidates]:
         """Return the candidates of all groups, those that were not seen among them."""

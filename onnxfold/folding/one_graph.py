@@ -71,7 +71,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
         with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
-            observation = _observed(prepared, compared, progress, work.take)
+            observation = _observed(prepared, compared, progress, work.take, work.make_room)
             found = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return found
@@ -217,7 +217,11 @@ def _lumped(view: GraphView, prepared: Prepared) -> GraphView:
 
 
 def _observed(
-    prepared: Prepared, view: GraphView, progress: Progress, take: Callable[[int, list[ConsumerMoments]], None]
+    prepared: Prepared,
+    view: GraphView,
+    progress: Progress,
+    take: Callable[[int, list[ConsumerMoments]], None],
+    make_room: Callable[[int], None] | None = None,
 ) -> Observation | None:
     """Run a graph, and let what its groups' consumers read be taken; None where it cannot be run."""
     if prepared.inputs is None:
@@ -234,6 +238,7 @@ def _observed(
         by_place=prepared.method.partitioner.needs_places,
         progress=progress,
         take=take,
+        make_room=make_room,
     )
 
 

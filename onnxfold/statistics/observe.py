@@ -130,6 +130,7 @@ def observe(
     by_place: bool = False,
     progress: Progress = silent,
     take: Callable[[int, list[ConsumerMoments]], None] | None = None,
+    make_room: Callable[[int], None] | None = None,
 ) -> Observation:
     """Run a network once.
 
@@ -158,6 +159,8 @@ def observe(
     take : callable, optional
         Called with the number of a group, and its moments, when the last of its consumers has been met; the observation
         then keeps none, for which many wide layers leave no room.
+    make_room : callable, optional
+        Called with the number of channels before their covariance is computed.
 
     Raises
     ------
@@ -182,6 +185,8 @@ def observe(
             has_bias = takes_mean(reference, node)
             key = (i, channels, has_bias)
             if key not in covariances:
+                if make_room is not None:
+                    make_room(groups[i].size)
                 about = doubt.part if shrink else None
                 covariances[key] = _covariance(
                     activations, channels, groups[i], about, has_bias=has_bias, by_length=continues_text
