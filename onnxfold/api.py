@@ -281,6 +281,7 @@ def inspect(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     allow_cache_change: bool = False,
     per_layer_cache: bool = False,
+    inside_heads: bool = False,
 ) -> list[FoldGroup]:
     """Return the fold groups of a model.
 
@@ -290,7 +291,7 @@ def inspect(
         The model, or the folder of a language model; it is not changed.
     input_shapes : mapping of str to sequence of int, optional
         Sizes of free input dimensions.
-    allow_cache_change, per_layer_cache : bool
+    allow_cache_change, per_layer_cache, inside_heads : bool
         As of :func:`fold`.
 
     Returns
@@ -313,5 +314,10 @@ def inspect(
     >>> [(group.name, group.size) for group in onnxfold.inspect(files("onnxfold.data") / "lenet5.onnx")]
     [('/conv1/Conv', 6), ('/conv2/Conv', 16), ('/fc1/Gemm', 120), ('/fc2/Gemm', 84)]
     """
-    caches = {"allow_cache_change": allow_cache_change, "per_layer_cache": per_layer_cache}
-    return inspect_model(model, input_shapes=input_shapes, **caches).groups
+    return inspect_model(
+        model,
+        input_shapes=input_shapes,
+        allow_cache_change=allow_cache_change,
+        per_layer_cache=per_layer_cache,
+        inside_heads=inside_heads,
+    ).groups

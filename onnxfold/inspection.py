@@ -102,6 +102,7 @@ def inspect_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     allow_cache_change: bool = False,
     per_layer_cache: bool = False,
+    inside_heads: bool = False,
     latency: bool = False,
     threads: int = 1,
 ) -> Inspection:
@@ -117,6 +118,8 @@ def inspect_model(
         Sizes of free input dimensions.
     allow_cache_change, per_layer_cache : bool
         What may go from caches of keys and values, as :func:`onnxfold.fold` takes it.
+    inside_heads : bool
+        Whether heads stay, and dimensions inside them are channels.
     latency : bool
         Whether to run the model in onnxruntime, to see where the time goes.
     threads : int
@@ -130,12 +133,12 @@ def inspect_model(
         If the model's latency is asked for, and it does not run in its own type.
     """
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
-    allowed, per_layer = checks.cache_flags(allow_cache_change, per_layer_cache)
+    allowed, per_layer, inside = checks.attention_flags(allow_cache_change, per_layer_cache, inside_heads)
     view = load(model, input_shapes)
     profile = _profile(view, threads) if wanted else None
     dequantize_blocks(view)
     parameters, notes = count_parameters(view), _quantised_note(view)
-    form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer))
+    form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), inside_heads=inside)
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")

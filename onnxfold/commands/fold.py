@@ -17,7 +17,7 @@ from onnxfold.commands.shared import (
     SHAPE,
     STEP,
     STEPS,
-    caches,
+    attention,
     change,
     common,
     fidelity_line,
@@ -129,11 +129,7 @@ from onnxfold.terminal import Table, say, say_table
 )
 @click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@caches
-@click.option(
-    "--inside-heads", is_flag=True,
-    help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
-)  # fmt: skip
+@attention
 @click.option(
     "--drop-blocks", type=STEP, metavar="N|auto",
     help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",

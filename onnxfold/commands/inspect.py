@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, caches, common, max_memory, print_refusals, set_flags, threads
+from onnxfold.commands.shared import PATH, SHAPE, attention, common, max_memory, print_refusals, set_flags, threads
 from onnxfold.terminal import Table, say, say_json, say_table
 
 #: Rows of the table of latencies without --verbose.
@@ -16,7 +16,7 @@ _SHOWN_LAYERS = 20
 @click.argument("model", metavar="IN.onnx|DIR", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@caches
+@attention
 @click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")
 @threads()
 @max_memory()

@@ -117,8 +117,8 @@ def pixels(function: Callable[..., None]) -> Callable[..., None]:
     return mean(std(function))
 
 
-def caches(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--allow-cache-change`` and ``--per-layer-cache``."""
+def attention(function: Callable[..., None]) -> Callable[..., None]:
+    """Accept ``--allow-cache-change``, ``--per-layer-cache`` and ``--inside-heads``."""
     per_layer = click.option(
         "--per-layer-cache", is_flag=True, help="With --allow-cache-change: other numbers in every layer."
     )
@@ -126,7 +126,11 @@ def caches(function: Callable[..., None]) -> Callable[..., None]:
         "--allow-cache-change", is_flag=True,
         help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
     )  # fmt: skip
-    return allow(per_layer(function))
+    inside = click.option(
+        "--inside-heads", is_flag=True,
+        help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
+    )  # fmt: skip
+    return allow(per_layer(inside(function)))
 
 
 def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:

@@ -74,18 +74,21 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     return whole(name, value, least=1, most=most)
 
 
-def cache_flags(allow: Any, per_layer: Any) -> tuple[bool, bool]:
-    """Return whether heads in caches may go, and as many as each layer can spare.
+def attention_flags(allow: Any, per_layer: Any, inside: Any) -> tuple[bool, bool, bool]:
+    """Return whether heads in caches may go, as many as each layer can spare, and what lies inside heads that stay.
 
     Raises
     ------
     OptionTypeError, ConfigError
-        As of :func:`flag`, and if the second changes nothing.
+        As of :func:`flag`, and if the second changes nothing, or the third contradicts the first.
     """
     allowed, own = flag("allow_cache_change", allow), flag("per_layer_cache", per_layer)
+    within = flag("inside_heads", inside)
     if own and not allowed:
         raise ConfigError("per_layer_cache changes nothing without allow_cache_change")
-    return allowed, own
+    if allowed and within:
+        raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
+    return allowed, own, within
 
 
 def seed(value: Any) -> int:

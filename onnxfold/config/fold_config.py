@@ -239,15 +239,13 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms", "inside_heads"):
+        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms"):
             self._set(name, checks.flag(name, getattr(self, name)))
         if self.drop_blocks is not None:
             self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
-        allowed, per_layer = checks.cache_flags(self.allow_cache_change, self.per_layer_cache)
-        self._set("allow_cache_change", allowed)
-        self._set("per_layer_cache", per_layer)
-        if allowed and self.inside_heads:
-            raise ConfigError("inside_heads keeps heads, and allow_cache_change lets them go: choose one of them")
+        names = ("allow_cache_change", "per_layer_cache", "inside_heads")
+        for name, value in zip(names, checks.attention_flags(*(getattr(self, n) for n in names)), strict=True):
+            self._set(name, value)
         self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
         for name in ("method", "allocation", "objective"):
             checks.text(name, getattr(self, name))

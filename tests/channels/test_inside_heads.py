@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import onnxfold
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups, head_axes
@@ -212,3 +213,13 @@ def test_exports_are_cut_inside_heads(name: str, blocks: list[tuple[int, int]], 
     partitions = tuple(select_partition(k, g.size) for k, g in zip(kept, heads, strict=True))
     FoldChannels(FoldPlan(tuple(heads), partitions), tuple(found.counts), tuple(found.selects))(view)
     assert [[found.shape for found in run(to_model(view), feed)] for feed in feeds] == expected
+
+
+def test_inspect_shows_what_a_fold_inside_heads_has() -> None:
+    model = attention("MultiHeadAttention")
+    folded = quick_fold(model, 0.2, inside_heads=True, verify=False).report.groups
+    assert [(g.name, g.size) for g in onnxfold.inspect(model, inside_heads=True)] == [(g.name, g.width) for g in folded]
+    assert {g.size for g in onnxfold.inspect(model, inside_heads=True)} == {HEADS * SIZE}
+    assert {g.size for g in onnxfold.inspect(model)} == {HEADS}
+    with pytest.raises(ConfigError, match="inside_heads keeps heads, and allow_cache_change lets them go"):
+        onnxfold.inspect(model, inside_heads=True, allow_cache_change=True)
