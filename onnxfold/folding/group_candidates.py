@@ -20,6 +20,7 @@ from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.sensitivity import Probe
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
 from onnxfold.machine.threads import usable_cores
 from onnxfold.progress import Progress
 from onnxfold.statistics.observe import ConsumerMoments
@@ -122,6 +123,8 @@ class GroupCandidates:
                 self._probes[i] = self._probe(i, moments)
             if self._at_once:
                 self._found[i].settle()
+        if self._stored.uses_scratch:
+            memory.give_back()
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
         found, held = self._found[i], self._stored.held

@@ -5,7 +5,9 @@ process holds does not matter. What a network needs whose shapes are not known i
 :mod:`onnxfold.graph.trial_run`.
 """
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -123,3 +125,13 @@ def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
     for text in read_settings("memory", "memory.max", "memory.limit_in_bytes", cgroups, own):
         if text.isdigit():
             yield int(text)
+
+
+def give_back() -> None:
+    """Return what was freed to the system, where the C library can.
+
+    glibc keeps what lies between blocks that are in use: of a model of many wide layers, some megabytes per layer.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

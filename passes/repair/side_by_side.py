@@ -11,6 +11,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
 from onnxfold.passes.merge.axis_map import AxisMap, axis_map
 from onnxfold.progress import Progress
 from onnxfold.statistics.activations import Activations, Batches, reads
@@ -101,6 +102,8 @@ class SideBySide:
                 self._borrow(before)
             self.reference.release(before)
             self.folded.release(after)
+            if deviates and self.folded.view.uses_scratch:
+                memory.give_back()
             for key in [key for key in self._maps if key[0] not in self.reference.values]:
                 del self._maps[key]
 

@@ -1,5 +1,6 @@
 """The memory limit: what the machine has, what a user allows, and who asks."""
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,21 @@ def test_sizes_beyond_64_bits_are_counted() -> None:
 def test_bad_limits(text: str) -> None:
     with pytest.raises(ConfigError, match="is not bytes, for example"):
         FoldConfig(max_memory=text)
+
+
+def _anonymous_bytes() -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+def test_what_lies_between_blocks_in_use_is_given_back() -> None:
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("needs glibc")
+    blocks = [bytearray(64 << 10) for _ in range(2000)]
+    kept = blocks[::8]
+    del blocks
+    before = _anonymous_bytes()
+    memory.give_back()
+    assert before - _anonymous_bytes() > 64 << 20
+    assert len(kept) == 250
