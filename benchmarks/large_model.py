@@ -12,8 +12,9 @@ only as long as that (nothing is written to it), and it is inspected.
 
 A fourth has the shape of Llama-2-7B in float16, random, and a few of its layers (`--layers`, of widths that may be
 divided by `--scale`). It is folded by `--method` on 4,096 drawn tokens as if all layers were there: edited weights wait
-in a file, nothing runs as a whole. What a layer takes is the difference between two numbers of layers; what all 32
-would take is extrapolated from it, and the page says so.
+in a file, nothing runs as a whole. What a layer takes is the difference between two numbers of layers, of at least two,
+as one layer's channels are chosen while the next one runs; what all 32 would take is extrapolated from it, and the page
+says so.
 
 Peak resident memory is that of a process of its own, as the kernel counts it. Exit code 1: it is above 1.5 GiB (and
 three of the tensors that are cut, where layers are streamed), the weights are not equal, the inspection takes more
@@ -109,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--gigabytes", type=float, default=2.2)
-    parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--layers", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--scale", type=int, default=1)
     parser.add_argument("--method", default="fold-ls")
     parser.add_argument("--only", nargs="+", choices=_PARTS, default=list(_PARTS))
