@@ -9,9 +9,9 @@ allocation=uniform`). Rows are kept in a JSON file, benchmarks/language_models.j
 again takes the place of the old one. `--page` writes the page, with figures beside it, from all rows of that file; with
 no model it does nothing else. A tokenizer.json lies in the folder of each model.
 
-A fold of SmolLM2 takes 2 to 4 GB and some minutes. With `--inputs none`, it is shown nothing; with `text`, 24 windows of
-512 tokens, the front of the text. What is measured always stands behind that front. A fold that is refused is a line
-of the output and no row; the exit code is then 1.
+A fold of SmolLM2 takes 2 to 4 GB and some minutes. With `--inputs none`, it is shown nothing; with `text`, 24 windows
+of 512 tokens, the front of the text. What is measured always stands behind that front. A fold that is refused is a
+line of the output and no row; the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ onnxruntime computes as one; tables of words become int8, too. Bits and scales o
 
 from onnx import ModelProto, TensorProto, helper
 
+from onnxfold.graph.nodes import captured_names
 from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser
 
 #: A Gemm without factors is a product, too.
@@ -14,25 +15,7 @@ OPERATORS = ("MatMul", "Gather")
 
 
 def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) -> ModelProto:
-    """Return a float32 model with products of integers.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model, its nodes named uniquely, of operator set 13 or newer; left as it is.
-    types : IntegerTypes
-        What weights become. Activations are uint8.
-
-    Returns
-    -------
-    ModelProto
-        Of the same interface; its nodes are in no order, and not all tensors whose types it declares exist.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the quantiser refuses the model.
-    """
+    """Return a float32 model with products of integers; takes, returns and raises what `to_qdq` does without ranges."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode
@@ -65,7 +48,8 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
 def _share(model: ModelProto) -> None:
     """Let what still reads the floats of a matrix of integers dequantise these: a matrix is stored once."""
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    read = {name for node in model.graph.node for name in node.input}
+    read = {name for node in model.graph.node for name in (*node.input, *captured_names(node))}
+    read |= {output.name for output in model.graph.output}
     for name in [name for name in stored if f"{name}_quantized" in stored]:
         tensor = stored[name]
         if name in read:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.graph.load import load
 from onnxfold.graph.quantized import is_quantized
@@ -73,6 +73,33 @@ def test_a_tied_table_is_stored_once() -> None:
     feeds = random_input(model, 1, batch=4)
     whole, integer = (session.run(feeds)[0] for session in (Session(model), Session(made)))
     assert np.square(integer - whole).sum() < 0.002 * np.square(whole).sum()
+
+
+@pytest.mark.parametrize("outputs", [("y", "chosen"), ("y", "table")])
+def test_bodies_and_outputs_still_have_the_matrices_that_they_read(outputs: tuple[str, ...]) -> None:
+    """As floats, which are dequantised."""
+    table = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32), "table")
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("x", *outputs)]
+    bodies = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("MatMul", ["y", "table"], ["inner"]), helper.make_node(kind, ["inner"], ["out"])],
+            name, [], [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        )
+        for name, kind in (("then", "Relu"), ("else", "Neg"))
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "table"], ["y"]),
+        helper.make_node("ReduceMax", ["y"], ["largest"], keepdims=0),
+        helper.make_node("Cast", ["largest"], ["is_positive"], to=TensorProto.BOOL),
+        helper.make_node("If", ["is_positive"], ["chosen"], **bodies),
+    ]
+    graph = helper.make_graph(nodes, "bodies", infos[:1], infos[1:], [table])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = quantize_int8(load(model), None).view
+    assert "MatMulInteger" in {node.op_type for node in made.nodes}
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32)}
+    for whole, integer in zip(Session(model).run(feeds), Session(made).run(feeds), strict=True):
+        assert np.square(integer - whole).sum() < 0.002 * np.square(whole).sum()
 
 
 def test_names_that_the_quantiser_gives_are_free() -> None:
