@@ -44,12 +44,18 @@ def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
         rest, _ = centred(block)
         part = np.asarray(rest @ rest.T, np.float64)
-        gram = part if gram is None else gram + part
+        if gram is None:
+            gram = part
+        else:
+            gram += part
+        del part
     if gram is None:
         raise ValueError("at least one feature block is needed")
     centring = gram.mean(axis=0)
-    centred_on_mean: Points = gram - centring[None, :] - centring[:, None] + centring.mean()
-    return centred_on_mean
+    gram -= centring[None, :]
+    gram -= centring[:, None]
+    gram += centring.mean()
+    return gram
 
 
 def points_of(gram: Points) -> Points:

@@ -44,9 +44,15 @@ class Products:
         """Ward's hierarchy."""
         from scipy.cluster.hierarchy import linkage
 
-        squares = self.gram.diagonal()
-        rows = (squares[i] + squares[i + 1 :] - 2.0 * self.gram[i, i + 1 :] for i in range(len(squares)))
-        distances = np.concatenate([np.sqrt(np.maximum(row, 0.0)) for row in rows])
+        squares, n = self.gram.diagonal(), len(self.gram)
+        distances = np.empty(n * (n - 1) // 2)
+        start = 0
+        for i in range(n - 1):
+            row = distances[start : start + n - 1 - i]
+            row[:] = squares[i] + squares[i + 1 :] - 2.0 * self.gram[i, i + 1 :]
+            start += len(row)
+        np.maximum(distances, 0.0, out=distances)
+        np.sqrt(distances, out=distances)
         return np.asarray(linkage(distances, "ward"), np.float64)
 
     def with_means(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
