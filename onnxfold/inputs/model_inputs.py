@@ -104,7 +104,7 @@ class ModelInputs:
             return self.batches
         first = self.batches[0]
         if not self.fixed_batch:
-            length = max((values.shape[1] for values in first.values() if values.ndim == 2), default=1)
+            length = max((values.shape[1] for values in first.values() if values.ndim in (2, 3)), default=1)
             first = next(in_batches(first, max(_FRONT_TOKENS // max(length, 1), 1)))
         return [first]
 

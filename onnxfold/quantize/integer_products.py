@@ -5,9 +5,9 @@ onnxruntime computes as one; tables of words become int8, too. Bits and scales o
 :mod:`onnxfold.quantize.qdq`. All else stays in float32.
 """
 
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.view import GraphView
 from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser
 
 #: A Gemm without factors is a product, too.
@@ -40,28 +40,18 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
         found: ModelProto = quantizer.model.model
         return found
 
-    found = by_quantiser(model, made)
-    _share(found)
-    return found
+    return by_quantiser(model, made)
 
 
-def _share(model: ModelProto) -> None:
+def share_matrices(view: GraphView) -> None:
     """Let what still reads the floats of a matrix of integers dequantise these: a matrix is stored once."""
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    read = {name for node in model.graph.node for name in (*node.input, *captured_names(node))}
-    read |= {output.name for output in model.graph.output}
-    for name in [name for name in stored if f"{name}_quantized" in stored]:
-        tensor = stored[name]
-        if name in read:
-            axis = _scaled_axis(model, name)
+    behind: list[NodeProto] = []
+    double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]
+    for name in double:
+        if view.consumers(name) or name in view.output_names:
             inputs = [f"{name}{end}" for end in ("_quantized", "_scale", "_zero_point")]
-            node = helper.make_node("DequantizeLinear", inputs, [name], f"{name}_DequantizeLinear", axis=axis)
-            model.graph.node.append(node)
-        model.graph.initializer.remove(tensor)
-
-
-def _scaled_axis(model: ModelProto, name: str) -> int:
-    """Return the axis of a weight along which it has a scale each; 0 where there is one for all."""
-    (scale,) = (tensor for tensor in model.graph.initializer if tensor.name == f"{name}_scale")
-    (values,) = (tensor for tensor in model.graph.initializer if tensor.name == f"{name}_quantized")
-    return len(values.dims) - 1 if scale.dims else 0
+            # A scale per column, or one for all.
+            axis = len(view.weights[inputs[0]].shape) - 1 if view.weights[inputs[1]].shape else 0
+            behind.append(helper.make_node("DequantizeLinear", inputs, [name], f"{name}_DequantizeLinear", axis=axis))
+    view.remove_weights(double)
+    view.replace_nodes([*behind, *view.nodes])

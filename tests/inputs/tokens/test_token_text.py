@@ -369,6 +369,7 @@ def test_sequences_beside_images_are_no_more_than_images() -> None:
 
 def test_the_front_of_embedded_tokens_is_counted_in_positions() -> None:
     """A model that reads vectors may have no input of two axes."""
-    batches = [{"inputs_embeds": np.zeros((4, 256, 8), np.float32)} for _ in range(5)]
-    assert len(ModelInputs(batches, "noise", "", answers=TokenAnswers()).front) == 2
+    batches = [{"inputs_embeds": np.zeros((16, 256, 8), np.float32)} for _ in range(5)]
+    (front,) = ModelInputs(batches, "noise", "", answers=TokenAnswers()).front
+    assert front["inputs_embeds"].shape == (4, 256, 8)
     assert len(ModelInputs(batches, "noise", "").front) == 5
