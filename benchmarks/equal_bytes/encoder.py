@@ -38,14 +38,14 @@ def main() -> None:
     subject = Encoder(args.model, args.model.stem, args.text, 0, front=(WINDOWS, LENGTH))
     store = args.work / "rows.json"
     rows: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
-    names = []
+    shown: dict[str, Any] = {}
     for name, path in files(args.model, args.work, args.sparsities, args.samples):
-        names.append(name)
         if name not in rows:
             rows[name] = {"bytes": path.stat().st_size, "scores": subject.judged(path)}
             store.write_text(json.dumps(rows, indent=1))
+        shown[name] = rows[name]
         print(name, rows[name], flush=True)
-    args.out.write_text(page(args.model.name, {name: rows[name] for name in names}), encoding="utf-8")
+    args.out.write_text(page(args.model.name, shown), encoding="utf-8")
 
 
 def files(model: Path, folder: Path, sparsities: Sequence[float], samples: int | None) -> Iterator[tuple[str, Path]]:

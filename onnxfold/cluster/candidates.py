@@ -143,26 +143,24 @@ class Computed(Candidates):
         """Monotone, linear between the widths of a grid."""
         n, step = self._group.size, self._group.block_count
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
-        found = []
-        for k in grid:
-            if k == n:
-                found.append(0.0)
-                continue
-            partition = self.partition(k)
-            found.append(reconstruction_error(partition, self._moments) if self._moments else self._scatter(partition))
+        found = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
         errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
         errors[:step] = np.inf
         return errors
+
+    def _error(self, partition: ChannelPartition) -> float:
+        return reconstruction_error(partition, self._moments) if self._moments else self._scatter(partition)
 
     def settle(self) -> None:
         """Compute the errors, and forget the moments and the task."""
         super().settle()
         if self._afterwards is not None:
-            self._moments, self._scatter, self._partition = (), _forgotten, self._afterwards
+            self._moments, self._scatter, self._partition = (), not_measured, self._afterwards
 
 
-def _forgotten(_: ChannelPartition) -> float:
-    raise AssertionError("errors are computed once")
+def not_measured(_: ChannelPartition) -> float:
+    """Stand for a measure of weights that is not needed: there are moments, or errors are known."""
+    raise AssertionError("errors are those of moments")
 
 
 def compounded(errors: Matrix) -> Matrix:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, Computed
+from onnxfold.cluster.candidates import Candidates, Computed, not_measured
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.top_norm import keep_largest
 from onnxfold.graph.tensors import Matrix
@@ -98,7 +98,7 @@ class ByScore(Computed):
         def partition(k: int) -> ChannelPartition:
             return keep_largest(scores, group, k)
 
-        super().__init__(group, partition, group.size, moments, _not_measured, cluster)
+        super().__init__(group, partition, group.size, moments, not_measured, cluster)
 
 
 class ByComparedScore(Candidates):
@@ -153,7 +153,3 @@ class ByComparedScore(Candidates):
         found = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)
         found[:count] = np.inf
         return found
-
-
-def _not_measured(partition: ChannelPartition) -> float:
-    raise AssertionError("there are always moments")

@@ -62,7 +62,6 @@ class GroupCandidates:
         self._found: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
         widest = max((group.size for group in prepared.groups), default=0)
-        self._widest = widest
         self._threads = usable_cores() if widest <= _BESIDE else 1
         self._pool = ThreadPoolExecutor(self._threads)
         self._running: deque[Future[None]] = deque()
@@ -85,7 +84,7 @@ class GroupCandidates:
 
     def make_room(self, channels: int) -> None:
         """Wait until moments of so many channels have room: there is none for two wide groups."""
-        if self._widest > _BESIDE and channels > _BESIDE // 2:
+        if channels > _BESIDE:
             while self._running:
                 self._running.popleft().result()
 

@@ -141,13 +141,18 @@ class Probe:
 
     def narrowed(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
-        moved = np.moveaxis(values, axis.axis, -1).copy()
-        for where in self._group.tensors[axis].T:
-            x = moved[..., where].astype(working_type(values), copy=False)
-            mean = x.reshape(-1, len(where)).mean(axis=0) if self._has_bias else np.zeros(len(where), x.dtype)
-            rows = (x - mean).reshape(-1, len(where))
-            moved[..., where] = self._estimate.of(rows).reshape(x.shape) + mean
+        moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
+        x = moved[..., places].astype(working_type(values), copy=False)
+        if self._has_bias:
+            mean = x.reshape(-1, *places.shape).mean(axis=0)
+            moved[..., places] = self._estimated(x - mean) + mean
+        else:
+            moved[..., places] = self._estimated(x)
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
+
+    def _estimated(self, x: Array) -> Array:
+        """Return the estimate for channels on the last axis."""
+        return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
     def sensitivity(self, outcome: Outcome) -> float:
         """Return what became of the consumers' errors at the outputs."""

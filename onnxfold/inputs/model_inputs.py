@@ -83,9 +83,11 @@ class ModelInputs:
         samples : int
             How many; a whole batch where the model takes no other.
         """
-        if self.short is not None:
-            return self.short
-        return self.batches[0] if self.fixed_batch else next(in_batches(self.batches[0], samples))
+        return self._first(samples) if self.short is None else self.short
+
+    def _first(self, samples: int) -> dict[str, Array]:
+        first = self.batches[0]
+        return first if self.fixed_batch else next(in_batches(first, samples))
 
     @property
     def are_tokens(self) -> bool:
@@ -102,11 +104,8 @@ class ModelInputs:
         """What shows the effect of a fold: all, or a few texts of a language model, whose scores take much memory."""
         if not self.are_tokens:
             return self.batches
-        first = self.batches[0]
-        if not self.fixed_batch:
-            length = max((values.shape[1] for values in first.values() if values.ndim in (2, 3)), default=1)
-            first = next(in_batches(first, max(_FRONT_TOKENS // max(length, 1), 1)))
-        return [first]
+        length = max((values.shape[1] for values in self.batches[0].values() if values.ndim in (2, 3)), default=1)
+        return [self._first(max(_FRONT_TOKENS // max(length, 1), 1))]
 
     @property
     def has_data_statistics(self) -> bool:

@@ -5,45 +5,47 @@ onnxruntime computes as one; tables of words become int8, too. Bits and scales o
 :mod:`onnxfold.quantize.qdq`. All else stays in float32.
 """
 
+from typing import Any
+
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
-from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser
+from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser, of_weights
 
 #: A Gemm without factors is a product, too.
 OPERATORS = ("MatMul", "Gather")
 
 
-def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) -> ModelProto:
-    """Return a float32 model with products of integers; takes, returns and raises what `to_qdq` does without ranges."""
+def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) -> GraphView:
+    """Return a float32 model with products of integers; takes and raises what `to_qdq` does without ranges."""
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
     from onnxruntime.quantization.quant_utils import QuantizationMode
 
-    def made(typed: ModelProto) -> ModelProto:
-        quantizer = ONNXQuantizer(
+    def quantizer(typed: ModelProto) -> Any:
+        found = ONNXQuantizer(
             typed,
-            per_channel=True,
-            reduce_range=types.weight_bits < 8,
+            **of_weights(types),
             mode=QuantizationMode.IntegerOps,
             static=False,
-            weight_qType=QuantType.QInt8,
             activation_qType=QuantType.QUInt8,
             tensors_range=None,
-            nodes_to_quantize=[],
             nodes_to_exclude=[],
             op_types_to_quantize=list(OPERATORS),
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )
-        quantizer.model.replace_gemm_with_matmul()
-        quantizer.quantize_model()
-        found: ModelProto = quantizer.model.model
+        found.model.replace_gemm_with_matmul()
         return found
 
-    return by_quantiser(model, made)
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    view = load(by_quantiser(copy, quantizer))
+    _share_matrices(view)
+    return view
 
 
-def share_matrices(view: GraphView) -> None:
+def _share_matrices(view: GraphView) -> None:
     """Let what still reads the floats of a matrix of integers dequantise these: a matrix is stored once."""
     behind: list[NodeProto] = []
     double = [name for name in view.weights if view.is_weight(f"{name}_quantized")]

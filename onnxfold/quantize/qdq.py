@@ -7,6 +7,7 @@ which onnxruntime's CPU kernels are written. benchmarks/equal_bytes.md measures 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
@@ -82,49 +83,56 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
         *ranges,
     }
 
-    def made(typed: ModelProto) -> ModelProto:
-        quantizer = QDQQuantizer(
+    def quantizer(typed: ModelProto) -> Any:
+        return QDQQuantizer(
             typed,
-            per_channel=True,
-            reduce_range=types.weight_bits < 8,
-            weight_qType=QuantType.QInt8,
+            **of_weights(types),
             activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
             tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
-            nodes_to_quantize=[],
             nodes_to_exclude=[
                 node.name for node in model.graph.node if _is_excluded(node, shapes) or not empty.isdisjoint(node.input)
             ],
             op_types_to_quantize=list(OPERATORS),
             extra_options={},
         )
-        quantizer.quantize_model()
-        found: ModelProto = quantizer.model.model
-        return found
 
-    return by_quantiser(_with_types(model, ranges), made)
+    return by_quantiser(_with_types(model, ranges), quantizer)
 
 
-def by_quantiser(model: ModelProto, made: Callable[[ModelProto], ModelProto]) -> ModelProto:
-    """Return what onnxruntime's quantiser makes of a model, which is left as it is.
+def of_weights(types: IntegerTypes) -> dict[str, Any]:
+    """Return what every quantiser is told of weights."""
+    from onnxruntime.quantization import QuantType
+
+    return {
+        "per_channel": True,
+        "reduce_range": types.weight_bits < 8,
+        "weight_qType": QuantType.QInt8,
+        "nodes_to_quantize": [],
+    }
+
+
+def by_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
+    """Return what one of onnxruntime's quantisers makes of a model.
 
     Parameters
     ----------
     model : ModelProto
-        The model.
-    made : callable
-        Takes a copy, and runs a quantiser on it.
+        The model; it is used up.
+    quantizer : callable
+        Takes it, returns the quantiser of it.
 
     Raises
     ------
     UnsupportedModelError
         If the quantiser refuses the model.
     """
-    producer, typed = (model.producer_name, model.producer_version), ModelProto()
-    typed.CopyFrom(model)
-    typed.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
+    producer = model.producer_name, model.producer_version
+    model.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
     try:
         with quiet(_MODULE):
-            found = made(typed)
+            running = quantizer(model)
+            running.quantize_model()
+            found: ModelProto = running.model.model
     except Exception as error:  # the quantiser raises whatever it stumbles over
         text = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None

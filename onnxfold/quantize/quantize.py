@@ -23,7 +23,7 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.progress import Progress, silent
-from onnxfold.quantize.integer_products import share_matrices, to_integer_products
+from onnxfold.quantize.integer_products import to_integer_products
 from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq
 from onnxfold.quantize.refuse import require_small
 from onnxfold.statistics.activations import Batches
@@ -96,9 +96,7 @@ def quantize_int8(
     ranges = None if inputs is None else _ranges(model, inputs, progress)
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
-    made = load(to_integer_products(model, types) if ranges is None else to_qdq(model, ranges, types))
-    if ranges is None:
-        share_matrices(made)
+    made = to_integer_products(model, types) if ranges is None else load(to_qdq(model, ranges, types))
     made.drop_lost_infos()
     made.drop_inferable_infos()
     made.notes = list(view.notes)

@@ -74,8 +74,7 @@ class SecondMoments:
     @property
     def covariance(self) -> Matrix:
         """The mean of the centred products; zeros where there were no samples."""
-        mean: Matrix = self._products / max(self.count, 1)
-        return mean
+        return self.rows_of_covariance(slice(None))
 
     def rows_of_covariance(self, rows: slice) -> Matrix:
         """Return some rows of it."""
