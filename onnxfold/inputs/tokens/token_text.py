@@ -1,6 +1,6 @@
 """The choice of token ids without data, with the reason: text that the model writes, its tokenizer's prior, or any."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,9 +30,12 @@ TEXTS = (WRITTEN, FILLED, PRIOR, UNIFORM)
 _SPARE = 1.125
 #: The first tokens of a text, which nothing before them determines.
 _FIRST = 2
-#: The part of the sequences that the model writes; it has few subjects. Of the others, which know more words, the part
-#: that the model makes of drawn ids by reading them a few times; the rest is drawn.
-_WHOLE, _LOOSE, _LOOSE_READINGS = 0.5, 0.6, 3
+#: The part of the words of a written text that are drawn by frequency. What a model writes has few subjects and few
+#: words; after a drawn word it goes on with another.
+_DRAWN = 1 / 6
+#: Of the sequences that there is no time to write, the part that the model makes of drawn ids by reading them a few
+#: times; the rest is drawn.
+_LOOSE, _LOOSE_READINGS = 0.6, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,28 +161,29 @@ class TokenWriter:
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
     ) -> TokenText:
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
-        how = f"written by the model at temperatures {temperatures}"
-        whole = self._multiple(plan.count * _WHOLE)
+        how = f"written by the model at temperatures {temperatures}, one word in {1 / _DRAWN:.0f} drawn by frequency"
+        whole = plan.count
         if model.caches:
-            whole, why = affordable_text(self.view, replace(plan, count=whole), requested)
+            whole, why = affordable_text(self.view, plan, requested)
             if not whole:
                 return self.drawn(plan, seed, why)
-            starts = self._starts(self._with_spare(whole), seed)
-            ids = continued(model, starts, plan.length, self._banned, seed=seed, progress=progress)
+            texts, free = self._begun(self._with_spare(whole), plan.length, seed)
+            ids = continued(model, texts, free, self._banned, seed=seed, progress=progress)
         else:
             readings, why = affordable_readings(self.view, plan, requested)
             if not readings:
                 return self.drawn(plan, seed, why)
-            how = f"{how} in {readings} readings"
-            starts = self._random((self._with_spare(whole), plan.length), seed)
-            starts[:, :_FIRST] = self._starts(len(starts), seed)
-            ids = reread(model, starts, _FIRST, readings, self._banned, seed=seed, progress=progress)
+            how = f"{how}, in {readings} readings"
+            texts, free = self._begun(self._with_spare(whole), plan.length, seed)
+            ids = reread(model, texts, free, readings, self._banned, seed=seed, progress=progress)
         written = most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2)
         loose = self._multiple(len(others) * _LOOSE)
         if loose and model.scores_every_position:
+            free = np.ones((loose, plan.length), bool)
+            free[:, 0] = False
             others[:loose] = reread(
-                model, others[:loose], 1, _LOOSE_READINGS, self._banned, seed=seed + 2, progress=progress
+                model, others[:loose], free, _LOOSE_READINGS, self._banned, seed=seed + 2, progress=progress
             )
         # In any order, so that samples that are held out are of all kinds.
         mixed = np.random.default_rng([seed, 3]).permutation(np.concatenate([written, others]))
@@ -213,14 +217,16 @@ class TokenWriter:
         fixed = self.interface.fixed_batch or 1
         return -(-int(np.ceil(count)) // fixed) * fixed
 
-    def _starts(self, count: int, seed: int) -> Array:
-        """Return the first ids of texts: half of them begin as texts do, all go on with a word."""
-        starts = self._random((count, _FIRST), seed + 1)
+    def _begun(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
+        """Return drawn ids, half of them with a first one as texts have it, and the places that the model writes."""
+        texts = self._random((count, length), seed + 1)
         known = () if self.tokenizer is None else self.tokenizer.beginnings
         begins = [i for i in known if i < self.interface.vocabulary]
         if begins:
-            starts[::2, 0] = np.resize(begins, len(starts[::2]))
-        return starts
+            texts[::2, 0] = np.resize(begins, len(texts[::2]))
+        free = np.random.default_rng([seed, 4]).random(texts.shape) >= _DRAWN
+        free[:, :_FIRST] = False
+        return texts, free
 
     def _random(self, shape: tuple[int, int], seed: int) -> Array:
         random, rows = np.random.default_rng([seed, 2]), self.interface.vocabulary

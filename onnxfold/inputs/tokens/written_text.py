@@ -28,7 +28,7 @@ _PARTS, _SWEEPS = 4, 2
 
 
 def continued(
-    model: LanguageModel, starts: Array, length: int, banned: Array, *, seed: int, progress: Progress = silent
+    model: LanguageModel, texts: Array, written: Array, banned: Array, *, seed: int, progress: Progress = silent
 ) -> Array:
     """Return sequences that a decoder with caches continues, shape (sequences, length).
 
@@ -36,10 +36,10 @@ def continued(
     ----------
     model : LanguageModel
         The decoder.
-    starts : ndarray of int, shape (sequences, first)
-        Ids that sequences begin with.
-    length : int
-        Length of the sequences.
+    texts : ndarray of int, shape (sequences, length)
+        Ids, which stay where nothing is written.
+    written : ndarray of bool, shape (sequences, length)
+        What the model writes; not the first ids.
     banned : ndarray of bool, shape (vocabulary,)
         Ids that are not written.
     seed : int
@@ -47,9 +47,10 @@ def continued(
     progress : callable, optional
         Told about every token.
     """
-    count, first = starts.shape
+    count, length = texts.shape
     uniform, temperature = _numbers(count, length, seed)
-    ids = np.concatenate([starts, np.zeros((count, length - first), np.int64)], axis=1)
+    ids = texts.copy()
+    first = _first_written(written)
     begin, steps = 0, length - first
     while begin < count:
         part = slice(begin, begin + together(model, length, count))
@@ -59,14 +60,15 @@ def continued(
             progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
             scores, caches = model.step(new, caches, past)
             past += new.shape[1]
-            ids[part, at] = drawn(scores, uniform[part, at], temperature[part], banned)
+            found = drawn(scores, uniform[part, at], temperature[part], banned)
+            ids[part, at] = np.where(written[part, at], found, texts[part, at])
             new = ids[part, at : at + 1]
         begin = part.stop
     return ids
 
 
 def reread(
-    model: LanguageModel, starts: Array, first: int, readings: int, banned: Array, *, seed: int,
+    model: LanguageModel, texts: Array, written: Array, readings: int, banned: Array, *, seed: int,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
     """Return sequences that a decoder without caches writes, shape (sequences, length).
@@ -75,10 +77,10 @@ def reread(
     ----------
     model : LanguageModel
         The decoder.
-    starts : ndarray of int, shape (sequences, length)
-        Ids to begin with, all of them.
-    first : int
-        How many of every sequence stay as they are.
+    texts : ndarray of int, shape (sequences, length)
+        Ids to begin with, which stay where nothing is written.
+    written : ndarray of bool, shape (sequences, length)
+        What the model writes; not the first ids.
     readings : int
         How often the sequences are read at most.
     banned : ndarray of bool, shape (vocabulary,)
@@ -88,19 +90,21 @@ def reread(
     progress : callable, optional
         Told about every reading.
     """
-    count, length = starts.shape
+    count, length = texts.shape
     uniform, temperature = _numbers(count, length, seed)
-    ids = starts.copy()
-    for reading in range(readings):
+    ids = texts.copy()
+    first = _first_written(written)
+    for reading in range(readings if first < length else 0):
         progress(STAGE, reading, readings)
         before = ids.copy()
         for part in _parts(model, count, length):
             scores = model.all_scores(before[part])[:, first - 1 : -1]
             rows, places = scores.shape[:2]
-            ids[part, first:] = drawn(
+            found = drawn(
                 scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
                 np.repeat(temperature[part], places), banned,
             ).reshape(rows, places)  # fmt: skip
+            ids[part, first:] = np.where(written[part, first:], found, texts[part, first:])
         if np.array_equal(ids, before):
             break
     return ids
@@ -147,6 +151,11 @@ def filled_in(
                     scores = model.all_scores(shown[part])[rows, at]
                     ids[part][rows, at] = drawn(scores, uniform[part][rows, at], temperature[part][rows], banned)
     return ids
+
+
+def _first_written(written: Array) -> int:
+    """Return the first position that is written in any sequence; the length where none is."""
+    return int(np.append(written.any(axis=0), True).argmax())
 
 
 def _numbers(count: int, length: int, seed: int) -> tuple[Array, Array]:

@@ -204,7 +204,8 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = LanguageModel(Session(MODELS["decoder"]), interface)
     monkeypatch.setattr(Footprint, "of", counted)
     model.require_memory(4, 20)
-    continued(model, np.zeros((4, 2), np.int64), 20, np.zeros(WORDS, bool), seed=0)
+    written = np.arange(20) >= 2
+    continued(model, np.zeros((4, 20), np.int64), np.tile(written, (4, 1)), np.zeros(WORDS, bool), seed=0)
     assert len(asked) == 1
     model.all_scores(np.zeros((4, 40), np.int64))
     assert len(asked) == 2

@@ -12,6 +12,7 @@ import pytest
 from onnx import helper
 
 import onnxfold
+from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.folding.labelled import labelled_samples
@@ -20,7 +21,7 @@ from onnxfold.graph.session import Session
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
-from onnxfold.inputs.tokens import written_text
+from onnxfold.inputs.tokens import token_plan, written_text
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
@@ -61,27 +62,39 @@ def _model(proto: onnx.ModelProto) -> LanguageModel:
 # -- what models write -----------------------------------------------------------------------------
 
 
+def _begun(count: int, length: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Texts, and the places to write: not the first two, and some others not."""
+    random = np.random.default_rng(1)
+    free = random.random((count, length)) < 0.8
+    free[:, :2] = False
+    return random.integers(0, WORDS, (count, length)), free
+
+
 @pytest.mark.parametrize("proto", [decoder(), decoder(positions=40, layers=2), grouped_query_decoder(free_size=True)])
 def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelProto) -> None:
     """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
     model = _model(proto)
-    starts = np.arange(8).reshape(4, 2)
-    ids = written_text.continued(model, starts, 12, NO_BANS, seed=3)
+    texts, free = _begun(4, 12)
+    ids = written_text.continued(model, texts, free, NO_BANS, seed=3)
     scores = model.all_scores(ids)
     uniform, temperature = written_text._numbers(4, 12, 3)
     for at in range(2, 12):
-        assert np.array_equal(ids[:, at], drawn(scores[:, at - 1], uniform[:, at], temperature, NO_BANS))
+        found = drawn(scores[:, at - 1], uniform[:, at], temperature, NO_BANS)
+        assert np.array_equal(ids[:, at], np.where(free[:, at], found, texts[:, at]))
     assert len(np.unique(temperature)) == 3
 
 
 def test_rereading_gives_what_is_written_one_by_one() -> None:
     """Of the same weights without a past; and after k readings, k tokens are right."""
-    written = written_text.continued(_model(decoder()), np.arange(8).reshape(4, 2), 10, NO_BANS, seed=3)
+    texts, free = _begun(4, 10)
+    written = written_text.continued(_model(decoder()), texts, free, NO_BANS, seed=3)
     without = _model(decoder(past=False))
-    starts = np.concatenate([np.arange(8).reshape(4, 2), np.zeros((4, 8), np.int64)], axis=1)
-    assert np.array_equal(written_text.reread(without, starts, 2, 10, NO_BANS, seed=3), written)
-    some = written_text.reread(without, starts, 2, 3, NO_BANS, seed=3)
+    assert np.array_equal(written_text.reread(without, texts, free, 10, NO_BANS, seed=3), written)
+    some = written_text.reread(without, texts, free, 3, NO_BANS, seed=3)
     assert np.array_equal(some[:, :5], written[:, :5])
+    nothing = np.zeros_like(free)
+    assert np.array_equal(written_text.reread(without, texts, nothing, 3, NO_BANS, seed=3), texts)
+    assert np.array_equal(written_text.continued(_model(decoder()), texts, nothing, NO_BANS, seed=3), texts)
 
 
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
@@ -117,9 +130,14 @@ def test_sources_in_their_order(folder: Path) -> None:
         assert _ids(inputs).max() < WORDS
 
 
-def test_text_is_mixed_with_other_words(folder: Path) -> None:
-    """Half of the sequences are written, the others are drawn; most of these are read a few times."""
-    inputs = _inputs(folder / "decoder.onnx", samples=10)
+def test_text_is_mixed_with_other_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One word in six is drawn; and where there is no time to write all sequences, most others are read a few times."""
+    whole = _inputs(folder / "decoder.onnx", samples=10)
+    assert whole.reason.startswith("2,560 tokens, 10 sequences of 256; written by the model")
+    assert "one word in 6 drawn by frequency" in whole.reason
+    monkeypatch.setattr(token_plan, "_FEWEST_WRITTEN", 1)
+    five = 5.5 * 256 * count_token_macs(load(folder / "decoder.onnx")) / token_plan._WRITTEN_PER_SECOND
+    inputs = _inputs(folder / "decoder.onnx", samples=10, seconds=five)
     assert "5 sequences written by the model" in inputs.reason
     assert "3 drawn and read 3 times, 2 drawn by frequency" in inputs.reason
     assert _ids(inputs).shape == (10, 256)
