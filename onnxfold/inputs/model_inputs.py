@@ -284,7 +284,7 @@ def _tokens(
 def _read(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
     """Return a text as inputs of the model."""
     batches, is_fixed = texts.batches(text.ids), texts.interface.fixed_batch is not None
-    short, answers = texts.short(text.ids), texts.answers
+    short, answers = texts.short(text.ids, text.kind), texts.answers
     words = texts.words(text.ids, text.kind)
     return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short, answers=answers, words=words)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
@@ -21,7 +22,7 @@ from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
-from onnxfold.inputs.tokens.token_text import PRIOR, TokenText, TokenWriter
+from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN, TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -35,6 +36,10 @@ _LARGEST_BATCH = 16
 #: Sequences, and positions of each, for what runs the network once per group, all groups side by side: the scores of
 #: all words take most of the memory.
 _SHORT = 4, 32
+#: The same of text that the model wrote: it has many subjects, and more of it tells more. Of given text, more of it
+#: fits the model to the subject, and other texts lose. There are as many sequences as one run of some cost, in
+#: multiply-accumulates, can read, and at least some.
+_LONGER, _LONGER_COST, _FEWEST_LONGER = (8, 64), 1e11, 2
 #: Bytes of a text per token at most: no more of a long file is read.
 _TOKEN_BYTES = 32
 #: Memory of a text while it is encoded, beside its bytes.
@@ -128,11 +133,16 @@ class TokenSource:
         whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
         return TokenText(whole, "data", f"the front of '{path}'")
 
-    def short(self, ids: Array) -> dict[str, Array] | None:
+    def short(self, ids: Array, kind: str = "data") -> dict[str, Array] | None:
         """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
             return None
-        return self.batches(ids[: _SHORT[0], : _SHORT[1]])[0]
+        count, length = _SHORT
+        if kind == WRITTEN:
+            most, length = _LONGER
+            cost = max(float(count_token_macs(self.view)), 1.0) * length
+            count = int(min(max(_LONGER_COST // cost, _FEWEST_LONGER), most))
+        return self.batches(ids[:count, :length])[0]
 
     def words(self, ids: Array, kind: str = "data") -> Matrix | None:
         """Return how common every token is where inputs of a kind show these; None where no table of them is known."""

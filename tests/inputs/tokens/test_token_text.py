@@ -18,7 +18,7 @@ from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.folding.labelled import labelled_samples
 from onnxfold.graph.load import load
 from onnxfold.graph.session import Session
-from onnxfold.inputs import kept_inputs
+from onnxfold.inputs import kept_inputs, token_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens import token_plan, written_text
@@ -295,12 +295,16 @@ def test_a_fold_is_fitted_on_text_and_verified_on_other_text(folder: Path) -> No
     assert any("2 outputs hold the past" in note for note in report.notes)
 
 
-def test_probes_of_groups_take_a_few_short_sequences(folder: Path) -> None:
-    """All groups are probed side by side, each with the scores of all words."""
-    inputs = _inputs(folder / "decoder.onnx", samples=6)
-    assert inputs.few(8)["input_ids"].shape == (4, 32)
+def test_probes_of_groups_take_a_few_short_sequences(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All groups are probed side by side, each with the scores of all words; of large models, on fewer."""
+    assert _inputs(folder / "decoder.onnx", samples=12).few(8)["input_ids"].shape == (8, 64)
+    cost = 64.0 * count_token_macs(load(folder / "decoder.onnx"))
+    for budget, count in ((3.5 * cost, 3), (0.5 * cost, 2)):
+        monkeypatch.setattr(token_inputs, "_LONGER_COST", budget)
+        assert _inputs(folder / "decoder.onnx", samples=12).few(8)["input_ids"].shape == (count, 64)
     given = model_inputs(load(decoder()), "auto", {"input_ids": np.ones((5, 90), np.int64)})
     assert given.few(8)["input_ids"].shape == (4, 32)
+    assert _inputs(folder / "encoder.onnx", samples=6).few(8)["input_ids"].shape == (4, 32)
 
 
 def test_channels_of_a_language_model_are_dropped_not_averaged(folder: Path) -> None:
