@@ -178,7 +178,8 @@ class TokenWriter:
             ids = reread(model, texts, free, readings, self._banned, seed=seed, progress=progress)
         written = most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2)
-        loose = self._multiple(len(others) * _LOOSE)
+        whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
+        loose = min(self._multiple(len(others) * _LOOSE), whole_batches)
         if loose and model.scores_every_position:
             free = np.ones((loose, plan.length), bool)
             free[:, 0] = False

@@ -110,6 +110,21 @@ def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     assert len(np.unique(ids)) > 10
 
 
+def test_a_fixed_batch_is_filled_whatever_there_is_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = decoder()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(model, tmp_path / "decoder.onnx")
+    write_tokenizer(tmp_path / "tokenizer.json")
+    monkeypatch.setattr(token_plan, "_FEWEST_WRITTEN", 1)
+    one = 256 * count_token_macs(load(tmp_path / "decoder.onnx")) / token_plan._WRITTEN_PER_SECOND
+    for whole, loose in ((3, 4), (5, 0), (7, 0)):
+        inputs = _inputs(tmp_path / "decoder.onnx", samples=8, seconds=(whole + 0.5) * one)
+        assert f"{whole} sequences written by the model" in inputs.reason
+        assert f"{loose} drawn and read 3 times, {8 - whole - loose} drawn by frequency" in inputs.reason
+        assert _ids(inputs).shape == (8, 256)
+
+
 def test_repetitive_text_is_left_out() -> None:
     ids = np.stack([np.arange(20), np.zeros(20, int), np.arange(20)[::-1], np.arange(20) % 3])
     assert np.array_equal(most_varied(ids, 2), ids[[0, 2]])
