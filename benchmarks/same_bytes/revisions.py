@@ -67,5 +67,7 @@ def checked_out(root: Path, revision: str) -> Iterator[Path]:
         tree, archive = Path(folder) / "tree", Path(folder) / "tree.tar"
         git(root, "archive", "--format=tar", f"--output={archive}", revision)
         with tarfile.open(archive) as packed:
-            packed.extractall(tree, filter="data")
+            # Python 3.11 knows filters from 3.11.4 on; Debian has 3.11.2.
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
+            packed.extractall(tree)
         yield tree
