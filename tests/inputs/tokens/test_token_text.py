@@ -18,7 +18,7 @@ from onnxfold.errors import ConfigError, MemoryLimitError
 from onnxfold.folding.labelled import labelled_samples
 from onnxfold.graph.load import load
 from onnxfold.graph.session import Session
-from onnxfold.inputs import kept_inputs, token_inputs
+from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens import token_plan, written_text
@@ -108,21 +108,6 @@ def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     assert (ids[:, [0, -1]] == 1).all()
     assert (ids[:, 1:-1] >= 2).all()
     assert len(np.unique(ids)) > 10
-
-
-def test_a_fixed_batch_is_filled_whatever_there_is_time_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = decoder()
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = 4
-    onnx.save(model, tmp_path / "decoder.onnx")
-    write_tokenizer(tmp_path / "tokenizer.json")
-    monkeypatch.setattr(token_plan, "_FEWEST_WRITTEN", 1)
-    one = 256 * count_token_macs(load(tmp_path / "decoder.onnx")) / token_plan._WRITTEN_PER_SECOND
-    for whole, loose in ((3, 4), (5, 0), (7, 0)):
-        inputs = _inputs(tmp_path / "decoder.onnx", samples=8, seconds=(whole + 0.5) * one)
-        assert f"{whole} sequences written by the model" in inputs.reason
-        assert f"{loose} drawn and read 3 times, {8 - whole - loose} drawn by frequency" in inputs.reason
-        assert _ids(inputs).shape == (8, 256)
 
 
 def test_repetitive_text_is_left_out() -> None:
@@ -308,18 +293,6 @@ def test_a_fold_is_fitted_on_text_and_verified_on_other_text(folder: Path) -> No
     (logits,) = report.fidelity.outputs
     assert logits.top1_samples == 4096  # every position is an answer
     assert any("2 outputs hold the past" in note for note in report.notes)
-
-
-def test_probes_of_groups_take_a_few_short_sequences(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All groups are probed side by side, each with the scores of all words; of large models, on fewer."""
-    assert _inputs(folder / "decoder.onnx", samples=12).few(8)["input_ids"].shape == (8, 64)
-    cost = 64.0 * count_token_macs(load(folder / "decoder.onnx"))
-    for budget, count in ((3.5 * cost, 3), (0.5 * cost, 2)):
-        monkeypatch.setattr(token_inputs, "_LONGER_COST", budget)
-        assert _inputs(folder / "decoder.onnx", samples=12).few(8)["input_ids"].shape == (count, 64)
-    given = model_inputs(load(decoder()), "auto", {"input_ids": np.ones((5, 90), np.int64)})
-    assert given.few(8)["input_ids"].shape == (4, 32)
-    assert _inputs(folder / "encoder.onnx", samples=6).few(8)["input_ids"].shape == (4, 32)
 
 
 def test_channels_of_a_language_model_are_dropped_not_averaged(folder: Path) -> None:
