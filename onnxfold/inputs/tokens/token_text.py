@@ -162,20 +162,17 @@ class TokenWriter:
     ) -> TokenText:
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
         how = f"written by the model at temperatures {temperatures}, one word in {1 / _DRAWN:.0f} drawn by frequency"
-        whole = plan.count
+        affordable = affordable_text if model.caches else affordable_readings
+        most, why = affordable(self.view, plan, requested)
+        if not most:
+            return self.drawn(plan, seed, why)
+        whole = most if model.caches else plan.count
+        texts, free = self._begun(self._with_spare(whole), plan.length, seed)
         if model.caches:
-            whole, why = affordable_text(self.view, plan, requested)
-            if not whole:
-                return self.drawn(plan, seed, why)
-            texts, free = self._begun(self._with_spare(whole), plan.length, seed)
             ids = continued(model, texts, free, self._banned, seed=seed, progress=progress)
         else:
-            readings, why = affordable_readings(self.view, plan, requested)
-            if not readings:
-                return self.drawn(plan, seed, why)
-            how = f"{how}, in {readings} readings"
-            texts, free = self._begun(self._with_spare(whole), plan.length, seed)
-            ids = reread(model, texts, free, readings, self._banned, seed=seed, progress=progress)
+            how = f"{how}, in {most} readings"
+            ids = reread(model, texts, free, most, self._banned, seed=seed, progress=progress)
         written = most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
