@@ -4,7 +4,8 @@ Every group has an error curve e(k), the relative error of what reads it when k 
 widths, the group is narrowed whose next step saves most, in the budgets that are exceeded, per error added; until all
 budgets hold. Then groups are widened again, one step at a time, as far as the budgets allow. The last step may save
 more than was asked for, and only what was asked for speaks for it: so it is tried, without an objective, whether a
-group that is narrowed further lets others be widened at a lower error.
+group that is narrowed further lets others be widened at a lower error. A group that needs another product as soon as it
+is not whole (a table of words) takes its first step to where most is saved per error.
 
 An objective adds a cost of running, of which a share of the fraction of the removed weights is to go. Where the path
 lags behind, it takes steps that catch up, those with the least error per running cost saved, as long as they are worth
@@ -249,10 +250,20 @@ class _Search:
         """Return the next step of every group to a narrower width; one group may stay."""
 
         def narrower(i: int, width: int) -> int:
-            found = max(self._space.narrower(i, width, level, fraction), self._lowest[i])
-            return width if i == but else min(found, width)
+            found = self._space.narrower(i, width, level, fraction)
+            if fraction and width == self._space.groups[i].size and self._space.groups[i].widest:
+                found = min(found, self._worthwhile(i, self._space.step(i, level)))
+            return width if i == but else min(max(found, self._lowest[i]), width)
 
         return self._moves(narrower, widths)
+
+    def _worthwhile(self, i: int, step: int) -> int:
+        """Return the width that saves most per error of a group that costs more as soon as it is not whole."""
+        widths = np.arange(step, self._space.groups[i].widest + 1, step)
+        if not len(widths):
+            return self._space.groups[i].size
+        saved = self._space.groups[i].widest + 1 - widths
+        return int(widths[np.argmax(saved / np.maximum(self._curves[i][widths], _LEAST_ERROR))])
 
     def _moves(self, target: Callable[[int, int], int], widths: Integers) -> NextMoves:
         return NextMoves(self._costs, self._curves, widths, self._space.free, target)

@@ -50,6 +50,7 @@ class Role(Enum):
     SHIFT = "shift"  #: BatchNormalization's beta
     MEAN = "mean"  #: BatchNormalization's running mean
     VARIANCE = "variance"  #: BatchNormalization's running variance
+    BASIS = "basis"  #: of a table that is looked up and scored by: its rows are read in it, so it is decoded
     GAIN = "gain"  #: of a norm over channels: the same number for all of them where they are rotated, so any is taken
 
 

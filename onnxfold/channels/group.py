@@ -109,7 +109,7 @@ class FoldGroup:
     @property
     def is_there_to_rotate(self) -> bool:
         """Whether any basis of its channels is as good as they are: of tables, streams, and what lies inside heads."""
-        return bool(self.spare or self.norms) or (self.rotates and self.blocks is not None)
+        return bool(self.spare or self.norms or self.scoring) or (self.rotates and self.blocks is not None)
 
     @property
     def block_count(self) -> int:
@@ -129,6 +129,11 @@ class FoldGroup:
     def with_role(self, role: Role) -> list[Member]:
         """Return the members of one role."""
         return [m for m in self.members if m.role is role]
+
+    @cached_property
+    def scoring(self) -> list[Member]:
+        """The bases of a table that bring what is scored into the coordinates of its rows, along their columns."""
+        return [m for m in self.with_role(Role.BASIS) if m.axis.axis == 1]
 
     def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
         """Return the members of one role by the first output of the nodes that use them."""

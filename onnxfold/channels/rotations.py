@@ -18,7 +18,9 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 
 #: What an orthonormal basis changes, and nothing else may hold an entry per channel.
-_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BIAS, Role.PARAMETER, Role.GAIN})
+_LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BASIS, Role.BIAS, Role.PARAMETER, Role.GAIN})
+#: What an identity matrix that is spare is to the channels of a table.
+_BEHIND = (Role.CONSUMER, Role.BASIS)
 
 
 def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
@@ -38,7 +40,7 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
     return [
-        with_spare(view, replace(group, rotates=True), (Role.CONSUMER,)) if _rotates(view, group, by_axis) else group
+        with_spare(view, replace(group, rotates=True), _BEHIND) if _rotates(view, group, by_axis) else group
         for group in groups
     ]
 

@@ -39,6 +39,7 @@ from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
 from onnxfold.channels.rotations import with_rotations
+from onnxfold.channels.shared_tables import with_bases
 from onnxfold.channels.streams import Streams, find_streams, on_groups, with_norms, with_streams
 from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
@@ -109,7 +110,7 @@ def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = 
             for axis in (Axis(name, i) for i in range(len(view.shape(name) or ()))):
                 reason = tied.get(axis, stays)
                 declarations += [Block(axis, reason, "")] if reason else []
-    return declarations
+    return with_bases(view, declarations)
 
 
 def _declare_node(context: NodeContext) -> list[Declaration]:

@@ -16,6 +16,7 @@ from onnxfold.folding.tune_norms import require_tunable
 from onnxfold.graph.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
+from onnxfold.inputs.tokens.tokenizer import read_tokenizer, tokenizer_beside
 from onnxfold.progress import Progress
 from onnxfold.quantize.refuse import require_quantizable
 
@@ -109,11 +110,13 @@ def open_task(
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
+    tables = method.partitioner.rotates_tables and config.may_add_products
     form = GraphForm(
         ties,
-        tables=method.partitioner.rotates_tables and config.may_add_products,
+        tables=tables,
         streams=method.partitioner.rotates_streams,
         inside_heads=config.inside_heads,
+        rare=_rare_words(model, config) if tables else (),
     )
     opened = open_model(model, config.input_shapes, progress, form=form, needs_groups=not config.keeps_widths)
     if networks is not None:
@@ -124,3 +127,9 @@ def open_task(
         require_tunable(opened.view)
     method = method.form(is_language=opened.takes_tokens)
     return FoldTask(opened, config, method, progress, networks, shared_inputs)
+
+
+def _rare_words(model: ModelLike, config: FoldConfig) -> tuple[range, ...]:
+    """Return the ids of words that are rare, in classes, as far as a tokenizer says it."""
+    found = read_tokenizer(config.tokenizer) if config.tokenizer is not None else tokenizer_beside(model)[0]
+    return () if found is None else found.rare

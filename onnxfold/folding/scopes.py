@@ -14,6 +14,7 @@ from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES
+from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal
 
 
@@ -59,17 +60,22 @@ class GraphForm:
         Whether tables of words, and residual streams, are channels that may be rotated.
     inside_heads : bool
         Whether heads stay, and dimensions inside them are channels; caches then stay, too.
+    rare : tuple of range
+        The ids of rare words in classes, the rarest last, whose rows of a table that is scored by, too, may be narrower
+        than others.
     """
 
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
     tables: bool = False
     streams: bool = False
     inside_heads: bool = False
+    rare: tuple[range, ...] = ()
 
     @property
     def passes(self) -> Pass:
         """What brings a graph into the form."""
-        more = [form for form, is_asked in ((STREAMS, self.streams), (TABLES, self.tables)) if is_asked]
+        more: list[Pass] = [form for form, is_asked in ((STREAMS, self.streams), (TABLES, self.tables)) if is_asked]
+        more += [SplitTables(ids.start, ids.stop) for ids in reversed(self.rare)]
         return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
     def analysed(self, view: GraphView) -> ChannelAnalysis:

@@ -171,7 +171,7 @@ def observe(
     activations = Activations(reference, inputs)
     consumers: dict[str, list[tuple[int, Member, Axis]]] = {}
     for i, group in enumerate(groups):
-        for member in group.with_role(Role.CONSUMER):
+        for member in (*group.with_role(Role.CONSUMER), *group.scoring):
             for use in member.uses:
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
     found: list[list[ConsumerMoments]] = [[] for _ in groups]

@@ -131,7 +131,7 @@ def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPa
         if isinstance(partition, Selection) or role is Role.GAIN:
             folds.append((member.positions, partition.representatives, None))
             continue
-        matrix = partition.decode.T if role is Role.CONSUMER else partition.encode
+        matrix = partition.decode.T if role in (Role.CONSUMER, Role.BASIS) else partition.encode
         folds.append((member.positions, partition.representatives, matrix))
     if role is not Role.VARIANCE:
         return merge_axis(values, axis.axis, axis.blocks, folds)

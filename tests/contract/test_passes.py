@@ -14,6 +14,7 @@ from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
+from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
@@ -26,6 +27,7 @@ CLEAN_UP = clean_up({})
 
 PASSES: dict[str, Pass] = {
     **{p.name: p for p in (*NORMALIZE.passes, *TABLES.passes, *STREAMS.passes, *CLEAN_UP.passes)},
+    "SplitTables": SplitTables(2, 90),
     "NORMALIZE": NORMALIZE,
     "CLEAN_UP": CLEAN_UP,
 }
@@ -52,6 +54,8 @@ WORKS_ON = {
     "HeadsFromBatch": ["heads_in_batch", "heads_in_batch_behind_positions"],
     "FactorTables": ["table_of_words"],
     "FactorTies": ["tied_words"],
+    "SplitTables": ["rare_words"],
+    "JoinTables": ["split_words"],
     "DropIdentityProducts": ["identity_product"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
@@ -199,6 +203,27 @@ def _tied_words() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
+def _rare_words() -> onnx.ModelProto:
+    """The same with a table of a hundred words, which scores read turned."""
+    model = _tied_words()
+    rows = np.random.default_rng(1).standard_normal((2, 100, 5)).astype(np.float32)
+    for weight in model.graph.initializer:
+        if weight.name in ("words", "last"):
+            weight.CopyFrom(numpy_helper.from_array(rows[int(weight.name == "last")], weight.name))
+    scores = next(node for node in model.graph.node if node.op_type == "Gemm" and node.output[0] == "scores")
+    scores.CopyFrom(helper.make_node("MatMul", ["normed", "turned"], ["scores"]))
+    model.graph.node.insert(0, helper.make_node("Transpose", ["words"], ["turned"], perm=[1, 0]))
+    del model.graph.value_info[:]
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def _split_words() -> onnx.ModelProto:
+    """The same with its table split, rare words in an identity matrix as basis."""
+    view = load(_rare_words())
+    SplitTables(2, 90)(view)
+    return onnx.shape_inference.infer_shapes(to_model(view), data_prop=True)
+
+
 def _identity_product() -> onnx.ModelProto:
     """Scores are multiplied by the identity matrix."""
     model = _base()
@@ -214,6 +239,8 @@ def _identity_product() -> onnx.ModelProto:
 _FORMS = (
     _table_of_words,
     _tied_words,
+    _rare_words,
+    _split_words,
     _identity_product,
     _shared_vectors,
     _identity_outputs,

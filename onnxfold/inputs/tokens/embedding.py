@@ -12,6 +12,8 @@ from onnxfold.graph.view import GraphView
 
 #: Operators that hand ids on as they are.
 _HAND_ON = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+#: Operators that count ids from another first one, or keep them inside of a table.
+_SHIFTED = frozenset({"Max", "Min", "Sub"})
 #: By operator: where it reads indices, the table of words, and that of positions (-1: none).
 _TABLES = {
     "Gather": (1, 0, -1),
@@ -64,13 +66,14 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     """
     nodes = list(_all_nodes(view.graph))
     tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
-    found = [shape for shape in tables if shape]
+    parts = _parts(view, nodes, ids)
+    found = [shape for shape in tables if shape] or _joined(parts)
     if not found:
         return LookUp()
     words = min(shape[0] for shape in found)
     widths = {found[0][-1], *_products(view, nodes, ids)}
     limits = [_table(view, node, 2) for node in _readers(nodes, ids)]
-    others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]))
+    others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]) and n.input[0] not in parts)
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
     rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in found and s[0] > _OFFSET]
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
@@ -96,6 +99,27 @@ def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
             if len(node.input) > index and node.input[index] in same:
                 found.append(node)
     return found
+
+
+def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes, rows first, of tables that ids are looked up in as counted from a first one, by name.
+
+    A table whose rare rows are tables of their own is several of them, see :mod:`passes.normalize.split_tables`.
+    """
+    same, places, parts = {ids} - {""}, set[str](), dict[str, tuple[int, ...]]()
+    for node in nodes:  # in topological order
+        if node.op_type in _HAND_ON and node.input and node.input[0] in same:
+            same.update(node.output)
+        elif node.op_type in _SHIFTED and not (same | places).isdisjoint(node.input):
+            places.update(node.output)
+        elif node.op_type == "Gather" and node.input[1] in places:
+            parts[node.input[0]] = _table(view, node, 1)
+    return parts if len(parts) > 1 and all(parts.values()) else {}
+
+
+def _joined(parts: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the shape of the table that parts stand for."""
+    return [(sum(rows for rows, *_ in parts.values()), max(shape[-1] for shape in parts.values()))] if parts else []
 
 
 def _products(view: GraphView, nodes: list[NodeProto], ids: str) -> Iterator[int]:

@@ -12,6 +12,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ _GRAPHS = "onnx"
 #: r0, of merges and of words: the first ranks are about as common as each other, more so where parts of words are
 #: merged before words are.
 _FIRST_MERGES, _FIRST_WORDS = 50.0, 10.0
+#: Where rare words begin among all, in classes: of a text, they are 3, 2 and 2 words in a hundred.
+_RARE = (1 / 3, 1 / 2, 2 / 3)
 #: Characters that are words of their own, the most common ones first. A vocabulary of words is sorted by how common
 #: they are only behind its characters, which are sorted by their codes.
 _CHARACTERS = ",.a-\"'()s:;i?!"
@@ -94,6 +97,17 @@ class Tokenizer:
         if self.around[0]:
             return self.around[0][-1:]
         return tuple(self._added[text]["id"] for text in _BEGINNINGS if text in self._added)[:1]
+
+    @cached_property
+    def rare(self) -> tuple[range, ...]:
+        """Ids of words that are ever rarer, which follow each other; empty where ids are not in such an order."""
+        words = np.array(sorted(set(self._weights) - self.special), np.int64)
+        run = max(np.split(words, np.flatnonzero(np.diff(words) > 1) + 1), key=len)
+        chances = np.array([self._weights[int(i)] for i in run])
+        bounds = [round(len(run) * part) for part in (*_RARE, 1.0)]
+        parts = [range(int(run[0]) + i, int(run[0]) + j) for i, j in pairwise(bounds)]
+        sorts = [np.median(chances[i:j]) >= chances[j:].max(initial=0.0) for i, j in pairwise([0, *bounds])]
+        return tuple(parts) if all(map(len, parts)) and bounds[0] and all(sorts) else ()
 
     def prior(self, rows: int) -> Array:
         """Return how common every token is, probabilities of the shape (rows,); special ones and unknown ones are 0.
