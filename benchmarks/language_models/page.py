@@ -24,7 +24,7 @@ shown nothing, it ran on what the model writes itself, or on tokens by frequency
 windows of {LENGTH} tokens, the front of WikiText-2's validation text, and what stands behind is measured. Windows hold
 1,024 tokens and do not overlap. Python's own reference (`pydoc_data.topics`) judges, too. Two things in the default
 were chosen by both texts at 10 %: how far texts are in doubt, of 0, 0.2, 0.5 and 0.75, and that positions count by
-length.
+length. How much more common rare words are in other texts than in what a model writes was counted in both.
 Encoders are compared on lines of 40 to 300 characters: the part of them whose nearest neighbour stays the same, and
 Spearman's correlation of all similarities; a line is the mean of its states, brought to length one. Seconds are of
 processor time, on a machine that other jobs used, too; tokens per second are taken in turn before and after, so their
