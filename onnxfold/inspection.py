@@ -12,7 +12,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
-from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes
+from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
@@ -21,8 +21,9 @@ from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
+from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.passes.normalize.pipelines import TABLES
+from onnxfold.passes.base import Pipeline
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -142,7 +143,7 @@ def inspect_model(
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
-    main = form.after(TABLES, scopes[0])
+    main = form.after(Pipeline(tables_in_parts(rare_words(model))), scopes[0])
     if main is not scopes[0]:
         # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
         scopes[0] = main
@@ -170,7 +171,8 @@ def _profile(view: GraphView, threads: int) -> LatencyProfile:
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:
-    readers = [node_name(view, use.node) for member in group.with_role(Role.CONSUMER) for use in member.uses]
+    members = (*group.with_role(Role.CONSUMER), *group.with_role(Role.BASIS))
+    readers = [node_name(view, use.node) for member in members for use in member.uses]
     return {
         "name": group.name,
         "width": group.size,

@@ -89,6 +89,8 @@ class FoldGroup:
         The norms over its channels; it is a residual stream then, and channels are rotated only.
     centred : bool
         Whether one of them subtracts the mean of all channels.
+    of_some_rows : bool
+        Whether it begins with a table that some ids find zeros in, as :mod:`passes.normalize.split_lookups` writes it.
     """
 
     name: str
@@ -105,11 +107,17 @@ class FoldGroup:
     widest: int = 0
     norms: tuple[ScaledNorm, ...] = ()
     centred: bool = False
+    of_some_rows: bool = False
 
     @property
     def is_there_to_rotate(self) -> bool:
         """Whether any basis of its channels is as good as they are: of tables, streams, and what lies inside heads."""
-        return bool(self.spare or self.norms or self.scoring) or (self.rotates and self.blocks is not None)
+        return bool(self.spare or self.norms or self.is_part) or (self.rotates and self.blocks is not None)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether its channels are coordinates of some rows of a table of words: inputs show few of them."""
+        return self.of_some_rows or bool(self.scoring)
 
     @property
     def block_count(self) -> int:

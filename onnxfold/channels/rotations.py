@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxfold.channels.declarations import Axis, Declaration, Role, Rotatable
 from onnxfold.channels.group import FoldGroup
+from onnxfold.graph.lookups import is_part
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 
@@ -39,10 +40,12 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
     for d in declarations:
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
-    return [
-        with_spare(view, replace(group, rotates=True), _BEHIND) if _rotates(view, group, by_axis) else group
-        for group in groups
-    ]
+    return [_rotated(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+
+
+def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
+    parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
+    return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _BEHIND)
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:

@@ -31,6 +31,7 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partition import ChannelPartition, Labels
+from onnxfold.graph.lookups import row_chances
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
@@ -226,8 +227,9 @@ def seen_moments(
     """
     grams = [one.gram for one in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
     producers = group.with_role(Role.PRODUCER)
-    if words is not None and [view.weight_size(m.axis.tensor) for m in producers] == [len(words) * group.size]:
-        moment = _products(view, producers[0], words)
+    chances = [] if words is None else [row_chances(view, m.axis.tensor, words) for m in producers]
+    if [view.weight_size(m.axis.tensor) for m in producers] == [len(found) * group.size for found in chances]:
+        moment = _products(view, producers[0], chances[0])
         return [(moment, gram) for gram in grams]
     if seen:
         # As seen: to trust every direction alike changes no axis, and to trust channels changes what rank there is.

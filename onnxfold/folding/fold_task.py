@@ -16,7 +16,7 @@ from onnxfold.folding.tune_norms import require_tunable
 from onnxfold.graph.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
-from onnxfold.inputs.tokens.tokenizer import read_tokenizer, tokenizer_beside
+from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.progress import Progress
 from onnxfold.quantize.refuse import require_quantizable
 
@@ -116,7 +116,7 @@ def open_task(
         tables=tables,
         streams=method.partitioner.rotates_streams,
         inside_heads=config.inside_heads,
-        rare=_rare_words(model, config) if tables else (),
+        rare=rare_words(model, config.tokenizer) if tables else (),
     )
     opened = open_model(model, config.input_shapes, progress, form=form, needs_groups=not config.keeps_widths)
     if networks is not None:
@@ -127,9 +127,3 @@ def open_task(
         require_tunable(opened.view)
     method = method.form(is_language=opened.takes_tokens)
     return FoldTask(opened, config, method, progress, networks, shared_inputs)
-
-
-def _rare_words(model: ModelLike, config: FoldConfig) -> tuple[range, ...]:
-    """Return the ids of words that are rare, in classes, as far as a tokenizer says it."""
-    found = read_tokenizer(config.tokenizer) if config.tokenizer is not None else tokenizer_beside(model)[0]
-    return () if found is None else found.rare

@@ -14,10 +14,10 @@ from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
 from onnxfold.folding.diagnose import diagnose
 from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
+from onnxfold.folding.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.methods import RepairTask
 from onnxfold.folding.output_metric import output_metrics
 from onnxfold.folding.prepare import Prepared
-from onnxfold.folding.sensitivity import SAMPLES, sensitivities
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
@@ -75,10 +75,9 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
             found = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return found
-        factors = sensitivities(
-            observation.reference, prepared.groups, prepared.inputs.few(SAMPLES), work.probes(), progress,
-            tokens=prepared.inputs.answers,
-        )  # fmt: skip
+        factors = measured_sensitivities(
+            observation.reference, prepared.groups, prepared.inputs, work.probes(), progress
+        )
         return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
 
 

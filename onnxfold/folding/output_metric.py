@@ -53,7 +53,8 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
         return {}
     found: dict[int, Matrix] = {}
     for i, group in enumerate(prepared.groups):
-        if group.spare and not group.norms and not group.scoring and _is_affordable(view, group, inputs.short):
+        is_table = group.spare and not group.norms and not group.is_part
+        if is_table and _is_affordable(view, group, inputs.short):
             try:
                 metric = _metric(view, group, inputs.short, inputs.answers, prepared.seed, progress)
             except OnnxFoldError:  # then variances alone decide

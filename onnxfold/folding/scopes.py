@@ -14,6 +14,7 @@ from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES
+from onnxfold.passes.normalize.split_lookups import SplitLookups
 from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal
 
@@ -48,6 +49,19 @@ def no_ties(view: GraphView) -> Sequence[Tie]:
     return ()
 
 
+def tables_in_parts(rare: Sequence[range]) -> tuple[Pass, ...]:
+    """Return what lets tables of words be narrower, the rows of rare words by themselves.
+
+    Parameters
+    ----------
+    rare : sequence of range
+        The ids of rare words in classes, the rarest last.
+    """
+    ids = [(one.start, one.stop) for one in reversed(rare)]
+    # Parts that are only looked up in get their bases like whole tables.
+    return (*(SplitLookups(*one) for one in ids), TABLES, *(SplitTables(*one) for one in ids))
+
+
 @dataclass(frozen=True)
 class GraphForm:
     """The form that a main graph is brought into, and analysed in.
@@ -61,8 +75,7 @@ class GraphForm:
     inside_heads : bool
         Whether heads stay, and dimensions inside them are channels; caches then stay, too.
     rare : tuple of range
-        The ids of rare words in classes, the rarest last, whose rows of a table that is scored by, too, may be narrower
-        than others.
+        The ids of rare words in classes, the rarest last, whose rows of tables may be narrower than others.
     """
 
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
@@ -74,8 +87,8 @@ class GraphForm:
     @property
     def passes(self) -> Pass:
         """What brings a graph into the form."""
-        more: list[Pass] = [form for form, is_asked in ((STREAMS, self.streams), (TABLES, self.tables)) if is_asked]
-        more += [SplitTables(ids.start, ids.stop) for ids in reversed(self.rare)]
+        more: list[Pass] = [STREAMS] if self.streams else []
+        more += tables_in_parts(self.rare) if self.tables else ()
         return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
     def analysed(self, view: GraphView) -> ChannelAnalysis:

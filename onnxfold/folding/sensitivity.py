@@ -33,13 +33,8 @@ from onnxfold.statistics.observe import ConsumerMoments
 
 #: What the progress callback is told.
 STAGE = "probe groups"
-#: Samples of a probe.
-SAMPLES = 8
 #: A probe tries the widest width whose error is at least this.
 _ERROR = 0.05
-#: Rare words are so many times more common in other texts than in the one at hand: of a hundred words, a model writes
-#: 1.4, 1.2 and 1.3 of three classes of them, Wikipedia has 3.3, 1.8 and 1.8, and a manual 1.7 and 2.9 of the last two.
-RARE_ELSEWHERE = 1.75
 #: Sensitivities are kept within these bounds.
 _LEAST, _MOST = 1e-2, 1e2
 #: Added to the diagonal of a covariance, relative to its mean.
@@ -94,8 +89,7 @@ def sensitivities(
                     changes.setdefault(node_key(reader), {})[i, use.channels] = change
     once = {node: list(found.values()) for node, found in changes.items()}
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
-    found = np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
-    return found * np.where([bool(group.scoring) for group in groups], RARE_ELSEWHERE, 1.0)
+    return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
 
 class Probe:
@@ -140,7 +134,7 @@ class Probe:
         width = int(far[0] if len(far) else lossy[-1])
         self._predicted = float(errors[width])
         partition = candidates.partition(width)
-        if group.scoring:
+        if group.is_part:
             self._estimate: Estimate | TableEstimate = TableEstimate(partition)
             return
         covariance = moments[0].trusted / max(moments[0].energy, _TINY)

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfold.graph.lookups import is_part
 from onnxfold.graph.nodes import attr_int, captured_names
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
 #: A table has so many times more rows than columns: narrower ones save little, and cost a product per token.
-_LEAST_ROWS = 4
-#: A table holds at least this part of all weights: else, a product per token is a high price.
-_LEAST_SHARE = 0.05
+LEAST_ROWS = 4
+#: A table, or a part of one, holds at least this part of all weights: else, a product per token is a high price.
+_LEAST_SHARE, LEAST_SHARE_OF_PART = 0.05, 0.02
 #: Rows that are compared at a time.
 _ROWS = 1024
 #: How many channels there must be to be told apart.
@@ -33,11 +34,12 @@ class FactorTables(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per table."""
         captured = {name for node in view.nodes for name in captured_names(node)}
-        least = _LEAST_SHARE * sum(map(view.weight_size, view.float_weight_names()))
+        weights = sum(map(view.weight_size, view.float_weight_names()))
         found = [
             node
             for node in view.nodes
-            if _reads_table(view, node, captured) and view.weight_size(node.input[0]) >= least
+            if is_own_table(view, node, captured)
+            and view.weight_size(node.input[0]) >= _least_share(view, node.input[0]) * weights
         ]
         twins = _twins(view, {node.input[0] for node in found})
         renamed: dict[str, str] = {}
@@ -60,7 +62,11 @@ class FactorTables(Pass):
         return PassResult(modified=True)
 
 
-def _reads_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
+def _least_share(view: GraphView, table: str) -> float:
+    return LEAST_SHARE_OF_PART if is_part(view, table) else _LEAST_SHARE
+
+
+def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     """Whether a node looks up rows of a large table that is its own."""
     if node.op_type != "Gather" or node.domain not in ("", "ai.onnx") or not view.is_weight(node.input[0]):
         return False
@@ -68,7 +74,7 @@ def _reads_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     shape = view.weights[table].shape
     if len(shape) != 2 or attr_int(node, "axis", 0) not in (0, -2) or not is_float(view.weight_type(table)):
         return False
-    if shape[1] < _LEAST_COLUMNS or shape[0] < _LEAST_ROWS * shape[1] or len(view.consumers(table)) > 1:
+    if shape[1] < _LEAST_COLUMNS or shape[0] < LEAST_ROWS * shape[1] or len(view.consumers(table)) > 1:
         return False
     if rows in view.output_names or rows in captured or table in captured or table in view.output_names:
         return False

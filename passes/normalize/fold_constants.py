@@ -32,8 +32,9 @@ class FoldConstants(Pass):
     dynamo exporter). Case 2: Shape of a tensor whose dimensions are all known. Case 3: single known dimensions picked
     or sliced out of a Shape (the legacy exporter's `chunk`). Case 4: CastLike of an initializer,
     of which only the type of the other input matters. Nothing that would grow beyond `limit_bytes` is
-    materialised unless it replaces a weight of at least that size, and does not stay beside it; QuantizeLinear and
-    DequantizeLinear stay, they are what a quantised model is about. BatchNormalization is never touched.
+    materialised unless it replaces a weight of at least that size, and does not stay beside it; no table that ids are
+    looked up in is written a second time, turned. QuantizeLinear and DequantizeLinear stay, they are what a quantised
+    model is about. BatchNormalization is never touched.
     """
 
     limit_bytes: int = 1 << 20
@@ -74,6 +75,8 @@ def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[
                 continue
             if results > limit_bytes and _keeps_a_weight(view, node, constant, limit_bytes):
                 continue
+            if _turns_a_table(view, node, constant):
+                continue
             left -= results
             found.append(node)
             constant.update(node.output)
@@ -85,6 +88,15 @@ def _keeps_a_weight(view: GraphView, node: NodeProto, constant: set[str], limit_
     held = [n for n in node.input if view.is_weight(n) and view.weight_size(n) * _LEAST_BYTES > limit_bytes]
     readers = (reader for name in held for reader in view.consumers(name))
     return any(name and name not in constant and not view.is_weight(name) for r in readers for name in r.input)
+
+
+def _turns_a_table(view: GraphView, node: NodeProto, constant: set[str]) -> bool:
+    """Whether a node turns a table that ids are looked up in, and others read: it would be two, and count as such."""
+    if node.op_type != "Transpose" or len(view.consumers(node.input[0])) == 1:
+        return False
+    readers = (reader for name in (node.input[0], node.output[0]) for reader in view.consumers(name))
+    indices = (reader.input[1] for reader in readers if reader.op_type == "Gather")
+    return any(not view.is_weight(index) and index not in constant for index in indices)
 
 
 def _input_elements(view: GraphView, node: NodeProto) -> int:

@@ -14,6 +14,7 @@ from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.heads_from_batch import HeadsFromBatch
 from onnxfold.passes.normalize.heads_to_axis import HeadsToAxis
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.join_lookups import JoinLookups
 from onnxfold.passes.normalize.join_tables import JoinTables
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
@@ -66,4 +67,4 @@ def clean_up(copies: Mapping[str, str]) -> Pipeline:
     copies : mapping of str to str
         The initializers that the normal form copied, with their originals.
     """
-    return Pipeline((JoinTables(), DropIdentityProducts(), ShareInitializers(copies), RemoveUnused()))
+    return Pipeline((JoinTables(), DropIdentityProducts(), JoinLookups(), ShareInitializers(copies), RemoveUnused()))

@@ -64,7 +64,8 @@ class Compensation:
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._consumers: dict[str, list[Use]] = {}
         for group in walk.plan.lossy.groups:
-            for member in group.with_role(Role.CONSUMER):
+            # Rows of a part of a table are known, and inputs show few of them: its basis is the best as it is.
+            for member in () if group.is_part else group.with_role(Role.CONSUMER):
                 for use in member.uses:
                     self._consumers.setdefault(use.node, []).append(use)
 

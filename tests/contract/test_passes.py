@@ -14,6 +14,7 @@ from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
+from onnxfold.passes.normalize.split_lookups import SplitLookups
 from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from testing.compare import relative_difference
@@ -27,6 +28,7 @@ CLEAN_UP = clean_up({})
 
 PASSES: dict[str, Pass] = {
     **{p.name: p for p in (*NORMALIZE.passes, *TABLES.passes, *STREAMS.passes, *CLEAN_UP.passes)},
+    "SplitLookups": SplitLookups(20, 45),
     "SplitTables": SplitTables(2, 90),
     "NORMALIZE": NORMALIZE,
     "CLEAN_UP": CLEAN_UP,
@@ -54,6 +56,8 @@ WORKS_ON = {
     "HeadsFromBatch": ["heads_in_batch", "heads_in_batch_behind_positions"],
     "FactorTables": ["table_of_words"],
     "FactorTies": ["tied_words"],
+    "SplitLookups": ["table_of_words"],
+    "JoinLookups": ["split_lookups"],
     "SplitTables": ["rare_words"],
     "JoinTables": ["split_words"],
     "DropIdentityProducts": ["identity_product"],
@@ -163,12 +167,12 @@ def _zero_states() -> onnx.ModelProto:
 
 
 def _table_of_words() -> onnx.ModelProto:
-    """Rows of a table of 40 words, looked up by the class of a sample, and added to its scores."""
+    """Rows of a table of 60 words, looked up by the class of a sample, and added to its scores."""
     model = _base()
     y = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["logits" if o == y else o for o in node.output]
-    rows = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32)
+    rows = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(rows, "words"))
     nodes = [
         helper.make_node("ArgMax", ["logits"], ["best"], axis=1, keepdims=0),
@@ -180,16 +184,16 @@ def _table_of_words() -> onnx.ModelProto:
 
 
 def _tied_words() -> onnx.ModelProto:
-    """Rows of a table of 40 words, looked up by the class of a sample, normed, and scored by the table again."""
+    """Rows of a table of 60 words, looked up by the class of a sample, normed, and scored by the table again."""
     model = _base()
     y = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = ["logits" if o == y else o for o in node.output]
     random = np.random.default_rng(0)
     weights = [
-        ("words", random.standard_normal((40, 5))),
+        ("words", random.standard_normal((60, 5))),
         ("scale", np.ones(5)),
-        ("last", random.standard_normal((40, 5))),
+        ("last", random.standard_normal((60, 5))),
     ]
     model.graph.initializer.extend(numpy_helper.from_array(v.astype(np.float32), name) for name, v in weights)
     nodes = [
@@ -224,6 +228,13 @@ def _split_words() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(to_model(view), data_prop=True)
 
 
+def _split_lookups() -> onnx.ModelProto:
+    """A table of words, of which a few are looked up by themselves."""
+    view = load(_table_of_words())
+    SplitLookups(20, 45)(view)
+    return onnx.shape_inference.infer_shapes(to_model(view), data_prop=True)
+
+
 def _identity_product() -> onnx.ModelProto:
     """Scores are multiplied by the identity matrix."""
     model = _base()
@@ -241,6 +252,7 @@ _FORMS = (
     _tied_words,
     _rare_words,
     _split_words,
+    _split_lookups,
     _identity_product,
     _shared_vectors,
     _identity_outputs,
@@ -315,7 +327,8 @@ def test_normal_form(model_name: str) -> None:
     for node in view.nodes:
         if not set(node.output) & (set(view.output_names) | captured):
             assert node.op_type not in ("Constant", "Identity", "Dropout", "Shape", "CastLike")
-            assert not all(view.is_weight(i) for i in node.input if i)
+            is_table = any(reader.op_type == "Gather" for reader in view.consumers(node.input[0]))
+            assert is_table or not all(view.is_weight(i) for i in node.input if i)
 
 
 def test_share_undoes_unshare() -> None:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, NodeProto
 
+from onnxfold.graph.lookups import COUNTS, known_ids, rows_of_ids
 from onnxfold.graph.nodes import attr_int, subgraphs
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
 #: Operators that hand ids on as they are.
 _HAND_ON = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-#: Operators that count ids from another first one, or keep them inside of a table.
-_SHIFTED = frozenset({"Max", "Min", "Sub"})
 #: By operator: where it reads indices, the table of words, and that of positions (-1: none).
 _TABLES = {
     "Gather": (1, 0, -1),
@@ -67,7 +66,7 @@ def look_up(view: GraphView, ids: str) -> LookUp:
     nodes = list(_all_nodes(view.graph))
     tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
     parts = _parts(view, nodes, ids)
-    found = [shape for shape in tables if shape] or _joined(parts)
+    found = [shape for shape in tables if shape] or _joined(view, parts)
     if not found:
         return LookUp()
     words = min(shape[0] for shape in found)
@@ -101,25 +100,30 @@ def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
     return found
 
 
-def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes, rows first, of tables that ids are looked up in as counted from a first one, by name.
+def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the tables that ids are looked up in as counted from a first one, with index and shape, rows first.
 
-    A table whose rare rows are tables of their own is several of them, see :mod:`passes.normalize.split_tables`.
+    A table whose rare rows are tables of their own is several of them, see :mod:`passes.normalize.split_tables` and
+    :mod:`passes.normalize.split_lookups`.
     """
-    same, places, parts = {ids} - {""}, set[str](), dict[str, tuple[int, ...]]()
+    same, places, parts = {ids} - {""}, set[str](), dict[str, tuple[str, tuple[int, ...]]]()
     for node in nodes:  # in topological order
         if node.op_type in _HAND_ON and node.input and node.input[0] in same:
             same.update(node.output)
-        elif node.op_type in _SHIFTED and not (same | places).isdisjoint(node.input):
+        elif node.op_type in COUNTS and not (same | places).isdisjoint(node.input):
             places.update(node.output)
         elif node.op_type == "Gather" and node.input[1] in places:
-            parts[node.input[0]] = _table(view, node, 1)
-    return parts if len(parts) > 1 and all(parts.values()) else {}
+            parts[node.input[0]] = node.input[1], _table(view, node, 1)
+    return parts if len(parts) > 1 and all(shape for _, shape in parts.values()) else {}
 
 
-def _joined(parts: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the shape of the table that parts stand for."""
-    return [(sum(rows for rows, *_ in parts.values()), max(shape[-1] for shape in parts.values()))] if parts else []
+def _joined(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    """Return the shape of the table that parts stand for: it has a row for every id that all of them have one for."""
+    if not parts:
+        return []
+    most = sum(shape[0] for _, shape in parts.values())
+    known = (known_ids(rows_of_ids(view, index, most), shape[0]) for index, shape in parts.values())
+    return [(min(most, *known), max(shape[-1] for _, shape in parts.values()))]
 
 
 def _products(view: GraphView, nodes: list[NodeProto], ids: str) -> Iterator[int]:

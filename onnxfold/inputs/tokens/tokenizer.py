@@ -219,6 +219,25 @@ def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]
     return None, ()
 
 
+def rare_words(model: object, given: str | PathLike[str] | None = None) -> tuple[range, ...]:
+    """Return the ids of words that are rare, in classes, as far as a tokenizer says it.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model.
+    given : path, optional
+        The tokenizer's file; else the one beside the model.
+
+    Raises
+    ------
+    ConfigError
+        If a file that is given cannot be read.
+    """
+    found = read_tokenizer(given) if given is not None else tokenizer_beside(model)[0]
+    return () if found is None else found.rare
+
+
 def _require_tokenizer(found: Tokenizer) -> None:
     """Look at every part once, so that what is wrong in the file is said while it is read."""
     ids = [*found.special, *found.around[0], *found.around[1], *found.beginnings, *found._weights]

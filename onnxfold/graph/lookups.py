@@ -1,0 +1,108 @@
+"""Tables that ids are looked up in: which rows ids find, where they are counted from another first one."""
+
+from collections.abc import Callable
+from functools import reduce
+from types import MappingProxyType
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+
+#: What counts ids from another first one, or keeps them inside of a table.
+COUNTS: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyType(
+    {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
+)
+_MATRIX = 2
+
+
+def looks_rows_up(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node looks rows of a weight of two axes up."""
+    if node.op_type != "Gather" or node.domain not in DEFAULT_DOMAINS or not view.is_weight(node.input[0]):
+        return False
+    return len(view.weights[node.input[0]].shape) == _MATRIX and attr_int(node, "axis", 0) in (0, -_MATRIX)
+
+
+def has_known_type(view: GraphView, index: str) -> bool:
+    """Whether it is known which integers a lookup reads: constants of this type may be added to them."""
+    return view.elem_type(index) in (TensorProto.INT32, TensorProto.INT64)
+
+
+def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array:
+    """Return the rows that the ids 0, 1, ... find, shape (count,); empty where an index is not counted from ids alone.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    index : str
+        What a lookup reads.
+    count : int
+        How many ids.
+    ids : str
+        The tensor of ids; if not given, what counts begin with.
+    """
+    every, leaves = np.arange(count), set[str]()
+
+    def value(name: str) -> Array:
+        if view.is_weight(name) and view.weight_size(name) == 1:
+            return view.weight(name).reshape(())
+        node = view.producer(name)
+        if name == ids or node is None or node.op_type not in COUNTS or node.domain not in DEFAULT_DOMAINS:
+            leaves.add(name)
+            return every
+        return reduce(COUNTS[node.op_type], map(value, node.input))
+
+    found = np.broadcast_to(value(index), every.shape)
+    return found if leaves == ({ids} if ids else leaves) and len(leaves) == 1 else every[:0]
+
+
+def is_part(view: GraphView, table: str) -> bool:
+    """Whether several ids find the same row of a table, of zeros: what they stand for is found elsewhere."""
+    return any(_has_others(view, node) for node in view.consumers(table) if looks_rows_up(view, node))
+
+
+def _has_others(view: GraphView, lookup: NodeProto) -> bool:
+    counted, (rows, *_) = view.producer(lookup.input[1]), view.weights[lookup.input[0]].shape
+    if counted is None or counted.op_type not in COUNTS:
+        return False
+    found = rows_of_ids(view, lookup.input[1], rows + 2)
+    ids = np.bincount(found[: known_ids(found, rows)], minlength=rows)
+    return bool((ids > 1).any()) and not view.weight(lookup.input[0])[ids > 1].any()
+
+
+def known_ids(rows: Array, table_rows: int) -> int:
+    """Return how many ids, from 0 on, find rows of a table.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (ids,)
+        Those that ids find.
+    table_rows : int
+        Rows of the table.
+    """
+    outside = (rows < 0) | (rows >= table_rows)
+    return int(np.append(outside, True).argmax())
+
+
+def row_chances(view: GraphView, table: str, chances: Matrix) -> Matrix:
+    """Return how common every row of a table is.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    table : str
+        A weight that is looked up in.
+    chances : ndarray of shape (ids,)
+        How common every id is.
+    """
+    rows, *_ = view.weights[table].shape
+    for node in view.consumers(table):
+        if looks_rows_up(view, node):
+            found = rows_of_ids(view, node.input[1], len(chances))
+            if known_ids(found, rows) == len(chances):
+                return np.bincount(found, weights=chances, minlength=rows).astype(np.float64)
+    return chances
