@@ -104,7 +104,8 @@ def _drawn(table: Table) -> Any:
     drawn = rich_table.Table(title=Text(shortened(table.title, _LONGEST_CELL)), title_justify="left")
     for name in table.columns:
         justify: Any = "left" if name in table.left else "right"
-        drawn.add_column(Text(name), justify=justify, no_wrap=name in table.narrow)
+        # Names of nodes are one long word each, and often differ at their end alone: it goes on in the next line.
+        drawn.add_column(Text(name), justify=justify, no_wrap=name in table.narrow, overflow="fold")
     for row in table.rows:
         cells = [[cell] if isinstance(cell, str) else cell for cell in row]
         drawn.add_row(*(Text("\n".join(shortened(line, _LONGEST_CELL) for line in cell)) for cell in cells))

@@ -26,7 +26,7 @@ from onnxfold.html_report.command_line import command_line
 from onnxfold.printable import escaped, printable, shortened
 from onnxfold.progress import ProgressBar
 from onnxfold.report import ComparisonReport
-from onnxfold.terminal import PrintableFormatter
+from onnxfold.terminal import PrintableFormatter, Table, say_table
 from testing import models
 from tests.hostile.conftest import RAW, Command
 from tests.hostile.nasty import NASTY, nasty_model
@@ -238,3 +238,11 @@ def test_pages_hold_no_raw_controls() -> None:
     report = rich([NASTY])
     report.model, report.notes = NASTY, [NASTY]
     assert not RAW.search(render_html(report))
+
+
+def test_names_in_a_table_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of them that differ at their end alone are told apart."""
+    names = [f"{'/block' * 20}/layer_{i}" for i in range(2)]
+    say_table(Table("groups", ("group", "consumers"), [(name, name) for name in names], left=("group", "consumers")))
+    columns = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert "".join(columns) == "".join(names)
