@@ -13,7 +13,8 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Axis, Declaration, Role, Use
 from onnxfold.channels.layers import linear
-from onnxfold.graph.nodes import attr_int, attr_ints
+from onnxfold.graph.lookups import looks_up
+from onnxfold.graph.nodes import attr_ints
 from onnxfold.graph.view import GraphView
 
 _MATRIX = 2
@@ -70,9 +71,7 @@ def with_bases(view: GraphView, declarations: list[Declaration]) -> list[Declara
 
 def _looks_up(view: GraphView, node: NodeProto) -> bool:
     """Whether a node looks up columns of a matrix."""
-    if node.op_type != "Gather" or node.domain not in ("", "ai.onnx") or not view.is_weight(node.input[0]):
-        return False
-    return len(view.weights[node.input[0]].shape) == _MATRIX and attr_int(node, "axis", 0) in (1, -1)
+    return looks_up(view, node, 1)
 
 
 def _products_of(view: GraphView, lookup: NodeProto) -> Iterable[NodeProto]:

@@ -35,16 +35,10 @@ def measured_sensitivities(
 
     Parameters
     ----------
-    view : GraphView
-        The graph as it was observed.
-    groups : sequence of FoldGroup
-        Its groups.
+    view, groups, probes, progress
+        As of :func:`onnxfold.folding.sensitivity.sensitivities`.
     inputs : ModelInputs
-        Its inputs.
-    probes : mapping of int to Probe
-        Of every group whose consumers were seen, by its number.
-    progress : callable
-        Called for every node.
+        The inputs of the graph.
     """
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}

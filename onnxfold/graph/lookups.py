@@ -18,11 +18,17 @@ COUNTS: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyTyp
 _MATRIX = 2
 
 
-def looks_rows_up(view: GraphView, node: NodeProto) -> bool:
-    """Whether a node looks rows of a weight of two axes up."""
+def looks_up(view: GraphView, node: NodeProto, along: int) -> bool:
+    """Whether a node looks up in a weight of two axes, along one of them."""
     if node.op_type != "Gather" or node.domain not in DEFAULT_DOMAINS or not view.is_weight(node.input[0]):
         return False
-    return len(view.weights[node.input[0]].shape) == _MATRIX and attr_int(node, "axis", 0) in (0, -_MATRIX)
+    is_matrix = len(view.weights[node.input[0]].shape) == _MATRIX
+    return is_matrix and attr_int(node, "axis", 0) in (along, along - _MATRIX)
+
+
+def looks_rows_up(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node looks rows of a weight of two axes up."""
+    return looks_up(view, node, 0)
 
 
 def has_known_type(view: GraphView, index: str) -> bool:

@@ -40,24 +40,18 @@ class Activations:
 
     def run(self, node: NodeProto, instead: Instead = _NOTHING) -> None:
         """Run a node on every batch, on other values where some are given for a batch by its number."""
-        results = list(self.results(node, instead))
+        runner = NodeRunner(self.view, node, self.sessions)
+        results = [
+            runner.run({n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {}))
+            for batch in range(self._batches)
+        ]
         for name in results[0]:
             self.values[name] = [result[name] for result in results]
-
-    def results(self, node: NodeProto, instead: Instead = _NOTHING) -> Iterator[dict[str, Array]]:
-        """Yield the outputs of a node, batch by batch; nothing is kept."""
-        runner = NodeRunner(self.view, node, self.sessions)
-        for batch in range(self._batches):
-            yield runner.run({n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {}))
 
     def batches(self, node: NodeProto) -> Iterator[dict[str, Array]]:
         """Yield the outputs of a node that was run, batch by batch."""
         for batch in range(self._batches):
             yield {name: self.values[name][batch] for name in filter(None, node.output)}
-
-    def is_read(self, tensor: str) -> bool:
-        """Whether a node reads a tensor that has not been released yet."""
-        return self._readers[tensor] > 0
 
     def trial(self, node: NodeProto, batch: int) -> Array:
         """Return the first output of a node on one batch; nothing is kept."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, helper
 
-from onnxfold.graph.lookups import is_part
-from onnxfold.graph.nodes import attr_int, captured_names
+from onnxfold.graph.lookups import is_part, looks_rows_up
+from onnxfold.graph.nodes import captured_names
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -68,11 +68,11 @@ def _least_share(view: GraphView, table: str) -> float:
 
 def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
     """Whether a node looks up rows of a large table that is its own."""
-    if node.op_type != "Gather" or node.domain not in ("", "ai.onnx") or not view.is_weight(node.input[0]):
+    if not looks_rows_up(view, node):
         return False
     table, rows = node.input[0], node.output[0]
     shape = view.weights[table].shape
-    if len(shape) != 2 or attr_int(node, "axis", 0) not in (0, -2) or not is_float(view.weight_type(table)):
+    if not is_float(view.weight_type(table)):
         return False
     if shape[1] < _LEAST_COLUMNS or shape[0] < LEAST_ROWS * shape[1] or len(view.consumers(table)) > 1:
         return False

@@ -10,13 +10,11 @@ from onnxfold.graph.nodes import rewritten
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.normalize.factor_tables import LEAST_ROWS, LEAST_SHARE_OF_PART
 from onnxfold.passes.normalize.ties import Tie, find_ties, readers_of
 
 #: The opset from which on integers are compared, and axes are inputs.
 _OPSET = 13
-#: The rare rows hold at least this part of all weights, and are so many times more than their columns: else, a product
-#: per token is a high price.
-_LEAST_SHARE, _LEAST_ROWS = 0.02, 4
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,9 @@ class SplitTables(Pass):
             count = self.stop - self.first
             heads = [node for _, node in readers_of(view, tie.table) if node.op_type != "Gather"]
             rows = view.weight_size(tie.table) // tie.width
-            fits = 0 < self.first < self.stop <= rows and count >= _LEAST_ROWS * tie.width
-            if fits and count * tie.width >= _LEAST_SHARE * weights and all(n.op_type == "MatMul" for n in heads):
+            fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * tie.width
+            fits = fits and count * tie.width >= LEAST_SHARE_OF_PART * weights
+            if fits and all(node.op_type == "MatMul" for node in heads):
                 self._split(view, tie, rows)
                 modified = True
         return PassResult(modified)
