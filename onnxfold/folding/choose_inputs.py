@@ -143,9 +143,12 @@ def _require_run(view: GraphView, inputs: ModelInputs) -> None:
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
     """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
-    footprint = Footprint.of(opened.view, feed_shapes(inputs.batches[0]))
-    first = sample_count(inputs.batches[0])
-    footprint.require(f"running the network on {inputs.samples} samples", times=2 * inputs.samples / first)
+    shapes, first = feed_shapes(inputs.batches[0]), sample_count(inputs.batches[0])
+    footprint = Footprint.of(opened.view, shapes)
+    walked = Footprint.of(opened.view, shapes, walked=True) if inputs.are_tokens else footprint
+    shown = sum(map(sample_count, inputs.front))
+    footprint.require(f"running the network on {shown} samples", shown / first, networks=2)
+    walked.require(f"running the network on {inputs.samples} samples", inputs.samples / first, networks=2)
     if footprint.unknown:
         # As it was given: bodies of the view are open, and its weights partly theirs.
         require_trial_run(load(opened.source), inputs.batches, "running the network")

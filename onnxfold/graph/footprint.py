@@ -1,5 +1,7 @@
 """Memory of a network's activations, counted from shapes before a run."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -31,6 +33,10 @@ class Footprint:
     ----------
     peak : int
         Most bytes that are needed at one time.
+    constant : int
+        Of them, most that do not grow with the samples: what is computed of weights alone.
+    growing : int
+        Most that do.
     largest : str
         Name of the largest tensor.
     unknown : str
@@ -38,49 +44,109 @@ class Footprint:
     """
 
     peak: int
+    constant: int
+    growing: int
     largest: str
     unknown: str
 
     @classmethod
-    def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]]) -> "Footprint":
-        """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
+    def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]], *, walked: bool = False) -> Footprint:
+        """Count a graph for inputs of given shapes; free dimensions that they leave count as one.
+
+        Parameters
+        ----------
+        view : GraphView
+            The graph.
+        shapes : mapping of str to sequence of int
+            Shapes of inputs.
+        walked : bool
+            Whether nodes are run one by one by what looks at what layers read: it keeps no outputs of the graph, and
+            does not run the last layer, whose scores take more than all the rest of a language model.
+        """
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
         types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
+        outputs, sampled = set() if walked else set(view.output_names), set(view.input_names)
         nodes = view.nodes
-        outputs = set(view.output_names)
         last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
-        unknown, live, peak = "", sum(sizes.values()), sum(sizes.values())
-        for i, node in enumerate(nodes):
+        unknown, live = "", _Live(sum(sizes.values()))
+        for i, node in enumerate(nodes[: _last_layer(view, types)] if walked else nodes):
             read = [name for name in _reads(node) if name in sizes]
+            grows = not sampled.isdisjoint(read)
             for name in filter(None, node.output):
                 found = tensor_bytes(types.get(name))
                 if found is None:
-                    grows = any(n.op_type in GROWING for n in _inner(node))
-                    unknown = unknown or (node.op_type if grows else "")
+                    unbounded = any(n.op_type in GROWING for n in _inner(node))
+                    unknown = unknown or (node.op_type if unbounded else "")
                     # Not their sum: sizes of a stream that blocks add to would double with every block.
                     found = max((sizes[n] for n in read), default=0)
                 sizes[name] = found
-                live += found
-            peak = max(peak, live)
+                sampled.update((name,) if grows else ())
+                live.add(found, grows=grows)
+            live.look()
             for name in {*read, *node.output}:
                 if name in sizes and last.get(name, -1) <= i and name not in outputs:
-                    live -= sizes[name]
+                    live.add(-sizes[name], grows=name in sampled)
         largest = max(sizes, key=lambda name: sizes[name], default="")
-        return cls(peak, largest, unknown)
+        return cls(live.peak, live.constant_peak, live.growing_peak, largest, unknown)
 
-    def require(self, what: str, times: float = 1) -> None:
-        """Refuse what holds the activations so many times, if that is more than the memory limit.
+    def require(self, what: str, times: float = 1, networks: int = 1) -> None:
+        """Refuse the activations of so many networks on so many times the samples, if they take more than the limit.
 
         Raises
         ------
         MemoryLimitError
-            If it is.
+            If they do.
         """
-        memory.require(int(self.peak * times), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
+        needed = self.peak if times == 1 else self.constant + self.growing * times
+        memory.require(int(needed * networks), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
+
+    def fitting(self, networks: int, most: int, least: int = 1) -> int:
+        """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
+        return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
+
+
+@dataclass
+class _Live:
+    """Bytes that are held: of what grows with the samples, and of what is computed of weights alone."""
+
+    growing: int
+    constant: int = 0
+    peak: int = 0
+    growing_peak: int = 0
+    constant_peak: int = 0
+
+    def add(self, count: int, *, grows: bool) -> None:
+        if grows:
+            self.growing += count
+        else:
+            self.constant += count
+
+    def look(self) -> None:
+        """Note the most that was held at one time."""
+        self.peak = max(self.peak, self.growing + self.constant)
+        self.growing_peak = max(self.growing_peak, self.growing)
+        self.constant_peak = max(self.constant_peak, self.constant)
+
+
+def _last_layer(view: GraphView, types: Mapping[str, TensorType]) -> int | None:
+    """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
+    sampled, found = set(view.input_names), None
+    for i, node in enumerate(view.nodes):
+        read = _reads(node)
+        if sampled.isdisjoint(read):
+            continue
+        sampled.update(node.output)
+        if any(name not in sampled and len(_dims(view, types, name)) > 1 for name in read):
+            found = i
+    return found
+
+
+def _dims(view: GraphView, types: Mapping[str, TensorType], name: str) -> Sequence[int | None]:
+    return (view.shape(name) or ()) if view.is_weight(name) else types[name][1] if name in types else ()
 
 
 def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

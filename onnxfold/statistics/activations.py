@@ -1,13 +1,14 @@
 """A network run node by node over batches of inputs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from onnx import NodeProto
 
 from onnxfold.graph.empty_inputs import fit_feeds
+from onnxfold.graph.interface import needed_nodes
 from onnxfold.graph.node_runner import NodeRunner, NodeSessions
-from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
@@ -37,9 +38,20 @@ class Activations:
         self._batches = len(inputs)
         self.sessions = NodeSessions(view)
         self._readers = Counter(n for node in view.nodes for n in reads(node))
+        self._needed: set[str] | None = None
+
+    def limit(self, tensors: Collection[str]) -> None:
+        """Run no node that none of some tensors depends on; a language model's scores take more than all the rest."""
+        self._needed = needed_nodes(self.view, tensors, {})
+
+    def runs(self, node: NodeProto) -> bool:
+        """Whether a node is run."""
+        return self._needed is None or node_key(node) in self._needed
 
     def run(self, node: NodeProto, instead: Instead = _NOTHING) -> None:
         """Run a node on every batch, on other values where some are given for a batch by its number."""
+        if not self.runs(node):
+            return
         runner = NodeRunner(self.view, node, self.sessions)
         results = [
             runner.run({n: self.values[n][batch] for n in runner.inputs} | instead.get(batch, {}))

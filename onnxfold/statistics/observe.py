@@ -204,13 +204,14 @@ def observe(
         last = {j: i for i, node in enumerate(nodes) for j, _, _ in consumers.get(node_key(node), ())}
         for j, i in last.items():
             ends.setdefault(i, []).append(j)
-    # What comes behind the last consumer tells nothing: of a language model, a third of the work.
-    told = (
-        i
-        for i, node in enumerate(nodes)
-        if node_key(node) in consumers or (match and own_statistics(reference, node) is not None)
-    )
-    for done, node in enumerate(nodes[: max(told, default=len(nodes)) + 1]):
+    # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
+    matched = {node_key(n): n.input[0] for n in nodes if match and own_statistics(reference, n) is not None}
+    told = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
+    end = max(told, default=len(nodes)) + 1
+    if consumers or matched:
+        read_by = (channels.tensor for uses in consumers.values() for _, _, channels in uses)
+        activations.limit({*read_by, *matched.values()})
+    for done, node in enumerate(nodes[:end]):
         progress("observe activations", done, len(nodes))
         read = consumers.get(node_key(node), ())
         see(node, (use for use in read if use[2].tensor not in node.output))

@@ -158,6 +158,11 @@ class Compensation:
 
     # -- taps of convolutions ------------------------------------------------------------------
 
+    def compares(self, node: NodeProto) -> bool:
+        """Whether a node's results are looked at: of a convolution with several taps."""
+        operator = linear(self._original, node)
+        return operator is not None and operator.window is not None and operator.window.taps > 1
+
     def refit_taps(self, before: NodeProto, after: NodeProto) -> None:
         """After a node has run in the original, and before it runs in the fold, add to every tap what is missing."""
         operator = linear(self._view, after)

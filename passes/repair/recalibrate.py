@@ -49,7 +49,7 @@ class Recalibrate(Pass):
         reference = self.original.copy()
         walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.matches, keep_equal=True)
         restoration = Restoration(walk, self.original)
-        for before, after in walk.steps("recalibrate", self.progress):
+        for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
             norm = own_statistics(self.original, before)
             if norm is not None and walk.deviates(before):
                 moments = ChannelMoments(walk.folded.values[after.input[0]], 1)

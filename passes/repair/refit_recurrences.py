@@ -40,6 +40,10 @@ class RecurrenceRefit:
         self._walk = walk
         self._compensation = compensation
 
+    def compares(self, node: NodeProto) -> bool:
+        """Whether a node's results are looked at."""
+        return isinstance(computation(self._walk.reference.view, node), Recurrence)
+
     def refit(self, before: NodeProto, after: NodeProto) -> None:
         """After a recurrence has run in the original, and before it runs in the fold, refit R and the biases."""
         found = computation(self._walk.reference.view, before)

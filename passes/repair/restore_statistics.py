@@ -62,11 +62,13 @@ class Restoration:
         self._original = original
         self._stored: dict[str, Array] = {}
         lossy = walk.plan.lossy
-        #: Layers whose weight the fold merged, by the node that writes their result.
+        #: Layers whose weight the fold merged, and that take a bias, by the node that writes their result.
         self._layers = {
             node_key(layer.last): layer
             for layer in find_layers(original)
-            if lossy.members_of(layer.rows.tensor) and is_rescalable(original, layer)
+            if lossy.members_of(layer.rows.tensor)
+            and (layer.bias or layer.lacks_bias)
+            and is_rescalable(original, layer)
         }
 
     @property
@@ -140,7 +142,7 @@ class Restoration:
     # -- without one ---------------------------------------------------------------------------
 
     def ends_layer(self, node: NodeProto) -> bool:
-        """Whether a node writes the result of a layer that was merged."""
+        """Whether a node writes the result of a layer that may be restored."""
         return node_key(node) in self._layers
 
     def layer(self, before: NodeProto) -> None:

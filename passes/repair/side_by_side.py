@@ -56,8 +56,10 @@ class SideBySide:
         self.reference = Activations(reference, inputs)
         self.folded = Activations(folded, inputs)
         self._maps: dict[tuple[str, int], AxisMap | None] = {}
-        #: Weights that the fold changed by more than merging exact duplicates, and tensors that differ because of it.
+        #: Weights that the fold changed by more than merging exact duplicates, those of them that a repair may change,
+        #: and tensors that differ because of the first.
         self._changed = {m.axis.tensor for group in plan.lossy.groups for m in group.members}
+        self._repaired = {m.axis.tensor for group in plan.lossy.groups if not group.is_part for m in group.members}
         self._deviating: set[str] = set()
 
     @classmethod
@@ -68,7 +70,7 @@ class SideBySide:
         return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
 
     def steps(
-        self, action: str, progress: Progress, wanted: Callable[[NodeProto], bool] | None = None
+        self, action: str, progress: Progress, written: Callable[[NodeProto], bool] | None = None
     ) -> Iterator[tuple[NodeProto, NodeProto]]:
         """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
 
@@ -80,14 +82,16 @@ class SideBySide:
             What progress is told.
         progress : callable
             Called for every node.
-        wanted : callable, optional
-            The last node for which it is true is the last one to be run; by default all are.
+        written : callable, optional
+            Whether a node's results are looked at, and not only what it reads where it may be repaired. No node is run
+            on which nothing of this depends; by default all are.
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
         nodes = self.reference.view.nodes
-        if wanted is not None:
-            last = max((i for i, node in enumerate(nodes) if wanted(node)), default=-1)
-            nodes = nodes[: last + 1]
+        looked_at = [self._looked_at(node, written) for node in nodes]
+        for side in (self.reference, self.folded):
+            side.limit({name for names in looked_at for name in names})
+        nodes = nodes[: max((i for i, names in enumerate(looked_at) if names), default=-1) + 1]
         for done, before in enumerate(nodes):
             progress(action, done, len(nodes))
             after = by_output[node_key(before)]
@@ -96,7 +100,8 @@ class SideBySide:
                 self._deviating.update(before.output)
             if self._match and (deviates or not self._keep_equal):
                 match_statistics(self.reference, before)
-            yield before, after
+            if looked_at[done] or self.reference.runs(before):
+                yield before, after
             if self._heals and deviates and not self._is_narrower(before):
                 self._deviating.difference_update(before.output)
                 self._borrow(before)
@@ -106,6 +111,11 @@ class SideBySide:
                 memory.give_back()
             for key in [key for key in self._maps if key[0] not in self.reference.values]:
                 del self._maps[key]
+
+    def _looked_at(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
+        """Return what a repair looks at when it comes to a node."""
+        of_results = node.output if written is None or written(node) else ()
+        return [*(reads(node) if self.repairs(node) else ()), *of_results]
 
     def run(self, before: NodeProto, after: NodeProto) -> None:
         """Run a node in both networks."""
@@ -137,7 +147,7 @@ class SideBySide:
 
     def repairs(self, node: NodeProto) -> bool:
         """Whether a repair may change something at a node: a weight that was merged, or statistics."""
-        changed = any(name in self._changed for name in reads(node))
+        changed = any(name in self._repaired for name in reads(node))
         return changed or own_statistics(self.reference.view, node) is not None
 
     def deviates(self, node: NodeProto) -> bool:

@@ -19,6 +19,7 @@ from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.observe import ConsumerMoments, observe
 from onnxfold.statistics.samples import stride_for, unit_samples
 from testing.models import chain_conv, grouped_conv, mlp, random_input, residual, run
+from testing.nodes_run import outputs_run
 
 Array = NDArray[Any]
 
@@ -97,6 +98,16 @@ def test_every_consumer_is_seen() -> None:
         assert all(m.covariance.shape == m.gram.shape == (group.size, group.size) for m in moments)
         assert all(np.allclose(m.covariance, m.covariance.T, atol=1e-5) for m in moments)
     assert max(len(m) for m in found) >= 3
+
+
+def test_nothing_is_run_that_no_consumer_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a language model, the head takes most of the memory; what it writes tells nothing."""
+    model = mlp(0)
+    view, groups = _opened(model)
+    layers = [node.output[0] for node in model.graph.node if node.op_type == "Gemm"]
+    written = outputs_run(monkeypatch)
+    observe(view, groups, [random_input(model, 1, batch=8)], match=False)
+    assert set(layers) - set(written) == {layers[-1]}
 
 
 def test_moments_that_are_taken_are_not_kept() -> None:

@@ -91,8 +91,7 @@ def planned_tokens(
         wanted = max(min(tokens // length, most), 1)
     else:
         wanted = requested.samples
-    fits = max(memory.limit() // max(2 * _bytes(view, interface, length), 1), 1)
-    count = min(wanted, fits)
+    count = min(wanted, max(_fitting(view, interface, length), 1))
     fixed = interface.fixed_batch or 1
     count = max(count // fixed, 1) * fixed
     if requested.samples is None or count >= wanted:
@@ -139,8 +138,8 @@ def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
     return any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
 
 
-def _bytes(view: GraphView, interface: TokenInterface, length: int) -> int:
-    """Return what the activations of one sequence take."""
+def _fitting(view: GraphView, interface: TokenInterface, length: int) -> int:
+    """Return how many sequences fit into the memory limit, with the network and its fold beside each other."""
     past = fixed_past(interface)
     shapes: dict[str, tuple[int, ...]] = {}
     for one in interface.inputs:
@@ -150,4 +149,4 @@ def _bytes(view: GraphView, interface: TokenInterface, length: int) -> int:
             along = past + length if one.part is Part.MASK else length
             shapes[one.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(one.shape))
     batch = interface.fixed_batch or 1
-    return Footprint.of(view, shapes).peak // batch
+    return Footprint.of(view, shapes, walked=True).fitting(2, memory.limit()) * batch

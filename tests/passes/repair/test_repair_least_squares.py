@@ -31,6 +31,7 @@ from onnxfold.statistics.observe import observe
 from onnxfold.statistics.shrinkage import Doubt
 from testing.graph_builder import GraphBuilder
 from testing.models import mlp, random_input, run
+from testing.nodes_run import outputs_run
 from testing.quick import quick_fold
 
 Array = NDArray[Any]
@@ -91,6 +92,26 @@ def test_dropped_copies_of_another_size_are_made_up_for(seed: int, monkeypatch: 
     RepairLeastSquares(original, plan, observation)(view)
     repaired = _error(model, to_model(view), random_input(model, 99, batch=200))
     assert repaired < 1e-3 < 0.1 < dropped
+
+
+def test_the_head_is_repaired_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair looks at what it reads; of a language model, its scores take more memory than all the rest."""
+    g = GraphBuilder("scores", 0, (16,))
+    head = g.constant("head", g.normal(24, 100))
+    g.output(g.node("MatMul", [g.relu(g.gemm("x", 24)), head], (100,)))
+    model = g.build()
+    view = load(model)
+    analysis = find_groups(view)
+    original = view.copy()
+    plan = FoldPlan(tuple(analysis.groups), (select_partition(range(12), 24),))
+    FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects))(view)
+    observation = observe(original, (), [random_input(model, 1, batch=256)], match=False)
+    before, written = view.weight(head).copy(), outputs_run(monkeypatch)
+    RepairLeastSquares(original, plan, observation)(view)
+    scores = next(node.output[0] for node in view.nodes if node.op_type == "MatMul")
+    assert written
+    assert scores not in written
+    assert np.abs(view.weight(head) - before).max() > 0.01
 
 
 @pytest.mark.parametrize("doubt", [0.0, 0.7])
