@@ -1,7 +1,7 @@
 """Inspection of a model: its fold groups, the reasons why other axes stay, and where its time goes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onnxfold.budget.costs.weights import count_parameters
@@ -149,7 +149,11 @@ def inspect_model(
         scopes[0] = main
         _, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
         free = {name for group in main.analysis.groups if group.rotates for name in group.nodes}
-        refusals = [refusal for refusal in refusals if refusal.node not in free]
+        held_now = {(r.node, r.axis): r.weights for r in main.analysis.refusals}
+        refusals = [
+            replace(r, weights=held_now.get((r.node, r.axis), r.weights)) for r in refusals if r.node not in free
+        ]
+        refusals.sort(key=lambda refusal: -refusal.weights)
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes

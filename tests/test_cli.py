@@ -10,6 +10,8 @@ import onnx
 import pytest
 
 from onnxfold import __version__
+from onnxfold.commands.shared import print_refusals
+from onnxfold.report import Refusal
 from testing import models
 from tests.command_line import fresh_onnxfold, onnxfold
 
@@ -68,6 +70,25 @@ def test_inspect_prints_groups_shares_and_refusals(model: Path) -> None:
     data = json.loads(onnxfold("inspect", model, "--json").stdout)
     assert {"groups", "refusals", "share", "parameters"} <= data.keys()
     assert all(r["reason"] and r["weights"] > 0 for r in data["refusals"])
+
+
+def test_refusals_of_like_layers_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A language model has six for each of its layers."""
+    layers = [
+        Refusal(f"l{i}/up", "MatMul", f"inputs of weight 'l{i}.up' (axis 0)", f"l{i}/norm", 100) for i in range(30)
+    ]
+    other = [Refusal(f"other{'s' * i}", "Conv", "outputs", "reason", 50) for i in range(9)]
+    print_refusals([*layers, *other], verbose=False)
+    first, *_, last = lines = capsys.readouterr().out.splitlines()
+    assert first == (
+        "left alone: 3,000 weights, MatMul 'l0/up' and 29 more like it, inputs of weight 'l0.up' (axis 0): l0/norm"
+    )
+    assert len(lines) == 9
+    assert last == "  ... and 2 more (--verbose shows all)"
+    print_refusals(layers[:2], verbose=False)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    print_refusals([*layers, *other], verbose=True)
+    assert len(capsys.readouterr().out.splitlines()) == 39
 
 
 def test_compare_with_labels(model: Path, tmp_path: Path) -> None:

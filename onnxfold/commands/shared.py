@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -16,6 +17,7 @@ from onnxfold.machine.memory import limited_to
 from onnxfold.terminal import say, say_json
 
 _SHOWN_REFUSALS = 8
+_DIGITS = re.compile(r"\d+")
 
 
 class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
@@ -167,13 +169,20 @@ def set_flags(context: click.Context, options: dict[str, Any]) -> None:
 
 
 def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
-    """Print the refusals with reasons, the largest first."""
-    shown = refusals if verbose else refusals[:_SHOWN_REFUSALS]
-    for refusal in shown:
-        held = f"{refusal.weights:,} weights"
-        say(f"left alone: {held}, {refusal.op_type} '{refusal.node}', {refusal.axis}: {refusal.reason}")
-    if len(refusals) > len(shown):
-        say(f"  ... and {len(refusals) - len(shown)} more (--verbose shows all)")
+    """Print the refusals with reasons, the largest first; those that differ in numbers of layers only, in one line."""
+    alike: dict[Any, list[Any]] = {}
+    for i, refusal in enumerate(refusals):
+        names = (_DIGITS.sub("", text) for text in (refusal.node, refusal.axis, refusal.reason))
+        alike.setdefault(i if verbose else (refusal.op_type, refusal.weights, *names), []).append(refusal)
+    kinds = sorted(alike.values(), key=lambda found: -sum(refusal.weights for refusal in found))
+    shown = kinds if verbose else kinds[:_SHOWN_REFUSALS]
+    for first, *others in shown:
+        more = f" and {len(others)} more like it" if others else ""
+        held = f"{first.weights * (1 + len(others)):,} weights"
+        say(f"left alone: {held}, {first.op_type} '{first.node}'{more}, {first.axis}: {first.reason}")
+    left = sum(map(len, kinds)) - sum(map(len, shown))
+    if left:
+        say(f"  ... and {left} more (--verbose shows all)")
 
 
 def file_named(value: str | None, ending: str) -> Path | None:

@@ -25,6 +25,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
+from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.split_tables import SplitTables
@@ -240,3 +241,13 @@ def test_each_class_of_rare_words_goes_by_itself(tmp_path: Path, narrow: int) ->
     assert (WIDTH, WIDTH) not in shapes
     outside = sum(len(one) for one in CLASSES[narrow + 1 :])
     assert ((WORDS - len(ids) - outside, WIDTH) if narrow < 2 else (WORDS - len(ids), WIDTH)) in shapes
+
+
+def test_an_inspection_counts_what_may_be_narrower_once(tmp_path: Path) -> None:
+    """Of the table, the common words alone are left as they are."""
+    tokenizer(tmp_path / "tokenizer.json")
+    onnx.save(tied(), tmp_path / "model.onnx")
+    seen = inspect_model(tmp_path / "model.onnx")
+    assert {f"look_up_from_{ids.start}" for ids in CLASSES} <= {group.name for group in seen.groups}
+    common = WIDTH * (WORDS - sum(map(len, CLASSES)))
+    assert {r.weights for r in seen.refusals if "'table'" in r.axis} == {common}
