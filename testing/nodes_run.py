@@ -1,4 +1,4 @@
-"""Which nodes a walk over a network runs."""
+"""Record of the nodes that a walk over a network runs."""
 
 from typing import Any
 

@@ -103,7 +103,7 @@ from onnxfold.terminal import Table, say, say_table
 @click.option(
     "--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR",
     help="Run the network on these unlabeled samples instead; a folder: its JPEG and PNG files, with --mean and --std; "
-    "a text: its tokens.",
+    "a text: its tokens; for fold-ls, what the model writes itself stands between them.",
 )  # fmt: skip
 @click.option(
     "--tokenizer", type=PATH, metavar="FILE.json",

@@ -103,7 +103,7 @@ class FoldConfig:
         report give the same inputs again.
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs. Or a folder of JPEG
-        and PNG files; or the path of a text, for a language model.
+        and PNG files; or the path of a text, for a language model, which ``fold-ls`` runs on its own, too.
     tokenizer : path, optional
         The ``tokenizer.json`` of a language model; by default, the one beside the model.
     mean, std : float or sequence of float, optional

@@ -92,6 +92,7 @@ def choose_inputs(
             seconds=config.input_seconds,
             steps=config.input_steps,
             seed=config.seed,
+            adds_text=method.adds_text,
             cache=cache,
             progress=progress,
         )
@@ -143,7 +144,9 @@ def _require_run(view: GraphView, inputs: ModelInputs) -> None:
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
     """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
-    shapes, first = feed_shapes(inputs.batches[0]), sample_count(inputs.batches[0])
+    # Texts of one length may stand between those of another.
+    largest = max(inputs.batches, key=lambda batch: sum(v.size for v in batch.values()) / sample_count(batch))
+    shapes, first = feed_shapes(largest), sample_count(largest)
     footprint = Footprint.of(opened.view, shapes)
     walked = Footprint.of(opened.view, shapes, walked=True) if inputs.are_tokens else footprint
     shown = sum(map(sample_count, inputs.front))

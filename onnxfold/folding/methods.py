@@ -181,6 +181,8 @@ class Method:
         The blocks that are folded unless a ratio is given for their groups.
     only_streams : bool
         Whether groups other than residual streams keep their widths unless a ratio is given for them.
+    adds_text : bool
+        Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     language : Method, optional
         What the row is for language models, where that is something else.
     """
@@ -193,6 +195,7 @@ class Method:
     drops_blocks: bool = False
     depth: Depth = WHOLE_DEPTH
     only_streams: bool = False
+    adds_text: bool = False
     language: "Method | None" = None
 
     @property
@@ -283,7 +286,10 @@ _FOLD_AR_OF_LANGUAGE = Method(
 METHODS = {
     m.name: m
     for m in (
-        Method("fold-ls", "elimination", "least-squares", "auto", "drop or merge, refit by least squares (no data)"),
+        Method(
+            "fold-ls", "elimination", "least-squares", "auto", "drop or merge, refit by least squares (no data)",
+            adds_text=True,
+        ),
         Method(
             "fold-ar", "kmeans", "approximate", "auto", "k-means, mean, approximate repair from weights (no data)",
             language=_FOLD_AR_OF_LANGUAGE,

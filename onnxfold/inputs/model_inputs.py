@@ -22,6 +22,7 @@ from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
+from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
@@ -194,6 +195,7 @@ def model_inputs(
     seconds: float | None = None,
     steps: Sequence[int] = (),
     seed: int = 0,
+    adds_text: bool = False,
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> ModelInputs:
@@ -225,6 +227,8 @@ def model_inputs(
         Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
     seed : int
         Seed.
+    adds_text : bool
+        Whether a model that continues texts reads, between those of the user, what it writes itself.
     cache : Cache, optional
         Where generated inputs are looked for, and kept, unless the clock decided them.
     progress : callable, optional
@@ -242,7 +246,10 @@ def model_inputs(
         progress(f"model takes {interface}", 0, 0)
     texts = None if interface is None else TokenSource(view, interface, source, tokenizer, seed)
     if calibration is not None:
-        return _given(view, calibration, scale, samples, texts)
+        made = _given(view, calibration, scale, samples, texts)
+        if texts is None or not adds_text:
+            return made
+        return with_own_text(made, texts, InputRequest(seconds=seconds), seed=seed, cache=cache, progress=progress)
     if kind == "data":
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
@@ -263,7 +270,7 @@ def model_inputs(
     shelf = Shelf(cache or Cache(), view, plan)
     kept = shelf.find()
     if kept is not None:
-        found = ModelInputs.from_kept(kept, fixed_batch=_is_fixed(view))
+        found = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
     else:
         found = _generated(view, kind, cost, count, requested, seed, start, progress)
         if not found.cut:
@@ -308,7 +315,7 @@ def _generated(
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
     shown = kind if kind == "noise" else "dead-leaves"
     batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
-    return ModelInputs(batches, shown, why, _is_fixed(view))
+    return ModelInputs(batches, shown, why, _fixed_batch(view) is not None)
 
 
 def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:
@@ -333,7 +340,9 @@ def _inverted(
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
     if done.cut:
         notes += (_cut_note(done, requested),)
-    found = ModelInputs(done.inputs, "deep-inversion", "", _is_fixed(view), done.steps_per_batch, done.cut, notes)
+    found = ModelInputs(
+        done.inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
+    )
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
@@ -361,10 +370,6 @@ def _fixed_batch(view: GraphView) -> int | None:
     return fixed_batch(map(view.shape, view.input_names))
 
 
-def _is_fixed(view: GraphView) -> bool:
-    return _fixed_batch(view) is not None
-
-
 def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
@@ -387,7 +392,7 @@ def _given(
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
     batches = list(in_batches(found.arrays, _fixed_batch(view) or together))
-    made = ModelInputs(batches, "data", found.reason, _is_fixed(view), notes=(*limits, *found.notes))
+    made = ModelInputs(batches, "data", found.reason, _fixed_batch(view) is not None, notes=(*limits, *found.notes))
     if texts is None:
         return made
     short = None if ids is None or ids.ndim < 2 else texts.short(ids)

@@ -21,7 +21,7 @@ from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
-from onnxfold.inputs.tokens.token_plan import TOKENS, continues_text, planned_tokens
+from onnxfold.inputs.tokens.token_plan import TOKENS, TokenPlan, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN, TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
@@ -100,6 +100,13 @@ class TokenSource:
             return writer.drawn(plan, seed, "requested"), (*notes, *plan.notes)
         text = writer.text(plan, requested, seed, cache=cache, progress=progress)
         return text, (*notes, *plan.notes)
+
+    def written(
+        self, plan: TokenPlan, requested: InputRequest, *, seed: int, cache: Cache | None, progress: Progress
+    ) -> TokenText:
+        """Return what the model writes, or what stands for it where it cannot; arguments as of :meth:`made`."""
+        writer = TokenWriter(self.view, self.interface, self.source, self.tokenizer_of()[0], self.others)
+        return writer.text(plan, requested, seed, cache=cache, progress=progress)
 
     def tokenizer_of(self, beside: object = None) -> tuple[Tokenizer | None, tuple[str, ...]]:
         """Return the tokenizer, and a note if one beside the model cannot be read."""

@@ -17,6 +17,7 @@ from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.cluster.rotation import shared_rotations
+from onnxfold.errors import MemoryLimitError
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.folding.sensitivity import Probe, sensitivities
 from onnxfold.graph.load import load
@@ -42,7 +43,11 @@ SHAPE = {"input_ids": (1, 40)}
 CLASSES = (range(12_000, 18_000), range(18_000, 24_000), RARE)
 RAREST = f"look_up_from_{RARE.start}"
 #: To write text takes time where there are so many words.
-GIVEN: dict[str, Any] = {"calibration": {"input_ids": IDS["input_ids"].repeat(4, axis=0)}, "verify": False}
+GIVEN: dict[str, Any] = {
+    "calibration": {"input_ids": IDS["input_ids"].repeat(4, axis=0)},
+    "input_seconds": 0.01,
+    "verify": False,
+}
 
 
 def tied(*, rank: int = RANK, turned: bool = False, opset: int = 17, words: int = WORDS) -> onnx.ModelProto:
@@ -251,3 +256,13 @@ def test_an_inspection_counts_what_may_be_narrower_once(tmp_path: Path) -> None:
     assert {f"look_up_from_{ids.start}" for ids in CLASSES} <= {group.name for group in seen.groups}
     common = WIDTH * (WORDS - sum(map(len, CLASSES)))
     assert {r.weights for r in seen.refusals if "'table'" in r.axis} == {common}
+
+
+def test_scores_of_all_words_are_not_asked_for_on_all_tokens() -> None:
+    """Only a few of them show what a fold does to scores."""
+    ids = np.random.default_rng(1).integers(0, WORDS, (60, 40))
+    scores = 4 * ids.size * WORDS
+    options: dict[str, Any] = {"calibration": {"input_ids": ids}, "verify": False, "input_seconds": 0.01}
+    assert onnxfold.fold(tied(), 0.0005, max_memory=scores, **options).report.groups
+    with pytest.raises(MemoryLimitError, match="running the network on 16 samples"):
+        onnxfold.fold(tied(), 0.0005, max_memory=scores // 2, **options)

@@ -21,6 +21,9 @@ _FEWEST_TOKENS = 4_096
 TEXT, SENTENCE = 256, 64
 #: Sequences where every one of them comes with an image, or another input that takes time to make.
 _BESIDE_OTHERS = 256
+#: Tokens that a model writes itself for every one that is given, as far as these are the usual number; where they are
+#: fewer, it writes what is left of that.
+_OWN = 1 / 3
 #: What one run over all tokens may cost, in multiply-accumulates: about two minutes on two cores.
 _RUN_COST = 4e12
 #: Multiply-accumulates per second on two cores, where many sequences are written side by side.
@@ -84,9 +87,8 @@ def planned_tokens(
     """
     usual = TEXT if continues_text(view, interface) else SENTENCE
     length = interface.length(usual)
-    cost = max(float(count_token_macs(view)), 1.0)
     if requested.samples is None:
-        tokens = min(tokens, max(int(_RUN_COST / cost), _FEWEST_TOKENS))
+        tokens = min(tokens, _affordable(view))
         most = _BESIDE_OTHERS if interface.of(Part.OTHER) else tokens
         wanted = max(min(tokens // length, most), 1)
     else:
@@ -98,6 +100,33 @@ def planned_tokens(
         return TokenPlan(count, length)
     limit = f"the memory limit ({show_bytes(memory.limit())})"
     return TokenPlan(count, length, (f"{wanted} sequences were requested; {limit} allows {count}",))
+
+
+def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int, ...]) -> TokenPlan | None:
+    """Return how many sequences a network that continues texts writes beside given ones; None where none fit.
+
+    Parameters
+    ----------
+    view : GraphView
+        The network.
+    interface : TokenInterface
+        Its inputs.
+    given : tuple of int
+        How many sequences are given, and the positions of each.
+    """
+    count, length = given
+    own = interface.length(min(TEXT, length))
+    usual = min(TOKENS, _affordable(view))
+    tokens = max(_OWN * min(count * length, usual), usual - count * length)
+    fits = (_fitting(view, interface, length) - count) * length // own
+    fixed = interface.fixed_batch or 1
+    found = min(math.ceil(tokens / own), fits) // fixed * fixed
+    return TokenPlan(found, own) if found > 0 else None
+
+
+def _affordable(view: GraphView) -> int:
+    """Return how many tokens one run may read."""
+    return max(int(_RUN_COST / max(float(count_token_macs(view)), 1.0)), _FEWEST_TOKENS)
 
 
 def affordable_text(view: GraphView, plan: TokenPlan, requested: InputRequest) -> tuple[int, str]:

@@ -1,0 +1,75 @@
+"""Text that a language model writes itself, between the texts that a user gives.
+
+What is kept of a network is chosen on what it is run on, and a few thousand words have few subjects: of other texts
+more is lost than where nothing is shown. A quarter of what a model reads is therefore its own, and more of it where
+little is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnxfold.files import Cache
+from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.token_inputs import TokenSource
+from onnxfold.inputs.tokens.token_plan import planned_beside
+from onnxfold.inputs.tokens.token_text import WRITTEN
+from onnxfold.progress import Progress
+
+if TYPE_CHECKING:
+    from onnxfold.inputs.model_inputs import ModelInputs
+    from onnxfold.statistics.activations import Batches
+
+
+def with_own_text(
+    given: ModelInputs, texts: TokenSource, requested: InputRequest, *, seed: int, cache: Cache | None,
+    progress: Progress,
+) -> ModelInputs:  # fmt: skip
+    """Return a user's texts, and between them what the model writes; as they are where it cannot write.
+
+    Parameters
+    ----------
+    given : ModelInputs
+        The texts.
+    texts : TokenSource
+        What makes tokens for the model.
+    requested : InputRequest
+        The user's limits.
+    seed : int
+        Seed.
+    cache : Cache, optional
+        Where written text is looked for, and kept.
+    progress : callable
+        Told about the writing.
+    """
+    name = None if texts.interface.ids is None else texts.interface.ids.name
+    arrays = [batch[name] for batch in given.batches if name in batch]
+    if name is None or not given.continues_text or any(ids.ndim != 2 for ids in arrays):
+        return given
+    ids = np.concatenate(arrays)
+    plan = planned_beside(texts.view, texts.interface, ids.shape)
+    text = None if plan is None else texts.written(plan, requested, seed=seed, cache=cache, progress=progress)
+    if text is None or text.kind != WRITTEN:
+        return given
+    batches = spread(given.batches, texts.batches(text.ids))
+    shortest = min(ids.shape[1], text.ids.shape[1])
+    fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
+    seen = np.concatenate([ids.ravel(), text.ids.ravel()])
+    reason = f"{text.ids.size:,} tokens between them {text.reason}"
+    return replace(
+        given,
+        batches=batches,
+        reason=f"{given.reason}; {reason}" if given.reason else reason,
+        short=texts.short(fronts),
+        words=texts.words(seen),
+    )
+
+
+def spread(batches: Batches, others: Batches) -> Batches:
+    """Return batches with others evenly between them."""
+    places = [(i + 0.5) / len(found) for found in (batches, others) for i in range(len(found))]
+    found = [*batches, *others]
+    return [found[i] for i in np.argsort(places, kind="stable")]
