@@ -21,7 +21,7 @@ from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
-from onnxfold.inputs.tokens.token_plan import TOKENS, TokenPlan, continues_text, planned_tokens
+from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, TokenPlan, continues_text, planned_tokens
 from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN, TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
@@ -122,7 +122,7 @@ class TokenSource:
         ConfigError
             If there is no tokenizer, the text is too short, or the tokenizer is another model's.
         """
-        plan = planned_tokens(self.view, self.interface, requested)
+        plan = planned_tokens(self.view, self.interface, requested, text=GIVEN_TEXT)
         tokenizer, _ = self.tokenizer_of(beside)
         tokenizer = required(tokenizer)
         front, behind = tokenizer.around

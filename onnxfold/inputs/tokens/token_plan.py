@@ -17,8 +17,9 @@ from onnxfold.report import ModelSize
 #: Positions that covariances are computed of; with half as many, the least squares begin to overfit wide layers.
 TOKENS = 12_288
 _FEWEST_TOKENS = 4_096
-#: Positions of one sequence: of what continues a text, and of what reads a sentence.
-TEXT, SENTENCE = 256, 64
+#: Positions of one sequence: of what continues a text; where nothing is given, of what it writes itself, which has more
+#: subjects and repeats itself less the more beginnings there are; and of what reads a sentence.
+GIVEN_TEXT, OWN_TEXT, SENTENCE = 256, 128, 64
 #: Sequences where every one of them comes with an image, or another input that takes time to make.
 _BESIDE_OTHERS = 256
 #: Tokens that a model writes itself for every one that is given, as far as these are the usual number; where they are
@@ -70,7 +71,7 @@ def size_of(view: GraphView) -> ModelSize:
 
 
 def planned_tokens(
-    view: GraphView, interface: TokenInterface, requested: InputRequest, *, tokens: int = TOKENS
+    view: GraphView, interface: TokenInterface, requested: InputRequest, *, tokens: int = TOKENS, text: int = OWN_TEXT
 ) -> TokenPlan:
     """Return on how many tokens a network is run.
 
@@ -84,8 +85,10 @@ def planned_tokens(
         The user's options; its samples are sequences.
     tokens : int
         How many tokens there should be.
+    text : int
+        Positions of a sequence, where the network continues texts.
     """
-    usual = TEXT if continues_text(view, interface) else SENTENCE
+    usual = text if continues_text(view, interface) else SENTENCE
     length = interface.length(usual)
     if requested.samples is None:
         tokens = min(tokens, _affordable(view))
@@ -115,7 +118,7 @@ def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int,
         How many sequences are given, and the positions of each.
     """
     count, length = given
-    own = interface.length(min(TEXT, length))
+    own = interface.length(min(GIVEN_TEXT, length))
     usual = min(TOKENS, _affordable(view))
     tokens = max(_OWN * min(count * length, usual), usual - count * length)
     fits = (_fitting(view, interface, length) - count) * length // own

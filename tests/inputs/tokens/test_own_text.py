@@ -19,7 +19,7 @@ from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.own_text import spread
 from onnxfold.inputs.tokens import token_plan, written_text
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_plan import TEXT, TOKENS, planned_beside
+from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, planned_beside
 from testing.language_models import WORDS, decoder, encoder
 
 IDS = np.random.default_rng(0).integers(0, WORDS, (21, 40))
@@ -71,16 +71,16 @@ def test_what_is_missing_of_the_usual_tokens_is_written_and_a_quarter_at_least(
     view = load(decoder())
     plan = planned_beside(view, token_interface(view), given)
     assert plan is not None
-    assert plan.length == min(given[1], TEXT)
+    assert plan.length == min(given[1], GIVEN_TEXT)
     assert plan.count == math.ceil(tokens / plan.length)
 
 
 def test_own_texts_are_of_their_own_length() -> None:
     """Written text repeats itself the more the longer it is."""
     view = load(decoder())
-    plan = planned_beside(view, token_interface(view), (24, 2 * TEXT))
+    plan = planned_beside(view, token_interface(view), (24, 2 * GIVEN_TEXT))
     assert plan is not None
-    assert (plan.count, plan.length) == (TOKENS // 3 // TEXT, TEXT)
+    assert (plan.count, plan.length) == (TOKENS // 3 // GIVEN_TEXT, GIVEN_TEXT)
 
 
 def test_batches_of_a_fixed_size_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
     view, interface = load(decoder()), token_interface(load(decoder()))
     assert interface is not None
     assert count_token_macs(view) == 4 * 32 * 32 + 2 * 32 * 48 + 32 * WORDS
-    assert planned_tokens(view, interface, InputRequest()) == TokenPlan(48, 256)
-    count, why = affordable_text(view, TokenPlan(48, 256), InputRequest(seconds=1e-6))
+    assert planned_tokens(view, interface, InputRequest()) == TokenPlan(96, 128)
+    count, why = affordable_text(view, TokenPlan(96, 128), InputRequest(seconds=1e-6))
     assert count == 0
     assert "--input-seconds" in why
     with onnxfold.machine.memory.limited_to("8M"):

@@ -120,7 +120,7 @@ def test_sources_in_their_order(folder: Path) -> None:
     found = {name: _inputs(folder / f"{name}.onnx", samples=6) for name in ("decoder", "masked", "encoder")}
     kinds = {name: inputs.kind for name, inputs in found.items()}
     assert kinds == {"decoder": "self-written text", "masked": "filled-in text", "encoder": "tokens by frequency"}
-    assert "1,536 tokens, 6 sequences of 256" in found["decoder"].reason
+    assert "768 tokens, 6 sequences of 128" in found["decoder"].reason
     assert "gives no scores of words" in found["encoder"].reason
     begins, special = _ids(found["decoder"])[:, 0], list(range(len(SPECIAL)))
     assert 0 < (begins == 0).mean() < 1  # some begin as texts do
@@ -133,14 +133,14 @@ def test_sources_in_their_order(folder: Path) -> None:
 def test_text_is_mixed_with_other_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One word in six is drawn; and where there is no time to write all sequences, most others are read a few times."""
     whole = _inputs(folder / "decoder.onnx", samples=10)
-    assert whole.reason.startswith("2,560 tokens, 10 sequences of 256; written by the model")
+    assert whole.reason.startswith("1,280 tokens, 10 sequences of 128; written by the model")
     assert "one word in 6 drawn by frequency" in whole.reason
     monkeypatch.setattr(token_plan, "_FEWEST_WRITTEN", 1)
-    five = 5.5 * 256 * count_token_macs(load(folder / "decoder.onnx")) / token_plan._WRITTEN_PER_SECOND
+    five = 5.5 * 128 * count_token_macs(load(folder / "decoder.onnx")) / token_plan._WRITTEN_PER_SECOND
     inputs = _inputs(folder / "decoder.onnx", samples=10, seconds=five)
     assert "5 sequences written by the model" in inputs.reason
     assert "3 drawn and read 3 times, 2 drawn by frequency" in inputs.reason
-    assert _ids(inputs).shape == (10, 256)
+    assert _ids(inputs).shape == (10, 128)
     assert inputs.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"), continue_text=True)
     assert inputs.continues_text
     assert not _inputs(folder / "encoder.onnx", samples=1).continues_text
