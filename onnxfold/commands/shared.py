@@ -180,7 +180,7 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
         more = f" and {len(others)} more like it" if others else ""
         held = f"{first.weights * (1 + len(others)):,} weights"
         say(f"left alone: {held}, {first.op_type} '{first.node}'{more}, {first.axis}: {first.reason}")
-    left = sum(map(len, kinds)) - sum(map(len, shown))
+    left = len(refusals) - sum(map(len, shown))
     if left:
         say(f"  ... and {left} more (--verbose shows all)")
 

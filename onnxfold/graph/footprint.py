@@ -69,13 +69,12 @@ class Footprint:
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
-        outputs, sampled = set() if walked else set(view.output_names), set(view.input_names)
+        outputs, sampled = set() if walked else set(view.output_names), _sampled(view)
         nodes = view.nodes
         last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
         unknown, live = "", _Live(sum(sizes.values()))
-        for i, node in enumerate(nodes[: _last_layer(view, types)] if walked else nodes):
+        for i, node in enumerate(nodes[: _last_layer(view, types, sampled)] if walked else nodes):
             read = [name for name in _reads(node) if name in sizes]
-            grows = not sampled.isdisjoint(read)
             for name in filter(None, node.output):
                 found = tensor_bytes(types.get(name))
                 if found is None:
@@ -84,8 +83,7 @@ class Footprint:
                     # Not their sum: sizes of a stream that blocks add to would double with every block.
                     found = max((sizes[n] for n in read), default=0)
                 sizes[name] = found
-                sampled.update((name,) if grows else ())
-                live.add(found, grows=grows)
+                live.add(found, grows=name in sampled)
             live.look()
             for name in {*read, *node.output}:
                 if name in sizes and last.get(name, -1) <= i and name not in outputs:
@@ -132,17 +130,24 @@ class _Live:
         self.constant_peak = max(self.constant_peak, self.constant)
 
 
-def _last_layer(view: GraphView, types: Mapping[str, TensorType]) -> int | None:
-    """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
-    sampled, found = set(view.input_names), None
-    for i, node in enumerate(view.nodes):
-        read = _reads(node)
-        if sampled.isdisjoint(read):
-            continue
-        sampled.update(node.output)
-        if any(name not in sampled and len(_dims(view, types, name)) > 1 for name in read):
-            found = i
+def _sampled(view: GraphView) -> set[str]:
+    """Return the tensors that depend on the inputs; all others are computed of weights alone."""
+    found = set(view.input_names)
+    for node in view.nodes:
+        if not found.isdisjoint(_reads(node)):
+            found.update(node.output)
     return found
+
+
+def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:
+    """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
+
+    def is_layer(node: NodeProto) -> bool:
+        read = _reads(node)
+        is_matrix = (name not in sampled and len(_dims(view, types, name)) > 1 for name in read)
+        return not sampled.isdisjoint(read) and any(is_matrix)
+
+    return max((i for i, node in enumerate(view.nodes) if is_layer(node)), default=None)
 
 
 def _dims(view: GraphView, types: Mapping[str, TensorType], name: str) -> Sequence[int | None]:

@@ -36,14 +36,8 @@ def with_own_text(
         The texts.
     texts : TokenSource
         What makes tokens for the model.
-    requested : InputRequest
-        The user's limits.
-    seed : int
-        Seed.
-    cache : Cache, optional
-        Where written text is looked for, and kept.
-    progress : callable
-        Told about the writing.
+    requested, seed, cache, progress
+        As of :meth:`onnxfold.inputs.token_inputs.TokenSource.made`.
     """
     name = None if texts.interface.ids is None else texts.interface.ids.name
     arrays = [batch[name] for batch in given.batches if name in batch]

@@ -95,7 +95,7 @@ class TokenSource:
         """
         tokenizer, notes = self.tokenizer_of(beside)
         plan = planned_tokens(self.view, self.interface, requested, tokens=tokens)
-        writer = TokenWriter(self.view, self.interface, self.source, None if any_ids else tokenizer, self.others)
+        writer = self._writer(None if any_ids else tokenizer)
         if any_ids:
             return writer.drawn(plan, seed, "requested"), (*notes, *plan.notes)
         text = writer.text(plan, requested, seed, cache=cache, progress=progress)
@@ -105,8 +105,11 @@ class TokenSource:
         self, plan: TokenPlan, requested: InputRequest, *, seed: int, cache: Cache | None, progress: Progress
     ) -> TokenText:
         """Return what the model writes, or what stands for it where it cannot; arguments as of :meth:`made`."""
-        writer = TokenWriter(self.view, self.interface, self.source, self.tokenizer_of()[0], self.others)
+        writer = self._writer(self.tokenizer_of()[0])
         return writer.text(plan, requested, seed, cache=cache, progress=progress)
+
+    def _writer(self, tokenizer: Tokenizer | None) -> TokenWriter:
+        return TokenWriter(self.view, self.interface, self.source, tokenizer, self.others)
 
     def tokenizer_of(self, beside: object = None) -> tuple[Tokenizer | None, tuple[str, ...]]:
         """Return the tokenizer, and a note if one beside the model cannot be read."""

@@ -110,10 +110,8 @@ def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int,
 
     Parameters
     ----------
-    view : GraphView
-        The network.
-    interface : TokenInterface
-        Its inputs.
+    view, interface
+        As of :func:`planned_tokens`.
     given : tuple of int
         How many sequences are given, and the positions of each.
     """
