@@ -74,6 +74,19 @@ def silent(text: str, done: int = 0, total: int = 0) -> None:
     _LOGGER.info("%s%s", text, f" ({done + 1} of {total})" if total else "")
 
 
+def part_of(progress: Progress, part: int, parts: int) -> Progress:
+    """Return what tells the steps of one of several walks, as many in each, as steps of all of them.
+
+    Parameters
+    ----------
+    progress : callable
+        What is told.
+    part, parts : int
+        The number of the walk, from 0, and how many there are.
+    """
+    return lambda text, done, total: progress(text, part * total + done, parts * total)
+
+
 class ProgressBar:
     """A line on the error stream that says what is being done and what remains.
 

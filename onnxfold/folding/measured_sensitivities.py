@@ -16,7 +16,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.interface import UNIFORM
 from onnxfold.inputs.tokens.token_text import PRIOR
-from onnxfold.progress import Progress
+from onnxfold.progress import Progress, part_of
 
 #: Samples of a probe.
 SAMPLES = 8
@@ -42,13 +42,16 @@ def measured_sensitivities(
     """
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}
-    few, found = inputs.few(SAMPLES), np.ones(len(groups))
-    if others:
-        found = sensitivities(view, groups, few, others, progress, tokens=inputs.answers)
+    few = inputs.few(SAMPLES)
+    texts = list(_affordable(view, inputs)) or [few] if parts else []
+    walks = [(few, others)] * bool(others) + [(batch, parts) for batch in texts]
+    each = [
+        sensitivities(view, groups, batch, tried, part_of(progress, i, len(walks)), tokens=inputs.answers)
+        for i, (batch, tried) in enumerate(walks)
+    ]
+    found = each[0] if others else np.ones(len(groups))
     if parts:
-        batches = list(_affordable(view, inputs)) or [few]
-        each = [sensitivities(view, groups, batch, parts, progress, tokens=inputs.answers) for batch in batches]
-        of_parts: Matrix = np.mean(each, axis=0)
+        of_parts: Matrix = np.mean(each[len(each) - len(texts) :], axis=0)
         found[list(parts)] = of_parts[list(parts)] * (1.0 if inputs.kind in (PRIOR, UNIFORM) else RARE_ELSEWHERE)
     return found
 

@@ -205,7 +205,7 @@ def observe(
         for j, i in last.items():
             ends.setdefault(i, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
-    matched = {node_key(n): n.input[0] for n in nodes if match and own_statistics(reference, n) is not None}
+    matched = matched_reads(reference, nodes) if match else {}
     told = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
     end = max(told, default=len(nodes)) + 1
     if consumers or matched:
@@ -228,6 +228,11 @@ def observe(
                 take(j, moments)
             del moments
     return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, continues_text=continues_text)
+
+
+def matched_reads(view: GraphView, nodes: Iterable[NodeProto]) -> dict[str, str]:
+    """Return what every BatchNormalization among some nodes reads whose statistics can be matched, by its node."""
+    return {node_key(node): node.input[0] for node in nodes if own_statistics(view, node) is not None}
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.layers import Layer, layer_of, own_statistics
+from onnxfold.channels.layers import Layer, layer_of
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.addend import add_behind
 from onnxfold.graph.node_runner import NodeRunner
@@ -37,7 +37,7 @@ from onnxfold.passes.repair.biases import bias_of
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.observe import Observation, match_statistics
+from onnxfold.statistics.observe import Observation, match_statistics, matched_reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ class RepairBias(Pass):
         walk = Activations(reference, self.observation.inputs)
         nodes = reference.nodes
         last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)
-        matched = {n.input[0] for n in nodes[: last + 1] if matches and own_statistics(reference, n) is not None}
-        walk.limit(matched | {axis.tensor for axes in reads.values() for axis in axes})
+        matched = matched_reads(reference, nodes[: last + 1]).values() if matches else ()
+        walk.limit({*matched} | {axis.tensor for axes in reads.values() for axis in axes})
         found = []
         for done, node in enumerate(nodes[: last + 1]):
             self.progress("biases", done, last + 1)

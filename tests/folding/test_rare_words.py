@@ -19,7 +19,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.cluster.rotation import shared_rotations
 from onnxfold.errors import MemoryLimitError
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.folding.sensitivity import Probe, sensitivities
+from onnxfold.folding.sensitivity import STAGE, Probe, sensitivities
 from onnxfold.graph.load import load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.view import GraphView
@@ -34,7 +34,7 @@ from onnxfold.statistics.observe import observe
 from testing.compare import relative_difference
 from testing.models import run
 
-#: Smaller tables that are turned are two constants in the normal form.
+#: Words, the width of their table, the rank of its rare rows, and hidden channels.
 WORDS, WIDTH, RANK, HIDDEN = 37_200, 16, 5, 24
 RARE = range(24_000, 36_000)
 IDS = {"input_ids": np.random.default_rng(9).integers(0, WORDS, (3, 40))}
@@ -225,6 +225,20 @@ def test_a_fold_cuts_rare_words_by_more_than_pays_at_first(tmp_path: Path) -> No
     result = onnxfold.fold(tied(), 0.12, tokenizer=tokenizer(tmp_path / "tokenizer.json"), **GIVEN)
     widths = {g.name: g.folded_width for g in result.report.groups}
     assert min(widths.values()) <= 11
+
+
+def test_probes_of_several_texts_tell_their_steps_in_order(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    def progress(text: str, done: int, total: int) -> None:
+        if text == STAGE:
+            told.append((done, total))
+
+    onnxfold.fold(tied(), 0.12, tokenizer=tokenizer(tmp_path / "tokenizer.json"), progress=progress, **GIVEN)
+    assert len({total for _, total in told}) == 1
+    assert told == sorted(told)
+    assert told[0][0] == 0
+    assert [done for done, _ in told].count(0) == 1
 
 
 @pytest.mark.parametrize("narrow", [0, 1, 2])
