@@ -35,8 +35,7 @@ ratio means more than they do.
 
 `prune-l2`, `wanda-sp`, `flap`, `slicegpt`, `shortgpt` and `fold-ar` (the published recipe for language models) are
 rivals: rows of the same table of methods, given the same inputs, and, unless a row says `allocation uniform`, the same
-search for widths. To texts that are given they add none of their own, as published. Where nothing was shown,
-`flap`, `prune-l2`, `slicegpt` and `fold-ar` read 48 sequences of 256 tokens, in an earlier run."""
+search for widths. To texts that are given they add none of their own, as published."""
 
 
 def render(rows: Sequence[Row], examples: Mapping[str, Sequence[str]], figures: Mapping[str, Path]) -> str:
