@@ -43,15 +43,16 @@ def measured_sensitivities(
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}
     few = inputs.few(SAMPLES)
-    texts = list(_affordable(view, inputs)) or [few] if parts else []
-    walks = [(few, others)] * bool(others) + [(batch, parts) for batch in texts]
-    each = [
-        sensitivities(view, groups, batch, tried, part_of(progress, i, len(walks)), tokens=inputs.answers)
-        for i, (batch, tried) in enumerate(walks)
-    ]
-    found = each[0] if others else np.ones(len(groups))
+    texts = (list(_affordable(view, inputs)) or [few]) if parts else []
+    count = len(texts) + bool(others)
+
+    def walked(walk: int, batch: dict[str, Array], tried: Mapping[int, Probe]) -> Matrix:
+        return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.answers)
+
+    found = walked(0, few, others) if others else np.ones(len(groups))
     if parts:
-        of_parts: Matrix = np.mean(each[len(each) - len(texts) :], axis=0)
+        each = [walked(walk, batch, parts) for walk, batch in enumerate(texts, count - len(texts))]
+        of_parts: Matrix = np.mean(each, axis=0)
         found[list(parts)] = of_parts[list(parts)] * (1.0 if inputs.kind in (PRIOR, UNIFORM) else RARE_ELSEWHERE)
     return found
 
