@@ -24,6 +24,7 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.passes.base import Pipeline
+from onnxfold.passes.normalize.pipelines import QUERIES
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -137,13 +138,14 @@ def inspect_model(
     allowed, per_layer, inside = checks.attention_flags(allow_cache_change, per_layer_cache, inside_heads)
     view = load(model, input_shapes)
     profile = _profile(view, threads) if wanted else None
-    dequantize_blocks(view)
+    blocks = dequantize_blocks(view)
     parameters, notes = count_parameters(view), _quantised_note(view)
     form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), inside_heads=inside)
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
     refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
-    main = form.after(Pipeline(tables_in_parts(rare_words(model))), scopes[0])
+    factored = () if blocks else (QUERIES,)
+    main = form.after(Pipeline((*tables_in_parts(rare_words(model)), *factored)), scopes[0])
     if main is not scopes[0]:
         # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
         scopes[0] = main

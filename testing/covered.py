@@ -28,7 +28,9 @@ def covered(path: Path, words: int) -> float:
     NORMALIZE(view)
     held = {r.axis.split("'")[1] for r in found.refusals if "input 'past" in r.reason}
     sides: dict[tuple[str, Role], float] = defaultdict(float)
-    for member in (m for group in found.groups for m in group.members):
+    # What a product that is cut in two has between its factors is no channel of the file.
+    plain = [group for group in found.groups if not group.is_between_factors]
+    for member in (m for group in plain for m in group.members):
         width = view.weights[member.axis.tensor].shape[member.axis.axis] * member.axis.blocks
         sides[member.axis.tensor, member.role] += member.positions.size / width
     names = [n for n in linear_weights(view) if words not in view.weights[n].shape and n not in held]

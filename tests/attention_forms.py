@@ -1,6 +1,12 @@
 """Small graphs as exporters write lengths, views and products around attention."""
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
+
+from onnxfold.graph.load import load
+from onnxfold.graph.save import to_model
+from onnxfold.passes.normalize.split_projections import SplitProjections
 
 
 def _parsed(body: str, shape: str, constants: str = "") -> onnx.ModelProto:
@@ -164,6 +170,44 @@ def heads_in_batch_behind_positions() -> onnx.ModelProto:
     )
 
 
+def packed_projections() -> onnx.ModelProto:
+    """Attention that reads a packed projection of queries, keys and values with a bias, behind three cached words."""
+    random, size, heads, shared, length, past = np.random.default_rng(0), 8, 4, 2, 5, 3
+    weights = {
+        "qkv": random.standard_normal((16, (heads + 2 * shared) * size)).astype(np.float32),
+        "qkv_bias": random.standard_normal((heads + 2 * shared) * size).astype(np.float32),
+        "lengths": np.array([past + length - 1], np.int32),
+        "total": np.array(past + length, np.int32),
+    }
+    inputs = {"x": [1, length, 16], "past_key": [1, shared, past, size], "past_value": [1, shared, past, size]}
+    sizes = {name: [1, shared, past + length, size] for name in ("present_key", "present_value")}
+    outputs = {"y": [1, length, heads * size], **sizes}
+    read = ["projected", "", "", "past_key", "past_value", "lengths", "total"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "qkv"], ["product"], "project"),
+        helper.make_node("Add", ["qkv_bias", "product"], ["projected"], "shift"),
+        helper.make_node(
+            "GroupQueryAttention", read, list(outputs), "attend",
+            domain="com.microsoft", num_heads=heads, kv_num_heads=shared,
+        ),
+    ]  # fmt: skip
+    infos = [
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in found.items()]
+        for found in (inputs, outputs)
+    ]
+    tensors = [numpy_helper.from_array(values, name) for name, values in weights.items()]
+    graph = helper.make_graph(nodes, "attention", *infos, tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def split_projections() -> onnx.ModelProto:
+    """The same, queries projected by themselves."""
+    view = load(packed_projections())
+    SplitProjections()(view)
+    return to_model(view)
+
+
 ATTENTION_FORMS = {
     form.__name__: form
     for form in (
@@ -176,5 +220,7 @@ ATTENTION_FORMS = {
         packed_attention,
         heads_in_batch,
         heads_in_batch_behind_positions,
+        packed_projections,
+        split_projections,
     )
 }

@@ -23,11 +23,11 @@ Weights that were removed are a part of all, the table of words included and a t
 shown nothing, it ran on what the model writes itself, or on tokens by frequency; where it was shown text, on {WINDOWS}
 windows of {LENGTH} tokens, the front of WikiText-2's validation text, and what stands behind is measured; `fold-ls`
 then also read 16 sequences of 256 tokens that the model wrote itself. Windows hold 1,024 tokens and do not overlap.
-Python's own reference (`pydoc_data.topics`) judges, too. Four things in the default were chosen by both texts: how far
+Python's own reference (`pydoc_data.topics`) judges, too. Five things in the default were chosen by both texts: how far
 texts are in doubt, of 0, 0.2, 0.5 and 0.75; that positions count by length; that what stands between given texts, a
-quarter of all tokens, is in sequences of 256 and not of 512, all at 10 %; and that a model to which nothing is shown
-writes sequences of 128 tokens, not of 64 (at 10 %) or 256 (at 10 to 30 %). How much more common rare words are in
-other texts than in what a model writes was counted in both.
+quarter of all tokens, is in sequences of 256 and not of 512; that what queries lose counts 0.6 times and not once, all
+at 10 %; and that a model to which nothing is shown writes sequences of 128 tokens, not of 64 (at 10 %) or 256 (at 10 to
+30 %). How much more common rare words are in other texts than in what a model writes was counted in both.
 Encoders are compared on lines of 40 to 300 characters: the part of them whose nearest neighbour stays the same, and
 Spearman's correlation of all similarities; a line is the mean of its states, brought to length one. Seconds are of
 processor time, on a machine that other jobs used, too; tokens per second are taken in turn before and after, so their

@@ -120,6 +120,11 @@ class FoldGroup:
         return self.of_some_rows or bool(self.scoring)
 
     @property
+    def is_between_factors(self) -> bool:
+        """Whether a product reads its channels through an identity matrix alone: they are any of its inputs."""
+        return not self.norms and any(m.axis.tensor in self.spare for m in self.with_role(Role.PRODUCER))
+
+    @property
     def block_count(self) -> int:
         """Number of blocks; widths are multiples of it."""
         return 1 if self.blocks is None else int(self.blocks.max()) + 1

@@ -1,8 +1,8 @@
 """Groups whose channels may be rotated: any orthonormal basis of them will do.
 
 Weights that are identity matrices are spare there: :mod:`passes.normalize.factor_tables` writes such a product behind a
-table, so that the table may become narrower than what reads it. While the group is whole the product computes nothing,
-and it is removed again.
+table, so that the table may become narrower than what reads it; :mod:`passes.normalize.factor_queries` writes one in
+front of a product. While the group is whole the identity computes nothing, and it is removed again.
 """
 
 from collections import defaultdict
@@ -20,8 +20,8 @@ from onnxfold.graph.view import GraphView
 
 #: What an orthonormal basis changes, and nothing else may hold an entry per channel.
 _LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BASIS, Role.BIAS, Role.PARAMETER, Role.GAIN})
-#: What an identity matrix that is spare is to the channels of a table.
-_BEHIND = (Role.CONSUMER, Role.BASIS)
+#: What an identity matrix that is spare is to channels: behind a table, and in front of a product.
+_SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
 
 
 def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
@@ -45,7 +45,7 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
 
 def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
     parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
-    return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _BEHIND)
+    return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _SPARE)
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
@@ -74,7 +74,7 @@ def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> Fo
     group : FoldGroup
         The group.
     roles : collection of Role
-        What such a matrix is to the group: it consumes a table's channels; of a stream's, it may also produce them.
+        What such a matrix is to the group: it consumes a table's channels, produces a product's, and a stream's both.
     """
     held = (m.axis.tensor for m in group.members if m.role in roles)
     spare = tuple(dict.fromkeys(tensor for tensor in held if is_identity(view, tensor)))

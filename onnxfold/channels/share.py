@@ -37,7 +37,8 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
                     continue
                 name = member.axis.tensor
                 part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
-                held[-1] += round(view.weight_size(name) * part)
+                # Identity matrices that are not needed yet are no weights of the model.
+                held[-1] += 0 if name in group.spare else round(view.weight_size(name) * part)
                 covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
         for name, is_depthwise in linear_weights(view).items():
             out, into = (covered.get((name, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))

@@ -21,7 +21,14 @@ from onnxfold.cluster.ifm import ifm
 from onnxfold.cluster.kmeans import kmeans
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
 from onnxfold.cluster.products import Products, kmeans_by_products
-from onnxfold.cluster.rotation import linear_moments, rotated_blocks, rotations, seen_moments, shared_rotations
+from onnxfold.cluster.rotation import (
+    factor_rotations,
+    linear_moments,
+    rotated_blocks,
+    rotations,
+    seen_moments,
+    shared_rotations,
+)
 from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
 from onnxfold.cluster.spectral import spectral
 from onnxfold.cluster.top_norm import row_norms, top_norm
@@ -210,6 +217,8 @@ def _rotate(task: Task) -> Candidates:
         return Computed(group, partial(_rotate_blocks, task), task.distinct, task.moments, task.scatter, ROTATION)
     if group.scoring:
         return shared_rotations(task.stored, group, task.moments)
+    if group.is_between_factors:
+        return factor_rotations(task.stored, group, task.moments)
     seen = seen_moments(task.view if group.norms else task.stored, group, task.moments, task.words)
     return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
 

@@ -42,6 +42,8 @@ _ROUNDING = 1e-12
 _METRIC_RIDGE = 1e-9
 #: The same of scores: directions in which nothing was scored cost something, too.
 _SCORES_RIDGE = 1e-3
+#: The same of what a product reads, of which it may use a part.
+_FACTOR_RIDGE = 1e-6
 #: Rows of a table that are multiplied at a time.
 _CHUNK = 4096
 
@@ -256,6 +258,20 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
         return rotations(moments)
     metric: Matrix = np.sum([found / np.trace(found) for found in known], axis=0)
     return rotations(moments, metric + _SCORES_RIDGE * np.trace(metric) / group.size * np.eye(group.size))
+
+
+def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> Rotations:
+    """Return the axes of what a product reads that lose least of its result: the best product of two factors.
+
+    Parameters
+    ----------
+    view, group, seen
+        As of :func:`seen_moments`.
+    """
+    moments = seen_moments(view, group, seen, None)
+    metric: Matrix = np.sum([np.asarray(gram, np.float64) / _energy(moment, gram) for moment, gram in moments], axis=0)
+    ridge = _FACTOR_RIDGE * float(np.trace(metric)) / group.size
+    return rotations(moments, metric + (ridge if ridge > 0.0 else 1.0) * np.eye(group.size))
 
 
 def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:

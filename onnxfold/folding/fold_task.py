@@ -114,6 +114,7 @@ def open_task(
     form = GraphForm(
         ties,
         tables=tables,
+        queries=tables,
         streams=method.partitioner.rotates_streams,
         inside_heads=config.inside_heads,
         rare=rare_words(model, config.tokenizer) if tables else (),

@@ -114,6 +114,8 @@ def open_model(
     view = load(model, input_shapes)
     stored = model_size(view)
     blocks = dequantize_blocks(view)
+    if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
+        form = replace(form, queries=False)
     size = replace(model_size(view), size_bytes=stored.size_bytes)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())

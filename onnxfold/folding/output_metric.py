@@ -53,7 +53,7 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
         return {}
     found: dict[int, Matrix] = {}
     for i, group in enumerate(prepared.groups):
-        is_table = group.spare and not group.norms and not group.is_part
+        is_table = group.spare and not group.norms and not group.is_part and not group.is_between_factors
         if is_table and _is_affordable(view, group, inputs.short):
             try:
                 metric = _metric(view, group, inputs.short, inputs.answers, prepared.seed, progress)

@@ -13,7 +13,7 @@ from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
-from onnxfold.passes.normalize.pipelines import NORMALIZE, STREAMS, TABLES
+from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES
 from onnxfold.passes.normalize.split_lookups import SplitLookups
 from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal
@@ -72,6 +72,8 @@ class GraphForm:
         Takes a normalised graph, returns the axes of its inputs and outputs that may change.
     tables, streams : bool
         Whether tables of words, and residual streams, are channels that may be rotated.
+    queries : bool
+        Whether queries of attention with a cache may become products of two narrower weights.
     inside_heads : bool
         Whether heads stay, and dimensions inside them are channels; caches then stay, too.
     rare : tuple of range
@@ -81,6 +83,7 @@ class GraphForm:
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
     tables: bool = False
     streams: bool = False
+    queries: bool = False
     inside_heads: bool = False
     rare: tuple[range, ...] = ()
 
@@ -89,6 +92,7 @@ class GraphForm:
         """What brings a graph into the form."""
         more: list[Pass] = [STREAMS] if self.streams else []
         more += tables_in_parts(self.rare) if self.tables else ()
+        more += [QUERIES] if self.queries else []
         return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
     def analysed(self, view: GraphView) -> ChannelAnalysis:

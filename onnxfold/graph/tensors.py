@@ -191,7 +191,7 @@ def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
 class DerivedTensor(LazyTensor):
     """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
 
-    Its proto says where the source lies, and has the shape and the type of the result.
+    Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class DerivedTensor(LazyTensor):
         proto.CopyFrom(source.proto)
         proto.dims[:] = shape
         return cls(
-            **{f.name: getattr(source, f.name) for f in fields(source)} | {"proto": proto},
+            **{f.name: getattr(source, f.name) for f in fields(LazyTensor)} | {"proto": proto},
             compute=compute,
             source=source,
         )

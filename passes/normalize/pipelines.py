@@ -7,6 +7,7 @@ from onnxfold.passes.normalize.drop_identity_products import DropIdentityProduct
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
+from onnxfold.passes.normalize.factor_queries import FactorQueries
 from onnxfold.passes.normalize.factor_tables import FactorTables
 from onnxfold.passes.normalize.factor_ties import FactorTies
 from onnxfold.passes.normalize.fold_constants import FoldConstants
@@ -15,6 +16,7 @@ from onnxfold.passes.normalize.heads_from_batch import HeadsFromBatch
 from onnxfold.passes.normalize.heads_to_axis import HeadsToAxis
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.passes.normalize.join_lookups import JoinLookups
+from onnxfold.passes.normalize.join_projections import JoinProjections
 from onnxfold.passes.normalize.join_tables import JoinTables
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
@@ -24,6 +26,7 @@ from onnxfold.passes.normalize.repeats_to_gather import RepeatsToGather
 from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.normalize.split_projections import SplitProjections
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from onnxfold.passes.normalize.views_to_transpose import ViewsToTranspose
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
@@ -54,8 +57,10 @@ NORMALIZE = Pipeline(
 )
 
 
-#: After the normal form, for methods that rotate tables of words, or residual streams: what lets more of them be.
+#: After the normal form, for methods that rotate tables of words and queries, or residual streams: what lets more of
+#: them be.
 TABLES = Pipeline((FactorTables(),))
+QUERIES = Pipeline((SplitProjections(), FactorQueries()))
 STREAMS = Pipeline((FactorTies(),))
 
 
@@ -67,4 +72,13 @@ def clean_up(copies: Mapping[str, str]) -> Pipeline:
     copies : mapping of str to str
         The initializers that the normal form copied, with their originals.
     """
-    return Pipeline((JoinTables(), DropIdentityProducts(), JoinLookups(), ShareInitializers(copies), RemoveUnused()))
+    return Pipeline(
+        (
+            JoinTables(),
+            DropIdentityProducts(),
+            JoinLookups(),
+            JoinProjections(),
+            ShareInitializers(copies),
+            RemoveUnused(),
+        )
+    )

@@ -241,7 +241,7 @@ def test_inspect_and_compare_take_folders(source: Path, folded: FoldResult, tmp_
     folded.save(tmp_path / "out")
     (tmp_path / "text.txt").write_text("abcdefghij " * 20)
     assert onnxfold("inspect", source).stdout == onnxfold("inspect", source / "model.onnx").stdout != ""
-    assert package.inspect(source)[0].name == "node_qkv_0"
+    assert package.inspect(source)[0].name == "node_qkv_0_coordinates"
     text = ("--text", tmp_path / "text.txt", "--window", 16, "--windows", 4)
     done = onnxfold("compare", source, tmp_path / "out", *text)
     assert done.code == 0, done.stderr
