@@ -24,6 +24,7 @@ SliceGPT: arXiv 2401.15024.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -193,18 +194,22 @@ def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: 
         Number of axes, a multiple of the number of blocks.
     """
     n, count = len(blocks), int(blocks.max()) + 1
-    size, kept = n // count, k // count
+    kept = k // count
     encode, decode = np.zeros((k, n)), np.zeros((n, k))
     places = np.sort(np.concatenate([np.flatnonzero(blocks == b)[:kept] for b in range(count)]))
     for block in range(count):
         units, rows = np.flatnonzero(blocks == block), np.flatnonzero(blocks[places] == block)
         inside = np.ix_(units, units)
-        metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
-        ridge = _METRIC_RIDGE * float(np.trace(metric)) / size
-        metric = metric + (ridge if ridge > 0.0 else 1.0) * np.eye(size)
-        axes = rotations([(m[inside], g[inside]) for m, g in moments], metric)
+        axes = rotations([(m[inside], g[inside]) for m, g in moments], _metric_of(moments, inside, _METRIC_RIDGE))
         encode[np.ix_(rows, units)], decode[np.ix_(units, rows)] = axes.encode[:kept], axes.decode[:, :kept]
     return Rotation(encode, decode, places)
+
+
+def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:
+    """Return what all consumers make of errors of some channels, each by its energy, with a relative ridge."""
+    metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
+    added = ridge * float(np.trace(metric)) / len(metric)
+    return metric + (added if added > 0.0 else 1.0) * np.eye(len(metric))
 
 
 def _energy(moment: Matrix, gram: Matrix) -> float:
@@ -269,9 +274,7 @@ def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
         As of :func:`seen_moments`.
     """
     moments = seen_moments(view, group, seen, None)
-    metric: Matrix = np.sum([np.asarray(gram, np.float64) / _energy(moment, gram) for moment, gram in moments], axis=0)
-    ridge = _FACTOR_RIDGE * float(np.trace(metric)) / group.size
-    return rotations(moments, metric + (ridge if ridge > 0.0 else 1.0) * np.eye(group.size))
+    return rotations(moments, _metric_of(moments, np.s_[:, :], _FACTOR_RIDGE))
 
 
 def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:

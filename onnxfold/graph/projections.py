@@ -132,9 +132,14 @@ def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
     found = projection(view, node.input[0])
     if found is None:
         return None
-    counts = attr_int(node, "num_heads", 0), attr_int(node, "kv_num_heads", 0)
+    counts = head_counts(node)
     heads, columns = counts[0] + 2 * counts[1], view.weights[found.weight].shape[1]
     return found if min(counts) > 0 and columns % heads == 0 else None
+
+
+def head_counts(node: NodeProto) -> tuple[int, int]:
+    """Return how many heads of queries, and of keys, a GroupQueryAttention has; 0 where it does not say."""
+    return attr_int(node, "num_heads", 0), attr_int(node, "kv_num_heads", 0)
 
 
 def have_room(view: GraphView) -> bool:

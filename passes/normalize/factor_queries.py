@@ -24,21 +24,22 @@ class FactorQueries(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
-        found = {node_key(n): n for n in query_products(view) if _may_be_narrower(view, n)}
+        found = [node for node in query_products(view) if _may_be_narrower(view, node)]
         if not found or not have_room(view):
             return PassResult(modified=False)
-        view.replace_nodes(new for node in view.nodes for new in self._factored(view, node, node_key(node) in found))
+        made = {node_key(node): _factored(view, node) for node in found}
+        view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
         return PassResult(modified=True)
 
-    def _factored(self, view: GraphView, node: NodeProto, is_query: bool) -> list[NodeProto]:
-        if not is_query:
-            return [node]
-        weight = node.input[1]
-        dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))
-        basis = view.add_weight(f"{weight}_basis", np.eye(view.weights[weight].shape[0], dtype=dtype))
-        result = view.fresh_name(f"{node.output[0]}_coordinates")
-        name = f"{node.name or node.output[0]}_coordinates"
-        return [helper.make_node("MatMul", [node.input[0], basis], [result], name), with_input(node, 0, result)]
+
+def _factored(view: GraphView, node: NodeProto) -> list[NodeProto]:
+    """Return the product by an identity matrix, and the one that reads it."""
+    weight = node.input[1]
+    dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))
+    basis = view.add_weight(f"{weight}_basis", np.eye(view.weights[weight].shape[0], dtype=dtype))
+    result = view.fresh_name(f"{node.output[0]}_coordinates")
+    name = f"{node.name or node.output[0]}_coordinates"
+    return [helper.make_node("MatMul", [node.input[0], basis], [result], name), with_input(node, 0, result)]
 
 
 def _may_be_narrower(view: GraphView, product: NodeProto) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_int, node_key, rewritten
-from onnxfold.graph.projections import Projection, projection
+from onnxfold.graph.projections import Projection, head_counts, projection
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -51,7 +51,7 @@ def _parts(view: GraphView, node: NodeProto) -> tuple[Projection, Projection, No
     if queries is None or others is None or queries.product.input[0] != others.product.input[0]:
         return None
     (_, own), (_, rest) = (view.weights[part.weight].shape for part in (queries, others))
-    counts = attr_int(node, "num_heads", 0), attr_int(node, "kv_num_heads", 0)
+    counts = head_counts(node)
     are_alike = min(counts) > 0 and own * _PAIR * counts[1] == rest * counts[0]
     same_types = view.weight_type(queries.weight) == view.weight_type(others.weight)
     is_biased = [part.shift is not None for part in (queries, others)]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import attr_int, node_key, rewritten
-from onnxfold.graph.projections import Projection, have_room, packed_projection
+from onnxfold.graph.nodes import node_key, rewritten
+from onnxfold.graph.projections import Projection, have_room, head_counts, packed_projection
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -40,7 +40,7 @@ class SplitProjections(Pass):
 
 def _split(view: GraphView, packed: Projection, node: NodeProto) -> list[NodeProto]:
     """Return the nodes in place of a projection and the attention that reads it; queries keep its names."""
-    queries, keys = attr_int(node, "num_heads", 0), attr_int(node, "kv_num_heads", 0)
+    queries, keys = head_counts(node)
     columns = view.weights[packed.weight].shape[1]
     own = columns // (queries + 2 * keys) * queries
     others = _others(view, packed, own)
