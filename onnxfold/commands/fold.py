@@ -287,8 +287,12 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
             say(f"fidelity on {what}: {fidelity_line(fidelity)}")
-    if report.estimate is not None:
-        say(str(report.estimate))
+    if report.fidelity_on_samples is not None:
+        for fidelity in report.fidelity_on_samples.outputs:
+            what = f"{report.fidelity_on_samples.samples} of the given samples that were held out"
+            say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+    if report.estimate_line:
+        say(report.estimate_line)
     if report.latency is not None:
         say(latency_line(report.latency))
     if report.tuning is not None:

@@ -1,7 +1,7 @@
-"""Agreement of two networks on inputs that no fold has seen, and on those that one was fitted on.
+"""Agreement of two networks on inputs that no fold has seen.
 
-Held-out inputs are generated like those that a fold is fitted on, with a seed that no fold uses. Data that were given
-to a fold (``--calibration``) are not among them: all of them go into the fit.
+Held-out inputs are generated like those that a fold is fitted on, with a seed that no fold uses; a user's samples are
+held out of the fit (``ModelInputs.held_out``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ from onnxfold.graph.session import Feeds, InputInfo, Session, fixed_batch, sampl
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.synthetic import (
     ACTIVATION_BYTES,
     BATCH,
@@ -43,8 +42,6 @@ _FEWEST = 32
 _TOKENS = 4_096
 #: Added to a user's seed, which is a small number; fits draw theirs from that number upwards.
 _OTHER_SEED = 0x4E1D_0075_0000_0000
-#: Samples of those that a fold was fitted on, on which both networks are run, at most about.
-_FITTED = 256
 #: Outputs that are kept where two networks do not fit into memory side by side, in bytes.
 _KEPT_BYTES = 256 << 20
 
@@ -117,29 +114,25 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class FittedInputs:
-    """Inputs that a fold was fitted on.
+class GivenSamples:
+    """Samples of a user that were held out of a fit.
 
     Parameters
     ----------
-    inputs : ModelInputs
-        The inputs.
+    feeds : sequence of dict
+        Batches of all inputs.
     infos : sequence of InputInfo
         Types to give them in.
     """
 
-    inputs: ModelInputs
+    feeds: Sequence[dict[str, Array]]
     infos: Sequence[InputInfo] = ()
-
-    @property
-    def kind(self) -> str:
-        """What they are."""
-        return self.inputs.kind
+    kind = "samples"
 
     @property
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of samples: up to some hundred samples, spread evenly over all of them."""
-        for feeds in self.inputs.batches[:: -(-self.inputs.samples // _FITTED)]:
+        """Batches, each with its number of samples."""
+        for feeds in self.feeds:
             yield sample_count(feeds), _typed(feeds, self.infos)
 
 
@@ -291,7 +284,7 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared | FittedInputs, *, called: str
+    reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str
 ) -> FidelityReport:
     """Run two networks on inputs; return how close they are.
 
@@ -302,7 +295,7 @@ def measure_fidelity(
     inputs : Compared or FittedInputs
         The inputs.
     called : str
-        How the report calls inputs of this origin, 'held-out', 'generated' or 'fitted'.
+        How the report calls inputs of this origin, 'held-out' or 'generated'.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ class _Sums:
     undefined: int = 0
     seen: int = 0
     has_classes: bool = False
+    named: Counter[int] = field(default_factory=Counter)
+    classes: int = 0
 
 
 @dataclass
@@ -104,10 +107,12 @@ class FidelityMeter:
         if x.ndim == 3 and _SCORES.search(name):  # of the words at every position
             x, y = x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2])
         if x.ndim == 2 and x.shape[1] > 1:
-            sums.has_classes = True
             answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
+            before, after = x[answers].argmax(axis=1), y[answers].argmax(axis=1)
             sums.rows += int(answers.sum())
-            sums.agree += int((x[answers].argmax(axis=1) == y[answers].argmax(axis=1)).sum())
+            sums.agree += int((before == after).sum())
+            sums.named.update(before.tolist())
+            sums.classes = x.shape[1]
 
     def report(self, inputs: str) -> FidelityReport:
         """Return what was found; `inputs` says what the inputs were."""
@@ -115,7 +120,7 @@ class FidelityMeter:
         for i, sums in sorted(self._sums.items()):
             error, scale = math.sqrt(sums.error), math.sqrt(sums.scale)
             relative = error / scale if scale else error
-            counted = sums.has_classes and sums.rows > 0
+            counted = sums.rows > 0
             found.append(
                 Fidelity(
                     self.names[i],
@@ -123,6 +128,7 @@ class FidelityMeter:
                     sums.agree / sums.rows if counted else None,
                     wilson_interval(sums.agree, sums.rows) if counted else None,
                     sums.rows if counted else None,
+                    variety(sums.named, sums.classes) if counted else None,
                 )
             )
         return FidelityReport(found, self.samples, inputs, notes=self.notes)
@@ -166,6 +172,27 @@ def fidelity(
     meter = FidelityMeter(names)
     meter.add(reference, outputs)
     return meter.report(inputs)
+
+
+def variety(named: Counter[int], classes: int) -> float:
+    """Return how many classes answers name, beside as many as evenly drawn ones of so many samples would name.
+
+    Parameters
+    ----------
+    named : Counter
+        Samples per class.
+    classes : int
+        Classes that there are.
+
+    Returns
+    -------
+    float
+        exp(entropy) of the answers over n c / (n + c): about 1 where n samples of all c classes are drawn alike, near 0
+        where all samples get the same answer.
+    """
+    samples = named.total()
+    entropy = -math.fsum(count / samples * math.log(count / samples) for count in named.values())
+    return math.exp(entropy) * (samples + classes) / (samples * classes)
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:

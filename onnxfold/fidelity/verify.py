@@ -1,7 +1,7 @@
 """Verify a folded model: it loads, it runs, and its interface is unchanged."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -9,10 +9,9 @@ from types import MappingProxyType
 import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
-from onnxfold.fidelity.estimate import is_calibrated, takes_fitted
 from onnxfold.fidelity.held_out import (
     SAMPLES,
-    FittedInputs,
+    GivenSamples,
     HeldOut,
     Network,
     NotRunError,
@@ -28,7 +27,6 @@ from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
 from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable
 from onnxfold.latency.two_models import latency_of_two
@@ -50,14 +48,14 @@ class VerificationResult:
         What could not be checked, and whether the model became slower.
     latency : LatencyRecord, optional
         Latencies of the original and of the folded model.
-    fitted : FidelityReport, optional
-        Closeness on the inputs that the fold was fitted on, where it was measured.
+    samples : FidelityReport, optional
+        Closeness on a user's samples that were held out of the fit.
     """
 
     fidelity: FidelityReport | None
     notes: tuple[str, ...] = ()
     latency: LatencyRecord | None = None
-    fitted: FidelityReport | None = None
+    samples: FidelityReport | None = None
 
 
 def verify(
@@ -67,7 +65,7 @@ def verify(
     progress: Progress = silent,
     *,
     threads: int | None = 1,
-    fitted: ModelInputs | None = None,
+    samples: Sequence[dict[str, Array]] = (),
     texts: Texts | None = None,
     renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> VerificationResult:
@@ -89,9 +87,8 @@ def verify(
         Called once.
     threads : int, optional
         Threads that latency is measured with; None: it is not measured.
-    fitted : ModelInputs, optional
-        Inputs that the fold was fitted on, to measure how close the models are on these, too, where that tells more
-        than generated inputs do.
+    samples : sequence of dict
+        Batches of a user's samples that were held out of the fit, to measure how close the models are on these, too.
     texts : Texts, optional
         What held-out text of a language model is written with, apart from the original itself.
     renamed : mapping of str to str
@@ -108,7 +105,7 @@ def verify(
     if was != is_now:
         raise VerificationError(f"the interface changed: {was} became {is_now}")
     before.assume(view.input_shapes)
-    check = _Check(original, before, view, seed, threads, fitted, texts or Texts(), progress)
+    check = _Check(original, before, view, seed, threads, samples, texts or Texts(), progress)
     if weight_bytes(view) <= PROTOBUF_LIMIT:
         return check.run(to_model(view))
     with tempfile.TemporaryDirectory() as folder:
@@ -134,14 +131,14 @@ def interface(view: GraphView, renamed: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class _Check:
-    """One verification: the original, both as views, the seed, and what the fold was fitted on."""
+    """One verification: the original, both as views, the seed, and a user's samples."""
 
     original: ModelLike
     before: GraphView
     view: GraphView
     seed: int
     threads: int | None
-    fitted: ModelInputs | None
+    samples: Sequence[dict[str, Array]]
     texts: Texts
     progress: Progress
 
@@ -194,10 +191,10 @@ class _Check:
         expected = [everything[name] for name in compared]
         try:
             reference: Network = session
-            seen = None if self.fitted is None else FittedInputs(self.fitted, session.inputs)
+            given = GivenSamples(self.samples, session.inputs) if self.samples else None
             if folded is None:
                 reference = recording = Recording(session, inputs)
-                inputs, seen = recording.inputs, None
+                inputs, given = recording.inputs, None
             was_twin = session.is_twin
             del session, writer
             folded = folded or open_network(model, self.view)
@@ -206,9 +203,7 @@ class _Check:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             report = measure_fidelity(reference, folded, inputs, called="held-out")
-            fitted = None
-            if seen is not None and takes_fitted(seen.kind) and is_calibrated(report, seen.kind):
-                fitted = measure_fidelity(reference, folded, seen, called="fitted")
+            samples = None if given is None else measure_fidelity(reference, folded, given, called="held-out")
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (
@@ -217,7 +212,7 @@ class _Check:
         )
         is_less = isinstance(inputs, HeldOut) and report.samples < SAMPLES
         notes = [*report.notes, *([few] if is_less else [])]
-        return VerificationResult(report, tuple(notes), fitted=fitted)
+        return VerificationResult(report, tuple(notes), samples=samples)
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:
         for name, a, b in zip(names, expected, got, strict=True):

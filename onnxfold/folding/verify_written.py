@@ -35,6 +35,7 @@ def verify_written(
         return VerificationResult(None)
     return verify(
         task.reference, written.view, config.seed, task.progress,
-        threads=config.threads if measures_latency else None, fitted=written.inputs, renamed=renamed,
+        threads=config.threads if measures_latency else None,
+        samples=written.inputs.held_out if written.inputs is not None else (), renamed=renamed,
         texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
     )  # fmt: skip

@@ -53,6 +53,7 @@ def write_report(
     opened, method = task.opened, task.method
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
+    estimate, not_estimated = estimate_agreement(verified.fidelity, verified.samples, kind, diagnostics)
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
@@ -68,7 +69,9 @@ def write_report(
         quantization=written.quantization,
         fidelity=verified.fidelity,
         accuracy=folded.accuracy,
-        estimate=estimate_agreement(verified.fidelity, verified.fitted, kind, diagnostics),
+        estimate=estimate,
+        not_estimated=not_estimated,
+        fidelity_on_samples=verified.samples,
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),

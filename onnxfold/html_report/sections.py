@@ -79,7 +79,8 @@ def _fidelity(report: FoldReport) -> list[Element]:
     ]
     caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval")
-    estimate = [] if report.estimate is None else [element("p", f"{str(report.estimate).capitalize()}.")]
+    line = report.estimate_line
+    estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
     parts = [table(caption, head, rows, "figures"), *estimate, *judged]
     if found.accuracy_a is not None or found.accuracy_b is not None:
         parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))

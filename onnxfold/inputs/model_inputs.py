@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 import numpy as np
@@ -33,6 +33,9 @@ from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
+#: A user's samples that no fold is shown: one of so many, at most so many, where there are so many at least. Those that
+#: a fold was fitted on agree too well where they are few for the widths of its layers.
+_ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -63,6 +66,8 @@ class ModelInputs:
         What the outputs of a language model are; None for other networks.
     words : ndarray of shape (rows,), optional
         How common every token is, of a language model.
+    held_out : list of dict
+        Batches of a user's samples that no fold is shown.
     """
 
     batches: Batches
@@ -75,6 +80,7 @@ class ModelInputs:
     short: dict[str, Array] | None = None
     answers: TokenAnswers | None = None
     words: Matrix | None = None
+    held_out: Batches = field(default_factory=list)
 
     def few(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones.
@@ -374,6 +380,19 @@ def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
 
+def _parted(arrays: dict[str, Array], batch: int) -> tuple[dict[str, Array], Batches]:
+    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
+    count, batches = sample_count(arrays), sample_count(arrays) // batch
+    held = min(batches // _ONE_OF, max(_MOST_HELD_OUT // batch, 1))
+    if count < _LEAST_GIVEN or not held or any(v.ndim and len(v) != count for v in arrays.values()):
+        return arrays, []
+    apart = np.zeros(batches, bool)
+    apart[((np.arange(held) + 0.5) * batches / held).astype(int)] = True
+    apart = np.repeat(apart, batch)
+    shown, held_out = ({n: v[part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
+    return shown, list(in_batches(held_out, batch if batch > 1 else _BATCH))
+
+
 def _given(
     view: GraphView, given: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
 ) -> ModelInputs:
@@ -391,9 +410,13 @@ def _given(
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
-    batches = list(in_batches(found.arrays, _fixed_batch(view) or together))
-    made = ModelInputs(batches, "data", found.reason, _fixed_batch(view) is not None, notes=(*limits, *found.notes))
+    fixed, notes = _fixed_batch(view), (*limits, *found.notes)
     if texts is None:
-        return made
+        seen, apart = _parted(found.arrays, fixed or 1)
+        reason = f"{found.reason}; {_count(apart)} more were held out" if apart else found.reason
+        shown = list(in_batches(seen, fixed or together))
+        return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)
+    batches = list(in_batches(found.arrays, fixed or together))
+    made = ModelInputs(batches, "data", found.reason, fixed is not None, notes=notes)
     short = None if ids is None or ids.ndim < 2 else texts.short(ids)
     return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))

@@ -8,18 +8,15 @@ _USELESS = 0.2
 
 @dataclass(frozen=True)
 class Signs:
-    """What an estimate is made from; all of it is known at the end of a fold.
+    """Signs that an estimate is made from; all are known at the end of a fold.
 
     Parameters
     ----------
     inputs : str
         Kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'.
-    fitted_agreement : float, optional
-        Fraction of these inputs on which the output keeps its largest entry; None where the estimate does not take it.
-    fitted_samples : int
-        How many of them were compared.
     held_out_agreement : float
-        The same fraction of the held-out generated inputs.
+        Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the fold was
+        fitted on such, else of generated inputs.
     held_out_samples : int
         How many these are.
     held_out_error : float
@@ -27,15 +24,16 @@ class Signs:
     curve_error : float, optional
         Sum over the groups of the relative errors that their error curves have at the chosen widths; None where no
         curves were computed.
+    variety : float
+        How many classes the original names on them; see :func:`onnxfold.fidelity.measures.variety`.
     """
 
     inputs: str
-    fitted_agreement: float | None
-    fitted_samples: int
     held_out_agreement: float
     held_out_samples: int
     held_out_error: float
     curve_error: float | None = None
+    variety: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class AgreementEstimate:
     agreement : float
         The estimate, in [0, 1].
     interval : pair of float
-        It held the agreement in 80 % of the cases that it was calibrated on.
+        It holds the agreement in 80 % of cases.
     signs : Signs
         What it was made from.
     """

@@ -168,6 +168,9 @@ class Fidelity:
         Wilson's 95 % confidence interval of the agreement.
     top1_samples : int, optional
         Samples that it was counted over.
+    top1_variety : float, optional
+        How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
+        about 1; see :func:`onnxfold.fidelity.measures.variety`.
     """
 
     output: str
@@ -175,6 +178,7 @@ class Fidelity:
     top1_agreement: float | None = None
     top1_interval: tuple[float, float] | None = None
     top1_samples: int | None = None
+    top1_variety: float | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,8 @@ class FoldReport:
     fidelity: FidelityReport | None = None
     accuracy: AccuracyRecord | None = None
     estimate: AgreementEstimate | None = None
+    not_estimated: str = ""
+    fidelity_on_samples: FidelityReport | None = None
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -318,6 +324,13 @@ class FoldReport:
         outputs = [] if self.fidelity is None else self.fidelity.outputs
         lowest = min((o.top1_agreement for o in outputs if o.top1_agreement is not None), default=1.0)
         return warning_below(lowest, "agreement on generated inputs", has_data=has_data)
+
+    @property
+    def estimate_line(self) -> str:
+        """The estimated agreement on data, or why it is not known; empty where no output names classes."""
+        if self.estimate is not None:
+            return str(self.estimate)
+        return f"estimated agreement on data: not known: {self.not_estimated}" if self.not_estimated else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -355,7 +368,7 @@ class FoldReport:
             *([] if (macs := self._macs()) is None else [macs]),
             f"{sum(g.folded_width < g.width for g in self.groups)} of {len(self.groups)} groups folded, "
             f"{len(self.refusals)} weight axes left alone",
-            *([] if self.estimate is None else [str(self.estimate)]),
+            *([self.estimate_line] if self.estimate_line else []),
             *([] if self.latency is None else [str(self.latency)]),
             *([] if self.quantization is None else [str(self.quantization)]),
             *([self.warning] if self.warning else []),
