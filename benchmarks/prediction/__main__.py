@@ -4,10 +4,10 @@ Usage: python -m benchmarks.prediction --data DIR --models DIR [--models DIR] --
            [--rows FILE.json] [--networks GLOB ...] [--inputs KIND ...] [--cache DIR]
 
 DIR with data holds the Fashion-MNIST idx files, cifar10_test.npz, cifar10_train_first5k.npz and
-imagenet_even_500.zip; DIR with models the networks that `benchmarks.training` writes (cifar10, fashion,
-efficientnet_lite); the bundled LeNets take part. OUT/cells.jsonl gets one row per fold, and a cell that is there is not
-measured again. From all rows, the regression of `onnxfold.fidelity.estimate` is fitted and validated, leaving one
-training after the other out; the coefficients are printed beside those that the package has.
+imagenet_even_500.zip; DIR with models trained networks whose names say which images they read; the bundled LeNets take
+part. OUT/cells.jsonl gets one row per fold, and the folds of a network that are there are not made again. From the rows
+of generated inputs, the regression of `onnxfold.fidelity.estimate` is fitted and validated, leaving one training after
+the other out; its numbers are printed beside those that the package has.
 """
 
 import argparse
@@ -16,11 +16,10 @@ import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from benchmarks.prediction.cells import SPARSITIES, Rows, measure, subjects
+from benchmarks.prediction.cells import KINDS, Rows, measure, subjects
 from benchmarks.prediction.page import render
-from benchmarks.prediction.regression import fit, origin, rounded
-from onnxfold.errors import NothingToFoldError
-from onnxfold.fidelity.estimate import REGRESSIONS
+from benchmarks.prediction.regression import fit, is_on_samples, rounded
+from onnxfold.fidelity.estimate import REGRESSION
 
 
 def main() -> int:
@@ -34,9 +33,7 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="the Markdown page; OUT/prediction.md if not given")
     parser.add_argument("--rows", type=Path, help="write the rows as one JSON file, too")
     parser.add_argument("--networks", nargs="+", default=["*"], metavar="GLOB", help="measure only networks so named")
-    parser.add_argument(
-        "--inputs", nargs="+", choices=SPARSITIES, default=SPARSITIES, help="measure only folds on these"
-    )
+    parser.add_argument("--inputs", nargs="+", choices=KINDS, default=KINDS, help="measure only folds on these")
     parser.add_argument("--cache", help="folder for generated inputs")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -44,19 +41,14 @@ def main() -> int:
     for subject in subjects(args.data, args.models):
         if not any(fnmatchcase(subject.name, glob) for glob in args.networks):
             continue
-        for inputs, sparsity in subject.cells():
-            if inputs not in args.inputs or rows.has(subject.name, inputs, sparsity):
+        for kind in args.inputs:
+            if rows.has(subject.name, kind):
                 continue
-            try:
-                row = measure(subject, inputs, sparsity, args.cache)
-            except NothingToFoldError as error:
-                print(f"{subject.name} {inputs} {sparsity:g}: {error}", flush=True)
-                continue
-            rows.add(row)
-            print(f"{subject.name} {inputs} {sparsity:g}: agreement {row['agreement']:.1%}, {row['signs']}", flush=True)
-    for name, ours in REGRESSIONS.items():
-        found = fit([row for row in rows.rows if origin(row) == name])
-        print(f"{name}: {rounded(found)}; onnxfold/fidelity/estimate.py has {ours}")
+            for row in measure(subject, kind, args.cache):
+                rows.add(row)
+                print(f"{subject.name} {kind} {row['sparsity']:g}: agreement {row['agreement']:.1%}", flush=True)
+    generated = [row for row in rows.rows if not is_on_samples(row)]
+    print(f"{rounded(fit(generated))}; onnxfold/fidelity/estimate.py has {REGRESSION}")
     page = args.page or args.out / "prediction.md"
     page.write_text(render(rows.rows), encoding="utf-8")
     if args.rows is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.prediction.cells import Row
-from onnxfold.fidelity.estimate import DATA, GENERATED, Regression, features, logit
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit
 from onnxfold.report import Signs
 
 #: What coefficients are drawn towards zero by, so that few networks cannot move them far; not the constant.
@@ -23,9 +23,14 @@ Judged = tuple[Row, float, tuple[float, float]]
 _Made = TypeVar("_Made")
 
 
-def origin(row: Row) -> str:
-    """Return what a row was folded on, which decides the regression that it belongs to."""
-    return DATA if row["asked"] == "data" else GENERATED
+def is_on_samples(row: Row) -> bool:
+    """Return whether a row was folded on samples, some of which were held out to measure its agreement."""
+    return row["asked"] in ("data", "crops")
+
+
+def has_estimate(row: Row) -> bool:
+    """Return whether nothing speaks against the estimate of a row."""
+    return not doubt_of(_signs(row))
 
 
 def fit(rows: Sequence[Row], of: Features = features) -> Regression:
@@ -34,7 +39,7 @@ def fit(rows: Sequence[Row], of: Features = features) -> Regression:
     Parameters
     ----------
     rows : sequence of Row
-        Rows of one origin.
+        Rows of folds on generated inputs. All make the coefficients; those that have an estimate make the spread.
     of : callable
         Returns the features of signs, the constant first.
     """
@@ -42,6 +47,7 @@ def fit(rows: Sequence[Row], of: Features = features) -> Regression:
         logit(row["agreement"], row["images"]) - float(np.dot(of(_signs(row)), coefficients))
         for coefficients, left in _without_each(rows, lambda some: _coefficients(some, of))
         for row in left
+        if has_estimate(row)
     ]
     low, high = np.quantile(missed, QUANTILES)
     return Regression(tuple(map(float, _coefficients(rows, of))), (float(low), float(high)))
@@ -53,11 +59,16 @@ def rounded(found: Regression) -> Regression:
     return Regression(tuple(round(c, 2) for c in found.coefficients), (round(low, 2), round(high, 2)))
 
 
-def left_out(rows: Sequence[Row], of: Features = features) -> list[Judged]:
-    """Return every row with estimate and interval of the regression that no row of its training had a part in."""
-    without = _without_each(rows, lambda some: fit(some, of))
-    found = {id(row): (row, *table.at(of(_signs(row)))) for table, left in without for row in left}
-    return [found[id(row)] for row in rows]
+def judged(rows: Sequence[Row]) -> list[Judged]:
+    """Return every row that has an estimate, with its interval: from samples, or from rows of other trainings alone."""
+    of_samples = [row for row in rows if is_on_samples(row) and has_estimate(row)]
+    stated = [(row, estimate("", _signs(row))) for row in of_samples]
+    measured = [(row, made.agreement, made.interval) for row, made in stated]
+    generated = [row for row in rows if not is_on_samples(row)]
+    without = _without_each(generated, fit)
+    return measured + [
+        (row, *table.at(features(_signs(row)))) for table, left in without for row in left if has_estimate(row)
+    ]
 
 
 def _without_each(rows: Sequence[Row], make: Callable[[Sequence[Row]], _Made]) -> list[tuple[_Made, list[Row]]]:

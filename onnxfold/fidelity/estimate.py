@@ -89,24 +89,41 @@ def estimate_agreement(
         No estimate, and the reason, where none holds. Neither where no output names classes, or where a fold without
         samples does not read images.
     """
+    known = signs_of(generated, samples, inputs, diagnostics)
+    if known is None:
+        return None, ""
+    output, signs = known
+    doubt = doubt_of(signs)
+    return (None, f"{doubt}; {_TELLS}") if doubt else (estimate(output, signs), "")
+
+
+def signs_of(
+    generated: FidelityReport | None, samples: FidelityReport | None, inputs: str, diagnostics: Diagnostics
+) -> tuple[str, Signs] | None:
+    """Return the output whose answers agree least, and its signs; None where there is nothing to estimate.
+
+    Parameters
+    ----------
+    generated, samples, inputs, diagnostics
+        As of :func:`estimate_agreement`.
+    """
     is_data = inputs == "data"
     if generated is None or inputs not in _LEAST_VARIETY or not (is_data or generated.inputs.endswith("dead leaves")):
-        return None, ""
+        return None
     seen = samples if is_data and samples is not None else generated
-    curves = diagnostics.error_curves
-    curve_error = sum(curve.error for curve in curves) if curves else None
     scores = [output for output in seen.outputs if output.top1_agreement is not None]
     if not scores:
-        return None, ""
-    if is_data and samples is None:
-        return None, f"the samples are too few to hold some out; {_TELLS}"
+        return None
     lowest = min(scores, key=lambda output: output.top1_agreement or 0.0)
-    signs = Signs(
-        inputs, lowest.top1_agreement or 0.0, lowest.top1_samples or 0, lowest.relative_error,
-        curve_error, lowest.top1_variety or 0.0,
-    )  # fmt: skip
-    doubt = doubt_of(signs)
-    return (None, f"{doubt}; {_TELLS}") if doubt else (estimate(lowest.output, signs), "")
+    curves = diagnostics.error_curves
+    return lowest.output, Signs(
+        inputs,
+        lowest.top1_agreement or 0.0,
+        0 if is_data and samples is None else lowest.top1_samples or 0,
+        lowest.relative_error,
+        sum(curve.error for curve in curves) if curves else None,
+        lowest.top1_variety or 0.0,
+    )
 
 
 def doubt_of(signs: Signs) -> str:
@@ -118,8 +135,10 @@ def doubt_of(signs: Signs) -> str:
         Signs of the fold.
     """
     called = "given samples" if signs.inputs == "data" else "generated inputs"
+    if not signs.held_out_samples:
+        return "the samples are too few to hold some out"
     if signs.held_out_samples < _FEWEST:
-        return f"only {signs.held_out_samples} samples were compared"
+        return f"only {signs.held_out_samples} samples were held out"
     if signs.variety < _LEAST_VARIETY[signs.inputs]:
         share = f"{signs.variety:.0%} of the variety"
         return f"the original's answers on {called} have {share} that evenly drawn classes have"
