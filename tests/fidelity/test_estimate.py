@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
-from onnxfold.fidelity.estimate import DATA, GENERATED, REGRESSIONS, Regression, estimate, features, logit
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, measured
+from onnxfold.fidelity.measures import variety
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.session import Session
 from onnxfold.html_report import render_html
@@ -27,21 +29,19 @@ from testing import models
 from testing.quick import quick_fold
 from tests.html_report.reports import rich
 
-SIGNS = Signs("dead-leaves", 0.9, 512, 0.85, 256, 0.3, 0.1)
+SIGNS = Signs("dead-leaves", 0.9, 256, 0.3, 0.1, 0.5)
 WARNING = "estimated agreement below 20 %: ask for less, or give unlabeled samples with --calibration"
 
 
 @pytest.fixture(scope="module")
 def folded() -> FoldResult:
-    return quick_fold(models.residual(0), 0.4)
+    return quick_fold(models.residual(0), 0.05)
 
 
 def _pessimistic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every estimate nearly zero."""
-    none = {
-        origin: Regression((-9.0,) + (0.0,) * (len(r.coefficients) - 1), (-1, 1)) for origin, r in REGRESSIONS.items()
-    }
-    monkeypatch.setattr(estimate_module, "REGRESSIONS", none)
+    """Make every estimate nearly zero, and no sign speak against it."""
+    monkeypatch.setattr(estimate_module, "REGRESSION", Regression((-9.0, 0.0), (-1, 1)))
+    monkeypatch.setattr(estimate_module, "doubt_of", lambda signs: "")
 
 
 def test_an_estimate_is_the_logistic_function_of_a_sum() -> None:
@@ -57,26 +57,44 @@ def test_logits_of_all_and_of_no_samples_are_finite() -> None:
 
 
 @pytest.mark.parametrize("inputs", ["deep-inversion", "dead-leaves", "data"])
-def test_more_agreement_and_less_error_give_a_higher_estimate(inputs: str) -> None:
+def test_more_agreement_gives_a_higher_estimate(inputs: str) -> None:
     signs = replace(SIGNS, inputs=inputs)
     middle = estimate("y", signs)
     low, high = middle.interval
     assert 0 < low < middle.agreement < high < 1
-    refitted = estimate("y", replace(signs, fitted_agreement=0.99)).agreement
-    if inputs == "dead-leaves":  # held-out ones are of the same kind
-        assert refitted == middle.agreement
-    else:
-        assert refitted > middle.agreement
-    better = replace(signs, held_out_agreement=0.95, held_out_error=0.1)
-    if inputs == "data":  # generated inputs are foreign to such a fold
-        assert estimate("y", better).agreement == middle.agreement
-    else:
-        assert estimate("y", better).agreement > middle.agreement
+    assert estimate("y", replace(signs, held_out_agreement=0.95)).agreement > middle.agreement
 
 
-def test_errors_without_bounds_are_bounded() -> None:
-    for error in (0.0, math.inf):
-        assert all(map(math.isfinite, features(replace(SIGNS, held_out_error=error))))
+def test_on_samples_the_estimate_is_what_they_show() -> None:
+    middle, (low, high) = measured(0.8, 50)
+    assert middle == pytest.approx(0.8, abs=0.01)
+    assert 0.7 < low < 0.8 < high < 0.88
+    assert measured(0.8, 500)[1][0] > low
+
+
+def test_answers_that_are_all_alike_have_no_variety() -> None:
+    assert variety(Counter({3: 200}), 10) == pytest.approx(1 / (200 * 10 / 210))
+    assert variety(Counter(dict.fromkeys(range(10), 20)), 10) == pytest.approx(1.05)
+    assert variety(Counter(dict.fromkeys(range(200), 1)), 1000) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"variety": 0.1}, "of the variety"),
+        ({"held_out_agreement": 0.6}, "only 60% of the answers are kept"),
+        ({"inputs": "data", "variety": 0.6}, "answers on given samples"),
+        ({"inputs": "data", "held_out_samples": 0}, "too few to hold some out"),
+        ({"inputs": "data", "held_out_samples": 8, "variety": 1.0}, "only 8 samples"),
+    ],
+)
+def test_signs_that_speak_against_an_estimate(changes: dict[str, Any], words: str) -> None:
+    assert doubt_of(SIGNS) == ""
+    assert words in doubt_of(replace(SIGNS, **changes))
+
+
+def test_agreement_on_samples_is_measured_whatever_it_is() -> None:
+    assert doubt_of(replace(SIGNS, inputs="data", held_out_agreement=0.3, variety=1.0)) == ""
 
 
 def test_the_signs_are_what_was_measured(folded: FoldResult) -> None:
@@ -85,20 +103,33 @@ def test_the_signs_are_what_was_measured(folded: FoldResult) -> None:
     assert report.fidelity is not None
     assert report.diagnostics is not None
     signs, held_out = report.estimate.signs, report.fidelity.outputs[0]
-    # Held-out inputs are of the same kind, so that those of the fit were not run again.
-    assert (signs.inputs, signs.fitted_agreement, signs.fitted_samples) == ("dead-leaves", None, 0)
+    assert signs.inputs == "dead-leaves"
     assert (signs.held_out_agreement, signs.held_out_error) == (held_out.top1_agreement, held_out.relative_error)
+    assert signs.variety == held_out.top1_variety
     assert signs.curve_error == pytest.approx(sum(c.error for c in report.diagnostics.error_curves))
 
 
-def test_the_agreement_on_the_inputs_of_the_fit_is_theirs() -> None:
-    model, x = models.residual(0), np.random.default_rng(0).normal(size=(40, 3, 8, 8)).astype(np.float32)
+@pytest.mark.parametrize(("count", "held_out"), [(40, 0), (64, 12), (100, 20), (400, 64)])
+def test_a_fifth_of_many_samples_is_held_out(count: int, held_out: int) -> None:
+    model, x = models.residual(0), np.random.default_rng(0).normal(size=(count, 3, 8, 8)).astype(np.float32)
+    report = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x}).report
+    assert report.inputs is not None
+    assert report.inputs.samples == count - held_out
+    if not held_out:
+        assert report.fidelity_on_samples is None
+        assert report.estimate_line.startswith("estimated agreement on data: not known: the samples are too few")
+    else:
+        assert report.fidelity_on_samples is not None
+        assert report.fidelity_on_samples.samples == held_out
+
+
+def test_the_estimate_on_samples_is_their_agreement() -> None:
+    model, x = models.residual(0), np.random.default_rng(0).normal(size=(100, 3, 8, 8)).astype(np.float32)
     result = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x})
-    assert result.report.estimate is not None
-    signs = result.report.estimate.signs
-    first, second = (Session(m).run({model.graph.input[0].name: x})[0].argmax(axis=1) for m in (model, result.model))
-    assert (signs.inputs, signs.fitted_samples) == ("data", 40)
-    assert signs.fitted_agreement == (first == second).mean()
+    apart = x[((np.arange(20) + 0.5) * 5).astype(int)]
+    first, second = (Session(m).run({model.graph.input[0].name: apart})[0].argmax(1) for m in (model, result.model))
+    assert result.report.fidelity_on_samples is not None
+    assert result.report.fidelity_on_samples.outputs[0].top1_agreement == (first == second).mean()
 
 
 def test_the_estimate_stands_in_every_form_of_the_report(folded: FoldResult) -> None:
@@ -107,7 +138,7 @@ def test_the_estimate_stands_in_every_form_of_the_report(folded: FoldResult) -> 
     assert "estimated agreement on data" in words
     assert "80 % interval" in words
     assert words in str(report)
-    assert words.capitalize() in render_html(report)
+    assert words[1:] in render_html(report)
     assert report.estimate is not None
     told = json.loads(report.to_json())["estimate"]
     assert told["agreement"] == pytest.approx(report.estimate.agreement)
@@ -186,6 +217,5 @@ def test_the_warning_comes_before_anything_is_written(monkeypatch: pytest.Monkey
     assert "estimated agreement on data" in done.stdout
 
 
-def test_there_is_a_regression_for_each_origin() -> None:
-    for inputs, origin in (("deep-inversion", GENERATED), ("dead-leaves", GENERATED), ("data", DATA)):
-        assert len(features(replace(SIGNS, inputs=inputs))) == len(REGRESSIONS[origin].coefficients)
+def test_features_are_those_of_the_regression() -> None:
+    assert len(features(SIGNS)) == len(estimate_module.REGRESSION.coefficients)
