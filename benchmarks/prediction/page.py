@@ -26,12 +26,12 @@ def render(rows: Sequence[Row]) -> str:
         "",
         f"Reproduce with `{_USAGE}`.",
         "",
-        "A fold estimates its top-1 agreement with the original on data that it has not seen, with an 80 % interval, or",
-        "says that it is not known. Every row is one fold. *Agreement* is measured on real test images: 1,000 of",
-        "Fashion-MNIST or CIFAR-10, or 250 of imagenet_even_500.zip. On samples (250 images of the data set, or 250 crops",
-        "of two photographs, which are images of another kind), 50 are held out of the fit, and the agreement on these is",
-        "the estimate. On generated inputs the estimate comes from a regression in which no file of the same training took",
-        "part. *Variety* says how many classes the original names on the inputs that are held out.",
+        "A fold estimates its top-1 agreement with the original on data that it has not seen, with an 80 % interval,",
+        "or says that it is not known. Every row is one fold. *Agreement* is measured on real test images: 1,000 of",
+        "Fashion-MNIST or CIFAR-10, or 250 of imagenet_even_500.zip. Of samples (250 images of the data set, or 250",
+        "crops of two photographs, which are images of another kind), 50 are held out of the fit: the agreement on",
+        "these is the estimate. On generated inputs it comes from a regression in which no file of the same training",
+        "took part. *Variety* says how many classes the original names on the inputs that are held out.",
         "",
         f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}; commit {machine['commit']}; "
         f"{len(networks)} networks; {len(versions)} version{'s' if len(versions) > 1 else ''} of the code "
@@ -51,8 +51,8 @@ def render(rows: Sequence[Row]) -> str:
         "## The regression",
         "",
         f"Of all rows on generated inputs: logit of the agreement = {fitted.coefficients[0]:.2f} + "
-        f"{fitted.coefficients[1]:.2f} x logit of the agreement on held-out inputs; interval {fitted.spread[0]:+.2f} to "
-        f"{fitted.spread[1]:+.2f}. The package has {REGRESSION.coefficients} and {REGRESSION.spread}.",
+        f"{fitted.coefficients[1]:.2f} x logit of the agreement on held-out inputs; interval "
+        f"{fitted.spread[0]:+.2f} to {fitted.spread[1]:+.2f}. The package has {REGRESSION.coefficients} and {REGRESSION.spread}.",
         "",
         "## Cells",
         "",
