@@ -95,8 +95,9 @@ from onnxfold.terminal import Table, say, say_table
     help="Number of generated samples, or of images of a folder.  [default: by their cost, at most 512]",
 )  # fmt: skip
 @click.option(
-    "--input-seconds", type=float, metavar="N", help="Time limit of generating samples, in seconds.  [default: 60]"
-)
+    "--input-seconds", type=float, metavar="N",
+    help="Time limit of generating samples, in seconds.  [default: a counted cost, and no clock]",
+)  # fmt: skip
 @click.option(
     "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion with these steps per batch."
 )

@@ -1,5 +1,7 @@
 """A request as plain values, for reports and provenance."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -9,54 +11,41 @@ from onnxfold.config.goals import LIMITS
 if TYPE_CHECKING:
     from onnxfold.config.fold_config import FoldConfig
 
-#: Type of what is written, where it is the model's own.
-_KEEP = "keep"
+#: Options that change no result, and are not recorded.
+CHANGE_NOTHING = ("verify", "merge_map", "cache")
+#: Options that are recorded with their default, too.
+_ALWAYS = (
+    "sparsity", "channel_ratio", "ratios", "method", "cluster", "repair", "allocation", "device", "min_fidelity",
+    "inputs", "samples", "calibration", "round_to", "objective", "keep", "input_shapes", "seed",
+)  # fmt: skip
+#: Options that are recorded together, where latency decides.
+_OF_LATENCY = ("max_latency", "latency_table", "threads")
 
 
 def as_plain(config: "FoldConfig") -> dict[str, Any]:
-    """Return the options of a request, and nothing that is not decided by them."""
-    return {
-        "sparsity": config.sparsity,
-        "channel_ratio": config.channel_ratio,
-        "ratios": dict(config.ratios),
-        "method": config.method,
-        "cluster": config.cluster,
-        "repair": config.repair,
-        "allocation": config.allocation,
-        "limits": {n: getattr(config, f"max_{n}") for n in LIMITS if getattr(config, f"max_{n}") is not None},
-        **_latency(config),
-        "device": config.device,
-        "min_fidelity": config.min_fidelity,
-        "inputs": config.inputs,
-        "samples": config.samples,
-        **({} if config.input_seconds is None else {"input_seconds": config.input_seconds}),
-        **({"input_steps": list(config.input_steps)} if config.input_steps else {}),
-        **_data(config),
-        "round_to": config.round_to,
-        "objective": config.objective,
-        "keep": list(config.keep),
-        "input_shapes": {k: list(v) for k, v in config.input_shapes.items()},
-        **{name: True for name in ("allow_cache_change", "per_layer_cache", "inside_heads") if getattr(config, name)},
-        **({} if config.drop_blocks is None else {"drop_blocks": config.drop_blocks}),
-        **({"tune_norms": True} if config.tune_norms else {}),
-        "seed": config.seed,
-        **({} if config.dtype == _KEEP else {"dtype": config.dtype}),
-        # It changes the result only if it is too low for the request, so the default is not recorded.
-        **({} if config.max_memory is None else {"max_memory": config.max_memory}),
-    }
+    """Return the options of a request that decide its result: some always, all others where they are no default."""
+    plain: dict[str, Any] = {}
+    limits = {f"max_{name}": name for name in LIMITS}
+    for option in fields(config):
+        name, value = option.name, getattr(config, option.name)
+        if name in limits:
+            recorded = plain.setdefault("limits", {})
+            if value is not None:
+                recorded[limits[name]] = value
+        elif name in _OF_LATENCY:
+            if config.needs_latency:
+                plain[name] = latency.plain_table(value) if name == "latency_table" else value
+        elif name in _ALWAYS or (name not in CHANGE_NOTHING and value != option.default):
+            plain[name] = _source(value) if name in ("calibration", "data") else _plain(value)
+    return plain
 
 
-def _latency(config: "FoldConfig") -> dict[str, Any]:
-    limit = latency.checked_limit(config.max_latency)
-    return latency.to_dict(limit, config.threads, config.latency_table) if config.needs_latency else {}
-
-
-def _data(config: "FoldConfig") -> dict[str, Any]:
-    scale = config.pixel_scale
-    searched = {} if config.max_drop is None else {"data": _source(config.data), "max_drop": config.max_drop}
-    scaled = {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
-    words = {} if config.tokenizer is None else {"tokenizer": fspath(config.tokenizer)}
-    return {"calibration": _source(config.calibration), **words, **scaled, **searched}
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return fspath(value) if isinstance(value, PathLike) else value
 
 
 def _source(data: Any) -> str | None:

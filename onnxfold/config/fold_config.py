@@ -95,9 +95,9 @@ class FoldConfig:
         Samples to generate; by default as many as the counted cost of running them allows, at most 512. Fewer only
         where `input_seconds` or `max_memory` do not allow them; a note says so.
     input_seconds : float, optional
-        Most seconds for generating inputs, a minute by default. Samples and steps are planned to take no longer at the
-        counted cost. An inversion that takes longer is stopped: its result then depends on the machine's speed, a note
-        says so, and the report holds the steps that were done.
+        Most seconds for generating inputs. Samples and steps are planned to take no longer at the counted cost. An
+        inversion that takes longer is stopped: its result then depends on the machine's speed, a note says so, and the
+        report holds the steps that were done. By default, the counted cost alone decides, and no clock is looked at.
     input_steps : sequence of int
         Steps of an inversion, for each of its batches or one number for all, without a time limit: the steps of a
         report give the same inputs again.

@@ -37,12 +37,8 @@ def check_table(value: Any) -> None:
         raise OptionTypeError(f"latency_table is the path of a .json file or a table, not {type(value).__name__}")
 
 
-def to_dict(limit: str | None, threads: int, table: Any) -> dict[str, Any]:
-    """Return what a fold for latency depends on: the table by the hash of what it holds."""
+def plain_table(table: Any) -> str | None:
+    """Return a table for reports: its path, or the hash of what it holds."""
     if isinstance(table, Mapping):
-        table = sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
-    return {
-        "max_latency": limit,
-        "threads": threads,
-        "latency_table": None if table is None else fspath(table),
-    }
+        return sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
+    return None if table is None else fspath(table)

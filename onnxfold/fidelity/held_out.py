@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Protocol
 
-from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.files import Cache
@@ -21,9 +20,9 @@ from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.synthetic import (
     ACTIVATION_BYTES,
     BATCH,
-    FREE_DIMENSION,
     affordable_samples,
     describe_inputs,
+    sample_cost,
     synthetic_inputs,
 )
 from onnxfold.inputs.token_inputs import TokenSource
@@ -206,7 +205,7 @@ def held_out_inputs(
     interface = token_interface(view)
     if interface is not None:
         return _held_out_text(view, interface.typed(infos), texts or Texts(), seed, progress)
-    costs = [_cost(graph) for graph in (view, *others)]
+    costs = [sample_cost(graph) for graph in (view, *others)]
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = fixed_batch(map(view.shape, view.input_names))
@@ -225,15 +224,6 @@ def _held_out_text(
         progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
     )  # fmt: skip
     return HeldOutText(len(text.ids), tuple(source.batches(text.ids)), text.kind)
-
-
-def _cost(view: GraphView) -> float:
-    """Return the cost of a sample, at the sizes that free dimensions get."""
-    shapes = {name: view.shape(name) for name in view.input_names}
-    free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
-    sized = view.copy()
-    sized.assume({**free, **view.input_shapes})
-    return forward_cost(sized)
 
 
 class Network(Protocol):

@@ -2,17 +2,21 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
+from onnxfold.config import FoldConfig
 from onnxfold.printable import printable
 from onnxfold.report import FoldReport
 
-#: Options that are written out only where they were given.
-_OPTIONAL = (
-    "sparsity", "channel_ratio", "device", "min_fidelity", "max_drop", "cluster", "repair", "samples", "input_seconds",
-    "dtype", "max_memory",
-)  # fmt: skip
-_ALWAYS = ("method", "allocation", "round_to", "objective", "seed")
+#: Names on the command line that are not those of the fields.
+_NAMES = {"ratios": "ratio"}
+#: Between the key and the values of an option that is given once per key.
+_SEPARATORS = {"ratios": "=", "input_shapes": ":"}
+#: Options that are given once per value; other lists are written with commas.
+_REPEATED = ("keep",)
+#: What stands for values that a command line cannot hold.
+_FILES = {"calibration": "FILE.npz", "data": "FILE.npz"}
 
 
 def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
@@ -20,33 +24,34 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
 
     Models that were folded in memory appear as ``IN.onnx``, and data as ``FILE.npz``.
     """
-    config: Mapping[str, Any] = report.config
+    values: dict[str, Any] = dict(report.config)
+    values |= {f"max_{name}": limit for name, limit in (values.get("limits") or {}).items()}
+    if "latency_table" in values:  # the report holds what was measured
+        values["latency_table"] = "REPORT.json"
     words = ["onnxfold", "fold", report.model or "IN.onnx", output]
-    words += _options(config, [name for name in _OPTIONAL if config.get(name) is not None])
-    for name, limit in (config.get("limits") or {}).items():
-        words += [f"--max-{name}", str(limit)]
-    words += _options(config, [name for name in _ALWAYS if name in config])
-    if "latency_table" in config:  # what else depends on latency
-        words += _options(config, [name for name in ("max_latency", "threads") if config.get(name) is not None])
-        words += ["--latency-table", "REPORT.json"]
-    given = config.get("calibration")
-    if given is not None:
-        words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]
-        for name in ("mean", "std"):
-            words += [f"--{name}", ",".join(repr(value) for value in config[name])] if config.get(name) else []
-    elif "inputs" in config:
-        words += ["--inputs", str(config["inputs"])]
-    if config.get("data") is not None:
-        words += ["--data", "FILE.npz" if config["data"] == "arrays" else str(config["data"])]
-    if config.get("input_steps"):
-        words += ["--input-steps", ",".join(map(str, config["input_steps"]))]
-    for glob, ratio in (config.get("ratios") or {}).items():
-        words += ["--ratio", f"{glob}={ratio!r}"]
-    for glob in config.get("keep") or ():
-        words += ["--keep", str(glob)]
-    for name, shape in (config.get("input_shapes") or {}).items():
-        words += ["--input-shapes", f"{name}:{','.join(str(size) for size in shape)}"]
+    for option in fields(FoldConfig):
+        words += _option(option.name, values.get(option.name))
     return " ".join(map(_quoted, words))
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """Return an option of a request as words; none where it is not set."""
+    word = f"--{_NAMES.get(name, name).replace('_', '-')}"
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [word]
+    if isinstance(value, Mapping):
+        shown = [f"{key}{_SEPARATORS[name]}{_text(one)}" for key, one in value.items()]
+    elif isinstance(value, list | tuple):
+        shown = [str(one) for one in value] if name in _REPEATED else [_text(value)] if value else []
+    else:
+        shown = [_FILES[name] if value == "arrays" and name in _FILES else str(value)]
+    return [part for text in shown for part in (word, text)]
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(repr, value)) if isinstance(value, list | tuple) else repr(value)
 
 
 def _quoted(word: str) -> str:
@@ -65,7 +70,3 @@ def _escape(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _options(config: Mapping[str, Any], names: list[str]) -> list[str]:
-    return [word for name in names for word in (f"--{name.replace('_', '-')}", str(config[name]))]

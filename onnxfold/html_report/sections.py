@@ -173,7 +173,7 @@ def _reproduce(report: FoldReport) -> list[Element]:
     if not report.config:
         return [element("p", "The request was not recorded.")]
     parts = [element("pre", element("code", command_line(report)))]
-    if report.config.get("calibration") == "arrays":
+    if "arrays" in (report.config.get("calibration"), report.config.get("data")):
         parts.append(element("p", "FILE.npz stands for the given arrays.", class_="muted"))
     versions = {"onnxfold": report.version or UNKNOWN, **report.versions}
     rows: list[tuple[Content, ...]] = list(versions.items())

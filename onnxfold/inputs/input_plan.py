@@ -1,8 +1,8 @@
 """The number of generated inputs, and of inversion steps.
 
 Both follow from what a run costs, counted in multiply-accumulates, and from the request: the same request gives the
-same inputs, whatever else the machine does. Only an inversion that really takes longer than the time limit depends on
-the speed of the machine.
+same inputs, whatever else the machine does. A clock is looked at only where the user gives a limit of time: an
+inversion that really takes longer depends on the speed of the machine.
 """
 
 import math
@@ -18,8 +18,8 @@ from onnxfold.inputs.inversion.deep_inversion import InversionSettings
 from onnxfold.inputs.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.machine import memory
 
-#: Most seconds for generating inputs by default.
-DEFAULT_SECONDS = 60.0
+#: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.
+_COUNTED_SECONDS = 60.0
 #: Cost of the forward passes of an inversion, whose backward passes take as long again, per second on two cores.
 _INVERTED_PER_SECOND = 7.5e10
 #: Cost of runs of single nodes per second on two cores.
@@ -34,6 +34,8 @@ _FEWEST_SAMPLES = 32
 INVERTED = 128
 _FEWEST_INVERTED = 64
 _FEWEST_STEPS = 30
+#: Steps of an inversion that the user asks for, however much they cost.
+_LEAST_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class InputRequest:
         Samples to generate: exactly so many, unless a given limit reduces it. By default their number
         follows from the cost.
     seconds : float, optional
-        Most seconds to generate them in; by default a minute.
+        Most seconds to generate them in; without them, no clock is looked at.
     steps : tuple of int
         Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
     """
@@ -57,8 +59,8 @@ class InputRequest:
 
     @property
     def ceiling(self) -> float:
-        """Most seconds to generate inputs in."""
-        return DEFAULT_SECONDS if self.seconds is None else self.seconds
+        """Most seconds to generate inputs in, at the counted cost."""
+        return _COUNTED_SECONDS if self.seconds is None else self.seconds
 
     def most(self, cost: float, per_second: float) -> int:
         """Return how many samples of a cost fit into the seconds that are given."""
@@ -142,14 +144,23 @@ def planned_inversion(
             count = min(samples, max(int(affordable / (cost * settings.steps)), INVERTED))
         if cost and count * fewest > affordable:
             count = min(count, max(int(affordable / fewest), _FEWEST_INVERTED))
-    if cost:
-        steps = max(int(affordable / (cost * count)), _FEWEST_STEPS)
-        settings = replace(
-            settings,
-            steps=min(settings.steps, steps),
-            steps_fused=min(settings.steps_fused, steps),
-            steps_without_statistics=min(settings.steps_without_statistics, steps),
-        )
+    if not cost:  # sizes depend on data: as where it is high
+        affordable, count = 0.0, count if requested.samples is not None else min(count, _FEWEST_INVERTED)
+    per_step = max(cost * count, 1.0)
+    least = _FEWEST_STEPS
+    if requested.seconds is None:
+        least = min(least, max(int(_COUNTED_SECONDS * _INVERTED_PER_SECOND / per_step), _LEAST_STEPS))
+    if least < (settings.steps_fused, _FEWEST_STEPS)[has_statistics] and not requested.steps:
+        seconds = math.ceil(per_step * _FEWEST_STEPS / _INVERTED_PER_SECOND)
+        notes += (f"the inversion takes {least} steps, as many as its counted cost allows in "
+                  f"{_COUNTED_SECONDS:g} s on two cores: allow more with --input-seconds {seconds}",)  # fmt: skip
+    steps = max(int(affordable / per_step), least)
+    settings = replace(
+        settings,
+        steps=min(settings.steps, steps),
+        steps_fused=min(settings.steps_fused, steps),
+        steps_without_statistics=min(settings.steps_without_statistics, steps),
+    )
     return count, settings, notes
 
 

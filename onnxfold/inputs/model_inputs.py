@@ -23,7 +23,7 @@ from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.own_text import with_own_text
-from onnxfold.inputs.synthetic import SAMPLES, synthetic_inputs
+from onnxfold.inputs.synthetic import SAMPLES, sample_cost, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface
@@ -227,8 +227,8 @@ def model_inputs(
         Samples to generate, sequences of a language model; by default, their number follows from what a run costs. Or
         images to read, at most 512 by default.
     seconds : float, optional
-        Most seconds for it, a minute by default. Samples and steps are planned to take no longer at the counted cost;
-        an inversion that really does is ended. Infinite: no clock is looked at.
+        Most seconds for it. Samples and steps are planned to take no longer at the counted cost; an inversion that
+        really does is ended. By default, the counted cost is that of a minute, and no clock is looked at.
     steps : sequence of int
         Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
     seed : int
@@ -264,7 +264,7 @@ def model_inputs(
     progress("generate inputs", 0, 0)
     if texts is not None and kind != "deep-inversion":
         return _tokens(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
-    cost, requested = forward_cost(view), InputRequest(samples, seconds, tuple(steps))
+    cost, requested = forward_cost(view) or sample_cost(view), InputRequest(samples, seconds, tuple(steps))
     count, notes = planned_samples(view, cost, requested)
     plan = (
         kind,
@@ -341,8 +341,8 @@ def _inverted(
 ) -> ModelInputs:
     most, settings, notes = planned_inversion(samples, cost, requested, has_statistics=_has_statistics(view))
     start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
-    if not requested.steps:
-        settings = replace(settings, seconds=requested.ceiling - (time.monotonic() - began))
+    if requested.seconds is not None and not requested.steps:
+        settings = replace(settings, seconds=requested.seconds - (time.monotonic() - began))
     done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
     if done.cut:
         notes += (_cut_note(done, requested),)

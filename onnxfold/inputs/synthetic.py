@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
+from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.graph.session import fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
@@ -73,6 +74,15 @@ def synthetic_inputs(
         for b, batch in enumerate(batches):
             batch[name] = values[b * step : (b + 1) * step]
     return batches
+
+
+def sample_cost(view: GraphView) -> float:
+    """Return what a run of one sample costs, at the sizes that free dimensions get; 0 where it is not known."""
+    shapes = {name: view.shape(name) for name in view.input_names}
+    free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
+    sized = view.copy()
+    sized.assume({**free, **view.input_shapes})
+    return forward_cost(sized)
 
 
 def describe_inputs(view: GraphView) -> str:
