@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Port
@@ -30,30 +28,29 @@ def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> Non
         If ai-edge-quantizer is not installed or refuses.
     """
     try:
-        from ai_edge_quantizer import quantizer, recipe
+        from ai_edge_quantizer import calibrator, quantizer, recipe, recipe_manager
+        from ai_edge_quantizer.utils.qsv_utils import min_max_update
     except ImportError:
         raise ExportError(
             "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         ) from None
+    wanted = recipe.static_wi8_ai8()
     try:
-        tool = quantizer.Quantizer(str(path), recipe.static_wi8_ai8())
         with quiet("ai_edge_quantizer"):  # it draws progress bars and warns of its own settings
-            calibration = tool.calibrate({SIGNATURE: _whole(batches, inputs)}, num_threads=1)
-            content = tool.quantize(
-                calibration, enable_progress_bar=False, enable_progress_report=False
-            ).quantized_model
+            manager = recipe_manager.RecipeManager()
+            manager.load_quantization_recipe(wanted)
+            # By default the ranges of successive steps are averaged, which cuts off what only some samples reach.
+            observer = calibrator.Calibrator(str(path), num_threads=1, qsv_update_func=min_max_update)
+            observer.calibrate({SIGNATURE: _in_layouts(batches, inputs)}, manager)
+            content = (
+                quantizer.Quantizer(str(path), wanted)
+                .quantize(observer.get_model_qsvs(), enable_progress_bar=False, enable_progress_report=False)
+                .quantized_model
+            )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
     path.write_bytes(content)
 
 
-def _whole(batches: Batches, inputs: tuple[Port, ...]) -> Batches:
-    """Return the batches in the file's layouts, as one where the batch is free.
-
-    The calibrator averages the ranges of successive steps, which cuts off what only some samples reach. Within a step
-    it takes the true range, so a free batch is calibrated in one step.
-    """
-    parts = [{p.name: to_layout(feeds[p.name], p.layout) for p in inputs} for feeds in batches]
-    if any(not p.shape or p.shape[0] is not None for p in inputs):
-        return parts
-    return [{p.name: np.concatenate([part[p.name] for part in parts]) for p in inputs}]
+def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:
+    return [{p.name: to_layout(feeds[p.name], p.layout) for p in inputs} for feeds in batches]

@@ -20,7 +20,9 @@ from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
 from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.input_scale import input_scale, standardised
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
+from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.synthetic import SAMPLES, sample_cost, synthetic_inputs
@@ -343,11 +345,14 @@ def _inverted(
     start = synthetic_inputs(view, samples=most, seed=seed, exactly=requested.samples is not None)
     if requested.seconds is not None and not requested.steps:
         settings = replace(settings, seconds=requested.seconds - (time.monotonic() - began))
-    done = deep_inversion(view, start, seed=seed, settings=settings, progress=progress)
+    scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
+    begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
+    done = deep_inversion(standardised(view, scales), begun, seed=seed, settings=settings, progress=progress)
+    inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
     if done.cut:
         notes += (_cut_note(done, requested),)
     found = ModelInputs(
-        done.inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
+        inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
     )
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
@@ -360,7 +365,7 @@ def _inverted(
     aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
     aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
     why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-    return replace(found, batches=done.inputs + leaves, reason=why)
+    return replace(found, batches=inputs + leaves, reason=why)
 
 
 def _cut_note(done: Inversion, requested: InputRequest) -> str:

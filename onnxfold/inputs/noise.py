@@ -8,6 +8,7 @@ import numpy as np
 from onnxfold.graph.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.input_scale import InputScale, input_scale
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import interface_of, token_interface
 from onnxfold.machine import memory
@@ -20,6 +21,8 @@ def noise_inputs(
     inputs: list[InputInfo], *, samples: int, seed: int, view: GraphView | None = None
 ) -> dict[str, Array]:
     """Return standard normal floats, and zeros and ones for integers; of a language model, what fits together.
+
+    Images that the graph normalises by itself are normal behind that.
 
     Parameters
     ----------
@@ -44,8 +47,19 @@ def noise_inputs(
     feeds: dict[str, Array] = {}
     for info in closed:
         shape = [d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)]
+        scale = None if view is None else input_scale(view, info.name)
+        if scale is not None:
+            require_input(info.name, shape)
+            feeds[info.name] = scaled(random.standard_normal(shape), scale, info.dtype)
+            continue
         feeds[info.name] = _values(random, info.name, shape, info.dtype)
     return feeds
+
+
+def scaled(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]) -> Array:
+    """Return values of an input in its type, for standardised numbers."""
+    values = scale.values(standard)
+    return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)
 
 
 def _values(random: np.random.Generator, name: str, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:

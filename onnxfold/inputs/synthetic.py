@@ -11,7 +11,8 @@ from onnxfold.graph.session import fixed_batch
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.dead_leaves import dead_leaves
-from onnxfold.inputs.noise import require_input
+from onnxfold.inputs.input_scale import input_scale
+from onnxfold.inputs.noise import require_input, scaled
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface, token_interface
@@ -35,7 +36,7 @@ def synthetic_inputs(
 
     The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
     signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
-    table that they look up. Everything is standardised.
+    table that they look up. Everything is standardised, images behind the normalisation that the graph begins with.
 
     Parameters
     ----------
@@ -89,7 +90,10 @@ def describe_inputs(view: GraphView) -> str:
     """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
-    words = (_kind(_dtype(view, name), len(view.shape(name) or ())) for name in view.input_names)
+    words = (
+        _kind(_dtype(view, name) if input_scale(view, name) is None else np.dtype("f"), len(view.shape(name) or ()))
+        for name in view.input_names
+    )
     return " and ".join(dict.fromkeys(words)) or "no inputs"
 
 
@@ -134,18 +138,27 @@ def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, 
     """
     require_input(name, shape)
     dtype = _dtype(view, name)
+    scale = input_scale(view, name)
+    if scale is not None:
+        return scaled(_standard(shape, seed, kind), scale, dtype)
     random = np.random.default_rng(seed)
     if dtype.kind in "iu":
         return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
+    return _standard(shape, seed, kind).astype(dtype)
+
+
+def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
+    """Return values of zero mean and unit deviation."""
+    random = np.random.default_rng(seed)
     if kind == "noise" or len(shape) not in (3, 4):
-        return random.standard_normal(shape).astype(dtype)
+        return random.standard_normal(shape)
     if len(shape) == 3:
-        return _pink(shape, random).astype(dtype)
+        return _pink(shape, random)
     if shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
-        return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1).astype(dtype)
-    return dead_leaves(*shape, seed=seed).astype(dtype)
+        return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1)
+    return dead_leaves(*shape, seed=seed)
 
 
 def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np.float64]:
