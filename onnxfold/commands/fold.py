@@ -290,7 +290,9 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.estimate is not None:
         say(str(report.estimate))
     if report.latency is not None:
-        say(latency_line(report.latency))
+        say(latency_line(report.latency, "the first" if report.merged is None else "all networks beside each other"))
+    if report.merged is not None and report.merged.latency is not None:
+        say(report.merged.beside_one)
     if report.tuning is not None:
         say(str(report.tuning))
     if report.quantization is not None:

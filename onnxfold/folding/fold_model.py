@@ -17,7 +17,7 @@ from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.graph.provenance import add_run
-from onnxfold.graph.save import to_model
+from onnxfold.graph.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -171,7 +171,7 @@ def fold_model(
         view, request, widths, graphs, prepared.inputs, opened.size, after, config, blocks=opened.blocks
     )
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
-    return folded
+    return replace(folded, after=replace(after, size_bytes=file_bytes(view)))  # with the note of the run
 
 
 def losses_of(candidates: ModelCandidates | None) -> list[Matrix]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
 from onnxfold.folding.scopes import (
@@ -15,13 +14,13 @@ from onnxfold.folding.scopes import (
     require_finite_channels,
     require_groups,
 )
+from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks
@@ -112,20 +111,17 @@ def open_model(
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
-    stored = model_size(view)
+    size_bytes = bytes_of(model, view)
     blocks = dequantize_blocks(view)
     if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
         form = replace(form, queries=False)
-    size = replace(model_size(view), size_bytes=stored.size_bytes)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
+    size = stored_size(view, size_bytes)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
     scopes = open_scopes(view, form)
-    if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
-        normal = size_of(view)
-        size = replace(size, macs=normal.macs, macs_per=normal.macs_per)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:

@@ -357,6 +357,7 @@ class FoldReport:
             f"{len(self.refusals)} weight axes left alone",
             *([] if self.estimate is None else [str(self.estimate)]),
             *([] if self.latency is None else [str(self.latency)]),
+            *([self.merged.beside_one] if self.merged is not None and self.merged.latency is not None else []),
             *([] if self.quantization is None else [str(self.quantization)]),
             *([self.warning] if self.warning else []),
         ]
