@@ -11,6 +11,7 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
+from onnxfold.folding.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
 from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
@@ -50,6 +51,8 @@ class Inspection:
         What every input of a language model is; empty for other models.
     size : ModelSize, optional
         What the model costs.
+    spare : int
+        Weights that could go at no loss, see :func:`onnxfold.fold` about `lossless`.
     """
 
     groups: list[FoldGroup]
@@ -61,12 +64,14 @@ class Inspection:
     latency: LatencyProfile | None = None
     takes: str = ""
     size: ModelSize | None = None
+    spare: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
             "parameters": self.parameters,
             **({} if self.size is None else _plain_size(self.size)),
+            "lossless": self.spare,
             "share": asdict(self.share),
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
@@ -144,9 +149,11 @@ def inspect_model(
     blocks = dequantize_blocks(view)
     size, notes = stored_size(view, size_bytes), _quantised_note(view)
     parameters = size.parameters
+    shared = share_equal_weights(view)
     form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), inside_heads=inside)
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    spare = shared + spare_weights(scopes)
     refusals, takes = all_refusals(scopes), str(token_interface(view) or "")
     factored = () if blocks else (QUERIES,)
     main = form.after(Pipeline((*tables_in_parts(rare_words(model)), *factored)), scopes[0])
@@ -163,7 +170,7 @@ def inspect_model(
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
-    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size)
+    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size, spare)
 
 
 def _plain_size(size: ModelSize) -> dict[str, Any]:

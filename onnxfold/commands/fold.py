@@ -139,6 +139,10 @@ from onnxfold.terminal import Table, say, say_table
     help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
 )  # fmt: skip
 @click.option(
+    "--lossless", is_flag=True,
+    help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
+)  # fmt: skip
+@click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8; --sparsity 0 then only quantises.",
 )  # fmt: skip

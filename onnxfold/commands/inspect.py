@@ -53,6 +53,9 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
     if found.size is not None:
         macs = "" if found.size.macs is None else f"{found.size.macs:,} {found.size.macs_title}, "
         say(f"{found.parameters:,} parameters, {macs}{found.size.size_bytes:,} bytes")
+    if found.spare:
+        part = found.spare / found.parameters
+        say(f"without loss: {found.spare:,} weights ({part:.1%}) can go, see `onnxfold fold --lossless`")
     print_refusals(found.refusals, verbose=verbose)
     if found.takes:
         say(f"model takes {found.takes}")

@@ -39,6 +39,7 @@ def as_plain(config: "FoldConfig") -> dict[str, Any]:
         **{name: True for name in ("allow_cache_change", "per_layer_cache", "inside_heads") if getattr(config, name)},
         **({} if config.drop_blocks is None else {"drop_blocks": config.drop_blocks}),
         **({"tune_norms": True} if config.tune_norms else {}),
+        **({"lossless": True} if config.lossless else {}),
         "seed": config.seed,
         **({} if config.dtype == _KEEP else {"dtype": config.dtype}),
         # It changes the result only if it is too low for the request, so the default is not recorded.

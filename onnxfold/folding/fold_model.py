@@ -94,7 +94,7 @@ def request_widths(
     NothingToFoldError
         If the widths follow from the request, and every group would keep its own; unless `may_keep_all`.
     """
-    if method.drops_blocks:
+    if method.drops_blocks or config.lossless:
         return whole_widths(opened.graphs, config)
     repair, groups = method.repair_row, [found for _, found in opened.graphs]
     if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:

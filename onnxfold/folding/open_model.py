@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
+from onnxfold.folding.lossless import share_equal_weights
 from onnxfold.folding.scopes import (
     PLAIN,
     GraphForm,
@@ -84,6 +85,7 @@ def open_model(
     *,
     form: GraphForm = PLAIN,
     needs_groups: bool = True,
+    shares: bool = True,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -99,6 +101,8 @@ def open_model(
         The form of the main graph.
     needs_groups : bool
         Whether there is nothing to do without fold groups.
+    shares : bool
+        Whether equal weights, which the file stores several times, become one.
 
     Raises
     ------
@@ -121,6 +125,8 @@ def open_model(
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
+    if shares and share_equal_weights(view):
+        view.notes.append("weights that the file holds several times, as they are or turned, are stored once")
     scopes = open_scopes(view, form)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)

@@ -23,6 +23,7 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
     config: Mapping[str, Any] = report.config
     words = ["onnxfold", "fold", report.model or "IN.onnx", output]
     words += _options(config, [name for name in _OPTIONAL if config.get(name) is not None])
+    words += ["--lossless"] if config.get("lossless") else []
     for name, limit in (config.get("limits") or {}).items():
         words += [f"--max-{name}", str(limit)]
     words += _options(config, [name for name in _ALWAYS if name in config])
