@@ -263,7 +263,7 @@ def _fold(
         reads = files_read(model, config, folder)
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped)
-        way = find_way(dropped.task, may_keep=bool(dropped.blocks))
+        way = find_way(dropped.task, may_keep=bool(dropped.blocks or task.opened.shared))
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = without_zero_blocks(way.folded(data), networks)
         folded = tuned(folded, task.reference, data, config, tell)

@@ -49,6 +49,8 @@ class OpenedModel:
         Weights of few bits, which the main graph holds as numbers.
     form : GraphForm
         The form of the main graph.
+    shared : int
+        Weights that were equal to others, and are gone.
     """
 
     source: ModelLike
@@ -57,6 +59,7 @@ class OpenedModel:
     sources: tuple[tuple[Labels | None, ...], ...] = ()
     blocks: tuple[BlockWeight, ...] = ()
     form: GraphForm = PLAIN
+    shared: int = 0
 
     @property
     def view(self) -> GraphView:
@@ -125,11 +128,12 @@ def open_model(
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
-    if shares and share_equal_weights(view):
+    shared = share_equal_weights(view) if shares else 0
+    if shared:
         view.notes.append("weights that the file holds several times, as they are or turned, are stored once")
     scopes = open_scopes(view, form)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
         require_groups(scopes)
-    return OpenedModel(model, size, scopes, blocks=blocks, form=form)
+    return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)

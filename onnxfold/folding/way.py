@@ -65,7 +65,7 @@ def find_way(task: FoldTask, *, may_keep: bool) -> Way:
     task : FoldTask
         The task.
     may_keep : bool
-        Whether all groups may keep their widths, because blocks were dropped.
+        Whether all groups may keep their widths, because blocks or equal weights went.
 
     Raises
     ------
