@@ -14,6 +14,7 @@ from onnxfold.folders import ModelFolder, folder_of
 from onnxfold.folding.before_fold import BeforeFold
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.drop_blocks import drop_blocks
+from onnxfold.folding.fold_lossless import require_lossless
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.joined_inputs import inputs_for
@@ -75,6 +76,7 @@ def fold(
     inside_heads: bool = False,
     drop_blocks: int | str | None = None,
     tune_norms: bool = False,
+    lossless: bool = False,
     dtype: str = "keep",
     seed: int = 0,
     verify: bool = True,
@@ -159,6 +161,9 @@ def fold(
     tune_norms : bool
         Whether scales and biases of norms are trained after the fold, without labels: to answer as the original does on
         the inputs of the fold. They are kept only if answers on held-out inputs come closer. Needs torch.
+    lossless : bool
+        Whether only what changes no output goes, whatever the method: weights that are stored twice (as they are or, of
+        tables of words, turned), dead channels and exact duplicates of channels. A model without any is copied.
     dtype : str
         Types of the result: 'keep', the model's own, or 'int8', QDQ ONNX with int8 weights and uint8 activations,
         calibrated on the inputs of the fold. With 'int8', `sparsity` may be 0: quantise only.
@@ -258,12 +263,14 @@ def _fold(
         reads = files_read(model, config, folder)
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped)
-        way = find_way(dropped.task, may_keep=bool(dropped.blocks))
+        way = find_way(dropped.task, may_keep=bool(dropped.blocks or task.opened.shared))
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = without_zero_blocks(way.folded(data), networks)
         folded = tuned(folded, task.reference, data, config, tell)
         written = written_model(folded, data, config, tell)
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
+        if config.lossless and config.verify:
+            require_lossless(checked, written.view)
     folder, told = before.told_to(folder, written.view)
     seconds = time.perf_counter() - start
     report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *told), seconds)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels import FoldGroup
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.share import WeightShare, weight_share
@@ -12,7 +11,9 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
+from onnxfold.folding.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
+from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
 from onnxfold.graph.session import Feeds, InputInfo
@@ -20,7 +21,6 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.passes.base import Pipeline
@@ -51,6 +51,8 @@ class Inspection:
         What every input of a language model is; empty for other models.
     size : ModelSize, optional
         What the model costs.
+    spare : int
+        Weights that could go at no loss, see :func:`onnxfold.fold` about `lossless`.
     """
 
     groups: list[FoldGroup]
@@ -62,12 +64,14 @@ class Inspection:
     latency: LatencyProfile | None = None
     takes: str = ""
     size: ModelSize | None = None
+    spare: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
             "parameters": self.parameters,
-            **({} if self.size is None else {"macs": self.size.macs, "macs_per": self.size.macs_per}),
+            **({} if self.size is None else _plain_size(self.size)),
+            "lossless": self.spare,
             "share": asdict(self.share),
             "groups": self._rows,
             "refusals": [asdict(r) for r in self.refusals],
@@ -92,7 +96,10 @@ def measure(model: ModelLike) -> ModelSize:
     ModelLoadError
         If the model cannot be read.
     """
-    return size_of(load(model))
+    view = load(model)
+    size_bytes = bytes_of(model, view)
+    dequantize_blocks(view)
+    return stored_size(view, size_bytes)
 
 
 @known_keywords
@@ -137,13 +144,17 @@ def inspect_model(
     wanted, threads = checks.flag("latency", latency), checks.threads(threads)
     allowed, per_layer, inside = checks.attention_flags(allow_cache_change, per_layer_cache, inside_heads)
     view = load(model, input_shapes)
+    size_bytes = bytes_of(model, view)
     profile = _profile(view, threads) if wanted else None
     blocks = dequantize_blocks(view)
-    parameters, notes = count_parameters(view), _quantised_note(view)
+    size, notes = stored_size(view, size_bytes), _quantised_note(view)
+    parameters = size.parameters
+    shared = share_equal_weights(view)
     form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), inside_heads=inside)
     scopes = open_scopes(view, form)
     share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
-    refusals, size, takes = all_refusals(scopes), size_of(view), str(token_interface(view) or "")
+    spare = shared + spare_weights(scopes)
+    refusals, takes = all_refusals(scopes), str(token_interface(view) or "")
     factored = () if blocks else (QUERIES,)
     main = form.after(Pipeline((*tables_in_parts(rare_words(model)), *factored)), scopes[0])
     if main is not scopes[0]:
@@ -159,7 +170,11 @@ def inspect_model(
     owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
-    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size)
+    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size, spare)
+
+
+def _plain_size(size: ModelSize) -> dict[str, Any]:
+    return {"macs": size.macs, "macs_per": size.macs_per, "size_bytes": size.size_bytes}
 
 
 def _quantised_note(view: GraphView) -> list[str]:

@@ -136,7 +136,7 @@ max_memory, cache, progress
     if until is not None:
         config = replace(config, keep=(*config.keep, *joined.behind(until)))
     result = fold_request(joined.model, config, tell, networks=joined)
-    result.report.merged = merge_record(joined, result.view, config.seed, measures=config.verify)
+    result.report.merged = merge_record(joined, result, config)
     result.report.notes += joined.notes
     return result
 

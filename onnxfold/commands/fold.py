@@ -140,6 +140,10 @@ from onnxfold.terminal import Table, say, say_table
     help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
 )  # fmt: skip
 @click.option(
+    "--lossless", is_flag=True,
+    help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
+)  # fmt: skip
+@click.option(
     "--dtype", default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8; --sparsity 0 then only quantises.",
 )  # fmt: skip
@@ -295,7 +299,9 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.estimate_line:
         say(report.estimate_line)
     if report.latency is not None:
-        say(latency_line(report.latency))
+        say(latency_line(report.latency, "the first" if report.merged is None else "all networks beside each other"))
+    if report.merged is not None and report.merged.latency is not None:
+        say(report.merged.beside_one)
     if report.tuning is not None:
         say(str(report.tuning))
     if report.quantization is not None:

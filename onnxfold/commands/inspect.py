@@ -50,8 +50,12 @@ def _print_inspection(found: Any, *, verbose: bool) -> None:
         f"{share.either:.1%} of the {share.weights:,} conv/linear weights lie in fold groups "
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
-    if found.size is not None and found.size.macs is not None:
-        say(f"{found.parameters:,} parameters, {found.size.macs:,} {found.size.macs_title}")
+    if found.size is not None:
+        macs = "" if found.size.macs is None else f"{found.size.macs:,} {found.size.macs_title}, "
+        say(f"{found.parameters:,} parameters, {macs}{found.size.size_bytes:,} bytes")
+    if found.spare:
+        part = found.spare / found.parameters
+        say(f"without loss: {found.spare:,} weights ({part:.1%}) can go, see `onnxfold fold --lossless`")
     print_refusals(found.refusals, verbose=verbose)
     if found.takes:
         say(f"model takes {found.takes}")

@@ -236,9 +236,9 @@ def change(old: int | None, new: int | None) -> tuple[str, str, str]:
     return f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else ""
 
 
-def latency_line(latency: Any) -> str:
-    """Return how a latency was measured, and how sure the ratio is."""
-    return f"latency: {latency.ratio:.2f} of the first, spread {latency.spread:.0%} ({latency.how})"
+def latency_line(latency: Any, before: str = "the first") -> str:
+    """Return how a latency was measured, beside what, and how sure the ratio is."""
+    return f"latency: {latency.ratio:.2f} of {before}, spread {latency.spread:.0%} ({latency.how})"
 
 
 def fidelity_line(fidelity: Any) -> str:

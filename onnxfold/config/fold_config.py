@@ -15,6 +15,8 @@ from onnxfold.errors import ConfigError, OptionTypeError
 
 #: Where no goal is given.
 DEFAULT_SPARSITY = 0.5
+#: The method that changes nothing where exact duplicates are merged.
+_EXACT = "fold-naive"
 #: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
 DEFAULT_OBJECTIVE = "balanced"
 DEFAULT_ROUND_TO = "auto"
@@ -132,6 +134,9 @@ class FoldConfig:
     tune_norms : bool
         Whether scales and biases of norms are trained after the fold, on its inputs, to answer as the original does;
         kept only if held-out answers come closer. Needs torch.
+    lossless : bool
+        Whether only what changes no output goes: weights that are stored twice, dead channels and exact duplicates; it
+        sets the method.
     dtype : {'keep', 'int8'}
         Types of the written model: its own, or int8 weights and uint8 activations, quantised after the fold: QDQ ONNX,
         or, where it reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and
@@ -196,6 +201,7 @@ class FoldConfig:
     inside_heads: bool = False
     drop_blocks: int | str | None = None
     tune_norms: bool = False
+    lossless: bool = False
     dtype: str = KEEP
     seed: int = 0
     verify: bool = True
@@ -208,7 +214,9 @@ class FoldConfig:
     def __post_init__(self) -> None:
         self._check_types()
         check_goals(self)
-        if self.channel_ratio is not None:
+        if self.lossless:
+            self._set("method", _EXACT)
+        if self.channel_ratio is not None or self.lossless:
             object.__setattr__(self, "allocation", "uniform")
         if self.lacks_goal and not self.ratios:
             object.__setattr__(self, "sparsity", DEFAULT_SPARSITY)
@@ -239,7 +247,7 @@ class FoldConfig:
             self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
         steps = checks.entries("input_steps", self.input_steps)
         self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms"):
+        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms", "lossless"):
             self._set(name, checks.flag(name, getattr(self, name)))
         if self.drop_blocks is not None:
             self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
@@ -337,7 +345,7 @@ class FoldConfig:
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, except the ratios of single groups."""
         goals = (self.sparsity, self.channel_ratio)
-        others = self.has_limits or self.searched or self.only_drops
+        others = self.has_limits or self.searched or self.only_drops or self.lossless
         return all(goal is None for goal in goals) and not others
 
     @property

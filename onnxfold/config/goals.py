@@ -19,6 +19,8 @@ def check_goals(config: "FoldConfig") -> None:
     ConfigError
         If two goals say how far to fold, or a goal lacks what it is measured on.
     """
+    if config.lossless:
+        _require_alone(config)
     if config.sparsity is not None and config.channel_ratio is not None:
         raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
     if config.min_fidelity is not None and config.max_drop is not None:
@@ -41,9 +43,21 @@ def check_goals(config: "FoldConfig") -> None:
         raise ConfigError("max_latency is measured in floats: fold with it first, then quantize with sparsity 0")
 
 
+def _require_alone(config: "FoldConfig") -> None:
+    """Refuse what would change outputs, beside lossless."""
+    names = ["sparsity", "channel_ratio", "ratios", "cluster", "repair", "device", "max_latency", "min_fidelity"]
+    names += ["max_drop", "drop_blocks", "tune_norms", *(f"max_{name}" for name in LIMITS)]
+    more = [name for name in names if getattr(config, name) not in (None, False, {})]
+    more += ["dtype"] if config.quantizes else []
+    if more:
+        raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")
+
+
 def in_words(config: "FoldConfig") -> str:
     """Return what is requested."""
     parts = [f"sparsity {config.sparsity:g}"] if config.sparsity is not None else []
+    if config.lossless:
+        parts.append("without loss")
     if config.channel_ratio is not None:
         parts.append(f"channel ratio {config.channel_ratio:g}")
     if config.min_fidelity is not None:

@@ -17,7 +17,7 @@ from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.graph.provenance import add_run
-from onnxfold.graph.save import to_model
+from onnxfold.graph.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -94,7 +94,7 @@ def request_widths(
     NothingToFoldError
         If the widths follow from the request, and every group would keep its own; unless `may_keep_all`.
     """
-    if method.drops_blocks:
+    if method.drops_blocks or config.lossless:
         return whole_widths(opened.graphs, config)
     repair, groups = method.repair_row, [found for _, found in opened.graphs]
     if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
@@ -171,7 +171,7 @@ def fold_model(
         view, request, widths, graphs, prepared.inputs, opened.size, after, config, blocks=opened.blocks
     )
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
-    return folded
+    return replace(folded, after=replace(after, size_bytes=file_bytes(view)))  # with the note of the run
 
 
 def losses_of(candidates: ModelCandidates | None) -> list[Matrix]:

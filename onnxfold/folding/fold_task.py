@@ -119,7 +119,10 @@ def open_task(
         inside_heads=config.inside_heads,
         rare=rare_words(model, config.tokenizer) if tables else (),
     )
-    opened = open_model(model, config.input_shapes, progress, form=form, needs_groups=not config.keeps_widths)
+    needs_groups = not (config.keeps_widths or config.lossless)
+    opened = open_model(
+        model, config.input_shapes, progress, form=form, needs_groups=needs_groups, shares=networks is None
+    )
     if networks is not None:
         opened = networks.known_to(opened)
     if config.quantizes:

@@ -13,6 +13,7 @@ from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
+from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
@@ -184,7 +185,7 @@ def join_models(
     model = to_model(graph.view)
     grouped = graph.view.copy()
     BlocksToGroups(len(networks))(grouped)
-    sizes = [size_of(load(one)) for one in models]
+    sizes = [stored_size(view, bytes_of(one, view)) for one in models for view in [load(one)]]
     macs = [size.macs for size in sizes]
     size = ModelSize(
         sum(s.parameters for s in sizes),

@@ -1,27 +1,33 @@
 """Closeness of a merged model to every network that it was merged from."""
 
+from onnxfold.config import FoldConfig
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
+from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.joined_model import JoinedModel, Share, Together
-from onnxfold.graph.session import Session
+from onnxfold.graph.load import load
+from onnxfold.graph.save import to_model
+from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
-from onnxfold.report import MergeRecord, NetworkShare
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.two_models import latency_of_two
+from onnxfold.report import LatencyRecord, MergeRecord, NetworkShare
 
 
-def merge_record(joined: JoinedModel, view: GraphView, seed: int, *, measures: bool) -> MergeRecord:
+def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) -> MergeRecord:
     """Compare a merged model with each of its networks, on generated inputs that the fold has not seen.
+
+    Its latency is compared with that of the first network, too: a merge takes the place of one network or of all.
 
     Parameters
     ----------
     joined : JoinedModel
         The networks.
-    view : GraphView
+    result : FoldResult
         The merged model.
-    seed : int
-        The user's seed.
-    measures : bool
-        Whether anything is run.
+    config : FoldConfig
+        The request: its seed, its threads, and whether anything is run.
     """
-    shares = []
+    shares, view, seed, measures = [], result.view, config.seed, config.verify
     for i, network in enumerate(joined.networks):
         fidelity = None
         if measures and not (i and set(joined.graph.heads) == {"first"}):
@@ -29,4 +35,13 @@ def merge_record(joined: JoinedModel, view: GraphView, seed: int, *, measures: b
             inputs = held_out_inputs(joined.graph.view, seed=seed, infos=infos)
             fidelity = measure_fidelity(Together(joined, i), Share(joined, view, i), inputs, called="held-out")
         shares.append(NetworkShare(network.name.strip("'"), fidelity))
-    return MergeRecord(joined.graph.heads, tuple(shares))
+    latency = _beside_the_first(joined, result.view, config) if result.report.latency is not None else None
+    return MergeRecord(joined.graph.heads, tuple(shares), latency)
+
+
+def _beside_the_first(joined: JoinedModel, view: GraphView, config: FoldConfig) -> LatencyRecord | None:
+    def feeds(infos: list[InputInfo]) -> Feeds:
+        return noise_inputs(infos, samples=1, seed=config.seed, view=view)
+
+    first = joined.sources[0]
+    return latency_of_two((first, load(first)), (to_model(view), view), feeds, threads=config.threads)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnxfold.budget.costs.size import model_size
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
+from onnxfold.folding.lossless import share_equal_weights
 from onnxfold.folding.scopes import (
     PLAIN,
     GraphForm,
@@ -15,13 +15,13 @@ from onnxfold.folding.scopes import (
     require_finite_channels,
     require_groups,
 )
+from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.finite import require_no_nan
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight, dequantize_blocks
@@ -49,6 +49,8 @@ class OpenedModel:
         Weights of few bits, which the main graph holds as numbers.
     form : GraphForm
         The form of the main graph.
+    shared : int
+        Weights that were equal to others, and are gone.
     """
 
     source: ModelLike
@@ -57,6 +59,7 @@ class OpenedModel:
     sources: tuple[tuple[Labels | None, ...], ...] = ()
     blocks: tuple[BlockWeight, ...] = ()
     form: GraphForm = PLAIN
+    shared: int = 0
 
     @property
     def view(self) -> GraphView:
@@ -85,6 +88,7 @@ def open_model(
     *,
     form: GraphForm = PLAIN,
     needs_groups: bool = True,
+    shares: bool = True,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -100,6 +104,8 @@ def open_model(
         The form of the main graph.
     needs_groups : bool
         Whether there is nothing to do without fold groups.
+    shares : bool
+        Whether equal weights, which the file stores several times, become one.
 
     Raises
     ------
@@ -112,22 +118,22 @@ def open_model(
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
-    stored = model_size(view)
+    size_bytes = bytes_of(model, view)
     blocks = dequantize_blocks(view)
     if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
         form = replace(form, queries=False)
-    size = replace(model_size(view), size_bytes=stored.size_bytes)
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
+    size = stored_size(view, size_bytes)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
+    shared = share_equal_weights(view) if shares else 0
+    if shared:
+        view.notes.append("weights that the file holds several times, as they are or turned, are stored once")
     scopes = open_scopes(view, form)
-    if size.macs is None:  # sizes that the file computes from constants are known when the graph is normalised
-        normal = size_of(view)
-        size = replace(size, macs=normal.macs, macs_per=normal.macs_per)
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
         require_groups(scopes)
-    return OpenedModel(model, size, scopes, blocks=blocks, form=form)
+    return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)

@@ -13,6 +13,7 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
+from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 
@@ -136,6 +137,8 @@ def prepare(
     for i, scope in enumerate(opened.scopes):
         with one_blas_thread():
             groups = scope.analysis.groups
+            if method.partitioner.averages and not opened.sources:
+                DeadToDuplicates(tuple(groups))(scope.view)
             classes = find_duplicates(scope.view, groups, seed=seed)
         # What is equal in a stream is no axis of its own; no channel of it is merged with another.
         duplicates = tuple(np.arange(g.size) if g.norms else c for g, c in zip(groups, classes, strict=True))

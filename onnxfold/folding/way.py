@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fidelity_search import smallest_fold, smallest_request
+from onnxfold.folding.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.latency_search import fold_within_latency
@@ -64,7 +65,7 @@ def find_way(task: FoldTask, *, may_keep: bool) -> Way:
     task : FoldTask
         The task.
     may_keep : bool
-        Whether all groups may keep their widths, because blocks were dropped.
+        Whether all groups may keep their widths, because blocks or equal weights went.
 
     Raises
     ------
@@ -77,6 +78,8 @@ def find_way(task: FoldTask, *, may_keep: bool) -> Way:
     task = replace(task, config=with_latency_table(task.opened, config, task.progress))
     if config.searched:
         return Way(task, smallest_request(task), smallest_fold, runs=True)
+    if config.lossless:
+        return Way(task, task.request(), fold_lossless, runs=False)
     request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
     measures = config.max_latency is not None and config.latency_table is None and config.device is None
     runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)

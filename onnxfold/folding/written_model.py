@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from onnxfold.config import FoldConfig
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.graph.save import weight_bytes
+from onnxfold.graph.save import file_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress
@@ -65,7 +65,7 @@ def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, p
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
     made = quantize_int8(folded.view, None if inputs.are_tokens else inputs.batches, progress)
-    size = replace(folded.after, size_bytes=weight_bytes(made.view) + made.view.model.ByteSize())
+    size = replace(folded.after, size_bytes=file_bytes(made.view))
     record = QuantizationRecord(config.dtype, made.weights, made.float_weights, folded.after.size_bytes)
     return WrittenModel(made.view, size, inputs, record, made.notes)
 
@@ -74,7 +74,7 @@ def _in_blocks(folded: FoldedModel) -> WrittenModel:
     """Return a model whose weights of few bits are stored as such again."""
     view = folded.view.copy()
     done = requantize_blocks(view, folded.blocks)
-    size = replace(folded.after, size_bytes=weight_bytes(view) + view.model.ByteSize())
+    size = replace(folded.after, size_bytes=file_bytes(view))
     kinds = sorted({f"{one.kind.bits} bits in blocks of {one.kind.block_size}" for one in folded.blocks})
     note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
     return WrittenModel(view, size, folded.inputs, notes=(note,))

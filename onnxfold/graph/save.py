@@ -31,6 +31,13 @@ def weight_bytes(view: GraphView) -> int:
     return sum(_bytes(view, name) for name in view.weights)
 
 
+def file_bytes(view: GraphView) -> int:
+    """Return the size of the file that holds the model with its weights inside, without writing it."""
+    graph = view.graph.ByteSize()
+    filled = graph + sum(_field(_proto_bytes(view, name)) for name in view.weights)
+    return view.model.ByteSize() - _field(graph) + _field(filled)
+
+
 def loaded_bytes(view: GraphView) -> int:
     """Return what a model's weights take in onnxruntime, which on a CPU holds half precision as float32, too."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -161,6 +168,21 @@ def _proto(view: GraphView, name: str) -> TensorProto:
     if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
         return value.proto
     return to_proto(name, view.weight(name))
+
+
+def _field(size: int) -> int:
+    """Return what a message of this size takes inside another one: a tag, the length as a varint, and itself."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size
+
+
+def _proto_bytes(view: GraphView, name: str) -> int:
+    """Return the size of :func:`_proto`, without reading weights that it would have to read or to copy."""
+    value, kind = view.weights[name], view.weight_type(name)
+    if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
+        return value.proto.ByteSize()
+    if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING:
+        return _proto(view, name).ByteSize()
+    return TensorProto(name=name, dims=value.shape, data_type=kind).ByteSize() + _field(_bytes(view, name))
 
 
 def _bytes(view: GraphView, name: str) -> int:

@@ -58,6 +58,8 @@ def _numbers(report: FoldReport) -> list[Element]:
         times = milliseconds(found.before_s), milliseconds(found.after_s)
         cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
         below.append(f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}.")
+    if report.merged is not None and report.merged.latency is not None:
+        below.append(f"{report.merged.beside_one.capitalize()}.")
     costs = table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")
     return [costs, *(element("p", line, class_="muted") for line in below)]
 

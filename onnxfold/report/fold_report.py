@@ -370,6 +370,7 @@ class FoldReport:
             f"{len(self.refusals)} weight axes left alone",
             *([self.estimate_line] if self.estimate_line else []),
             *([] if self.latency is None else [str(self.latency)]),
+            *([self.merged.beside_one] if self.merged is not None and self.merged.latency is not None else []),
             *([] if self.quantization is None else [str(self.quantization)]),
             *([self.warning] if self.warning else []),
         ]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnxfold.report.latency import LatencyRecord, milliseconds
+
 if TYPE_CHECKING:
     from onnxfold.report.fold_report import FidelityReport
 
@@ -43,7 +45,19 @@ class MergeRecord:
         How each output was joined.
     networks : tuple of NetworkShare
         The networks.
+    latency : LatencyRecord, optional
+        Of the first network alone, and of the model; the report's own compares it with all networks beside each other.
     """
 
     heads: tuple[str, ...]
     networks: tuple[NetworkShare, ...]
+    latency: LatencyRecord | None = None
+
+    @property
+    def beside_one(self) -> str:
+        """The latency beside that of one network, in words; empty where it was not measured."""
+        if self.latency is None:
+            return ""
+        times = f"{milliseconds(self.latency.before_s)} -> {milliseconds(self.latency.after_s)} ms"
+        how = f"spread {self.latency.spread:.0%}, {self.latency.how}"
+        return f"latency beside {self.networks[0].name} alone: {times}, {self.latency.ratio:.2f} of it ({how})"

@@ -66,6 +66,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
     "inside_heads": [1, "yes", None],
     "drop_blocks": [1.0, True, "2", "all"],
     "tune_norms": [1, "yes", None],
+    "lossless": [1, "yes", None],
     "dtype": [None, 8, b"int8"],
     "seed": [1.5, "0", True, None],
     "verify": [1, "no", None],

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError
+from onnxfold.report import LatencyRecord
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import QUICK
 
@@ -121,3 +122,20 @@ def test_an_input_is_not_overwritten(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["merge", str(path), str(path), str(path)])
     assert isinstance(result.exception, ConfigError)
     assert path.read_bytes() == before
+
+
+def test_latency_is_compared_with_one_network_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = pair("chain_conv")
+    compared = []
+
+    def times(before: tuple[Model, Any], *_: Any, **__: Any) -> LatencyRecord:
+        compared.append(before[0])
+        return LatencyRecord(1e-3, 1.1e-3, 1.1, 0.01, 9, 1)
+
+    for module in ("fidelity.verify", "folding.merged_report"):
+        monkeypatch.setattr(f"onnxfold.{module}.latency_of_two", times)
+    report = quick_merge(models, verify=True).report
+    assert compared[1] is models[0]
+    assert compared[0] is not models[0]
+    assert report.merged is not None
+    assert "latency beside model 1 alone: 1 -> 1.1 ms, 1.10 of it" in str(report)

@@ -1,6 +1,9 @@
 """Multiply-accumulates per token, of models with open lengths, and the number of tokens that follows from them."""
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 
 import onnxfold.machine.memory
 from onnxfold.budget.costs.macs import count_token_macs
@@ -13,6 +16,7 @@ from testing.genai_models import LONGEST, genai_decoder
 from testing.language_models import WORDS, decoder
 from testing.models import chain_conv
 from testing.quick import quick_fold
+from tests.folding.test_tables import sentences
 
 
 def test_language_models_with_open_lengths_count_per_token() -> None:
@@ -57,3 +61,14 @@ def test_tables_of_cosines_are_no_matrices() -> None:
     assert tables
     matrices = [t for t in model.graph.initializer if len(t.dims) > 1 and t not in tables and "embed" not in t.name]
     assert count_token_macs(load(model)) == sum(int(np.prod(t.dims)) for t in matrices)
+
+
+def test_a_file_has_one_size(tmp_path: Path) -> None:
+    """No product that a form of the fold adds counts before it, and bytes are those on the disk."""
+    path, folded = tmp_path / "model.onnx", tmp_path / "folded.onnx"
+    onnx.save(sentences(), path)
+    result = quick_fold(path, 0.2, verify=False)
+    result.save(folded)
+    for file, size in ((path, result.report.before), (folded, result.report.after)):
+        assert size == measure(file) == inspect_model(file).size
+        assert size.size_bytes == file.stat().st_size

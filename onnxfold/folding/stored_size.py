@@ -1,0 +1,51 @@
+"""The size of a model as it lies in its file: one number for all that inspects, folds and merges it."""
+
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from onnxfold.budget.costs.size import model_size
+from onnxfold.graph.load import ModelLike
+from onnxfold.graph.model_files import lazy_files
+from onnxfold.graph.save import file_bytes
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.token_plan import size_of
+from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.report import ModelSize
+
+
+def bytes_of(model: ModelLike, view: GraphView) -> int:
+    """Return the bytes of a model's files; of a ModelProto, those of the file that it would be.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The model.
+    view : GraphView
+        The same, as it was loaded.
+    """
+    if not isinstance(model, str | PathLike):
+        return file_bytes(view)
+    files = {Path(model).resolve(), *(path.resolve() for path in lazy_files(view))}
+    return sum(path.stat().st_size for path in files)
+
+
+def stored_size(view: GraphView, size_bytes: int) -> ModelSize:
+    """Return the size of a model before any form of it adds a product, or moves weights into others.
+
+    Lengths that the model computes from constants are those of the normal form, which a copy is brought into.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model as it was loaded, weights of few bits as numbers; it is not changed.
+    size_bytes : int
+        The bytes of its files, see :func:`bytes_of`.
+    """
+    size = replace(model_size(view), size_bytes=size_bytes)
+    if size.macs is None:
+        normal = view.copy()
+        NORMALIZE(normal)
+        counted = size_of(normal)
+        size = replace(size, macs=counted.macs, macs_per=counted.macs_per)
+    return size

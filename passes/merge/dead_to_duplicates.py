@@ -1,0 +1,182 @@
+"""Turn channels that nothing depends on into exact duplicates of others, which a fold merges at no loss."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.channels.rows import per_unit, put_rows_of, rows_of
+from onnxfold.graph.nodes import attr_float, node_key
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+
+Values = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+#: Operators that compute every channel from itself alone, and zeros from zeros.
+_KEEP_ZERO = frozenset({
+    "Abs", "AveragePool", "Cast", "Celu", "Dropout", "Elu", "Erf", "Flatten", "Gelu", "GlobalAveragePool",
+    "GlobalMaxPool", "HardSwish", "Identity", "LeakyRelu", "MaxPool", "Mish", "Mul", "Neg", "PRelu", "ReduceMax",
+    "ReduceMean", "ReduceSum", "Reshape", "Selu", "Sign", "Softsign", "Sqrt", "Squeeze", "Sum", "Tanh", "Transpose",
+    "Unsqueeze",
+})  # fmt: skip
+#: Operators that compute every channel from itself alone.
+_PASS = _KEEP_ZERO | {
+    "Add", "BatchNormalization", "Clip", "Concat", "Div", "Exp", "Expand", "HardSigmoid", "Pad", "Pow", "Relu",
+    "Resize", "Sigmoid", "Slice", "Softplus", "Split", "Sub", "Where",
+}  # fmt: skip
+_PRODUCERS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_ROLES = frozenset(Role) - {Role.BASIS, Role.GAIN}
+
+
+@dataclass(frozen=True, eq=False)
+class DeadToDuplicates(Pass):
+    """Give dead channels the rows of a live one, and consumers that read nothing of them.
+
+    Case 1: all consumer columns of a channel are zero. Case 2: the channel is zero whatever the input is, since its
+    rows are zero and what follows up to the consumers makes zero of its bias.
+
+    Parameters
+    ----------
+    groups : tuple of FoldGroup
+        All groups of the graph.
+    """
+
+    groups: tuple[FoldGroup, ...]
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rewrite every group that has dead channels."""
+        modified = False
+        for group in self.groups:
+            dead = dead_units(view, group)
+            if not dead.any():
+                continue
+            models = _models(group, dead)
+            for member in group.members:
+                rows = rows_of(view, member)
+                changed = rows.copy() if member.role is Role.CONSUMER else rows[models]
+                if member.role is Role.CONSUMER:
+                    changed[dead] = 0
+                if not np.array_equal(rows, changed):
+                    put_rows_of(view, member, changed)
+                    modified = True
+        return PassResult(modified)
+
+
+def dead_units(view: GraphView, group: FoldGroup) -> Mask:
+    """Return which channels of a group no output depends on, as far as its weights show it.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    group : FoldGroup
+        The group; one that is averaged, rotated, tied to others or made of heads has none.
+    """
+    none = np.zeros(group.size, bool)
+    special = group.averaged or group.apart or group.is_there_to_rotate or group.tie is not None or group.rotates
+    consumers = group.with_role(Role.CONSUMER)
+    tensors = {axis.tensor for axis in group.tensors}
+    if special or not consumers or not {m.role for m in group.members} <= _ROLES or not _is_followed(view, group):
+        return none
+    unread = [(member, ~rows_of(view, member).reshape(group.size, -1).any(axis=1)) for member in consumers]
+    values = _constants(view, group, tensors)
+    dead = ~none
+    for member, is_unread in unread:
+        for use in member.uses:
+            node = view.producer(use.node)
+            reads = [] if node is None else [name for name in node.input if name in tensors]
+            is_zero = np.all([values[name] == 0 for name in reads], axis=0) if reads else none
+            dead &= is_unread | is_zero
+    return dead
+
+
+def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:
+    """Return, per channel, the one whose rows it gets: itself where it lives, else the first live one of its block."""
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    models = np.arange(group.size)
+    for block in np.unique(blocks):
+        of_block = np.flatnonzero(blocks == block)
+        live = of_block[~dead[of_block]]
+        models[of_block[dead[of_block]]] = live[0] if len(live) else of_block[0]
+    return models
+
+
+def _is_followed(view: GraphView, group: FoldGroup) -> bool:
+    """Whether all that reads the channels are consumers, and operators that compute each from itself alone."""
+    tensors, readers = {axis.tensor for axis in group.tensors}, group.by_node(Role.CONSUMER)
+    for name in tensors:
+        if name in view.output_names:
+            return False
+        for node in view.consumers(name):
+            passes = node.op_type in _PASS and any(output in tensors for output in node.output)
+            if node_key(node) not in readers and not passes and not _is_depthwise(group, node):
+                return False
+    return True
+
+
+def _is_depthwise(group: FoldGroup, node: NodeProto) -> bool:
+    return node.op_type == "Conv" and node_key(node) in group.by_node(Role.PRODUCER)
+
+
+def _constants(view: GraphView, group: FoldGroup, tensors: set[str]) -> Mapping[str, Values]:
+    """Return, per tensor of a group, what every channel is whatever the input is; NaN where that is not known."""
+    found = {name: np.full(group.size, np.nan) for name in tensors}
+    with np.errstate(all="ignore"):
+        for node in view.nodes:
+            written = [name for name in node.output if name in tensors]
+            if written:
+                value = _value(view, group, node, [found[name] for name in node.input if name in tensors])
+                found.update(dict.fromkeys(written, value))
+    return found
+
+
+def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values]) -> Values:
+    unknown = np.full(group.size, np.nan)
+
+    def of(role: Role) -> list[Values]:
+        return [_vector(view, member) for member in group.by_node(role).get(node_key(node), ())]
+
+    producers = group.by_node(Role.PRODUCER).get(node_key(node), ())
+    if producers:
+        has_other_bias = len(node.input) > 2 and node.input[2] and not of(Role.BIAS)  # a number for all channels
+        if (
+            node.op_type not in _PRODUCERS
+            or has_other_bias
+            or (node.op_type == "Gemm" and attr_float(node, "beta", 1.0) != 1.0)
+        ):
+            return unknown
+        is_zero = np.all([~rows_of(view, m).reshape(group.size, -1).any(axis=1) for m in producers], axis=0)
+        return np.where(is_zero, sum(of(Role.BIAS), np.zeros(group.size)), np.nan)
+    if node.op_type == "BatchNormalization":
+        parameters = [v for r in (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE) for v in of(r)]
+        if len(parameters) != 4 or not read:
+            return unknown
+        scale, shift, mean, variance = parameters
+        normal = (read[0] - mean) / np.sqrt(variance + attr_float(node, "epsilon", 1e-5))
+        return np.where(scale == 0, shift, normal * scale + shift)
+    if node.op_type == "Relu" and read:
+        return np.maximum(read[0], 0.0)
+    if node.op_type == "Add" and read:
+        biases = of(Role.BIAS)
+        others = sum(bool(name) for name in node.input) - len(read) - len(biases)
+        return unknown if others else sum([*read, *biases], np.zeros(group.size))
+    if node.op_type == "Mul" and read:
+        return np.where(np.any([v == 0 for v in read], axis=0), 0.0, np.nan)
+    if node.op_type == "Clip" and read:
+        bounds = [view.weight(name).item() for name in node.input[1:] if view.is_weight(name)]
+        is_inside = len(bounds) == sum(map(bool, node.input[1:])) == 2 and bounds[0] <= 0 <= bounds[1]
+        return np.clip(read[0], *bounds) if is_inside else unknown
+    if node.op_type in _KEEP_ZERO and read:
+        return np.where(np.all([v == 0 for v in read], axis=0), 0.0, np.nan)
+    return unknown
+
+
+def _vector(view: GraphView, member: Member) -> Values:
+    """Return one number per channel; NaN where a channel has several that differ."""
+    values = per_unit(view, member).astype(np.float64)
+    return np.where((values == values[:, :1]).all(axis=1), values[:, 0], np.nan)
