@@ -250,7 +250,7 @@ def fidelity_line(fidelity: Any) -> str:
         else f"{fidelity.output}: nothing to compare"
     )
     if fidelity.top1_agreement is None:
-        return line
+        return line if fidelity.cosine is None else f"{line}, cosine {fidelity.cosine:.4f}"
     line += f", top-1 agreement {fidelity.top1_agreement:.1%}"
     if fidelity.top1_interval is None:
         return line

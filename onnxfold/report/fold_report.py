@@ -14,6 +14,7 @@ from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
+from onnxfold.report.thresholds import Thresholds
 from onnxfold.report.tuning import TuningRecord
 
 
@@ -48,6 +49,9 @@ class PassRecord:
     modified: bool
     seconds: float
 
+
+#: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
+COMPARISON_SCHEMA = 1
 
 #: The clustering of a group of which only exact duplicates were merged.
 ONLY_DUPLICATES = "duplicates"
@@ -168,6 +172,11 @@ class Fidelity:
         Wilson's 95 % confidence interval of the agreement.
     top1_samples : int, optional
         Samples that it was counted over.
+    cosine : float, optional
+        Mean cosine of the output's vectors, one per sample.
+    kl : float, optional
+        Mean Kullback-Leibler divergence from the original's probabilities of the classes, in nats, where there is an
+        agreement: of the softmax of scores, or of stated probabilities.
     """
 
     output: str
@@ -175,6 +184,8 @@ class Fidelity:
     top1_agreement: float | None = None
     top1_interval: tuple[float, float] | None = None
     top1_samples: int | None = None
+    cosine: float | None = None
+    kl: float | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +270,39 @@ class ComparisonReport(FidelityReport):
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
     perplexity: PerplexityRecord | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, with the version of their names and meanings; None where a number is not finite."""
+        return {"schema": COMPARISON_SCHEMA, **super().to_dict()}
+
+    def failures(
+        self,
+        *,
+        min_agreement: float | str | None = None,
+        max_error: float | None = None,
+        min_cosine: float | None = None,
+        max_kl: float | None = None,
+    ) -> list[str]:
+        """Return one line for every threshold that an output misses; none if all are met.
+
+        Parameters
+        ----------
+        min_agreement : float or str, optional
+            Top-1 agreement in (0, 1], or in percent as "99%": below 1, it must be proven by the number of samples, as
+            the exact binomial (Clopper-Pearson) lower bound of 95 % confidence; 1 asks for every sample.
+        max_error : float, optional
+            Largest relative error of an output.
+        min_cosine : float, optional
+            Smallest mean cosine, in (0, 1].
+        max_kl : float, optional
+            Largest mean Kullback-Leibler divergence of the classes, in nats.
+
+        Raises
+        ------
+        ConfigError
+            If a threshold makes no sense.
+        """
+        return Thresholds.of(min_agreement, max_error, min_cosine, max_kl).failures(self.outputs)
 
 
 @dataclass
