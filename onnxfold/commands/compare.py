@@ -8,7 +8,6 @@ import click
 from onnxfold.commands.shared import (
     PATH,
     common,
-    fidelity_line,
     latency_line,
     max_memory,
     pixels,
@@ -95,12 +94,5 @@ def _say_report(found: ComparisonReport) -> None:
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
         if found.latency is not None:
             say(latency_line(found.latency))
-    if found.perplexity is not None:
-        say(str(found.perplexity))
-    say(f"{found.samples} samples of {found.inputs}")
-    for output in found.outputs:
-        say("  " + fidelity_line(output))
-    for note in found.notes:
-        say(f"  note: {note}")
-    if found.accuracy_a is not None and found.accuracy_b is not None:
-        say(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")
+    for line in str(found).splitlines():
+        say(line)

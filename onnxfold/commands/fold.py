@@ -20,7 +20,6 @@ from onnxfold.commands.shared import (
     attention,
     change,
     common,
-    fidelity_line,
     file_named,
     json_on_stdout,
     latency_line,
@@ -286,7 +285,7 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
-            say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+            say(f"fidelity on {what}: {fidelity}")
     if report.estimate is not None:
         say(str(report.estimate))
     if report.latency is not None:

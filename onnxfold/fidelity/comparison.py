@@ -51,7 +51,7 @@ def compare(
     std: float | Sequence[float] | None = None,
     seed: int = 0,
     threads: int = 1,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> ComparisonReport:
     """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
@@ -106,6 +106,7 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
+    tell = progress or silent
     seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std)
     if not isinstance(inputs, Mapping | None):
         require_samples(inputs, scaled=scale is not None)
@@ -124,8 +125,8 @@ def compare(
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
-            return _on_text(a, b, views, request, progress, seed=seed, threads=threads)
-        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), progress)
+            return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
+        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
         return ComparisonReport(**vars(found))
     return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)

@@ -96,7 +96,7 @@ def read_images(
         If the inputs take more than the memory limit.
     """
     if find_spec("PIL") is None:
-        raise ConfigError("a folder of images needs Pillow, which is not installed: pip install onnxfold[images]")
+        raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
     paths = image_files(folder)
     info, layout = _image_input(infos)
     _check_scale(info, layout, scale)

@@ -187,6 +187,18 @@ class Fidelity:
     cosine: float | None = None
     kl: float | None = None
 
+    def __str__(self) -> str:
+        """Return one line."""
+        error = self.relative_error
+        line = f"{self.output}: " + (f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare")
+        if self.top1_agreement is None:
+            return line if self.cosine is None else f"{line}, cosine {self.cosine:.4f}"
+        line += f", top-1 agreement {self.top1_agreement:.1%}"
+        if self.top1_interval is None:
+            return line
+        low, high = self.top1_interval
+        return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"
+
 
 @dataclass(frozen=True)
 class AccuracyRecord:
@@ -270,6 +282,18 @@ class ComparisonReport(FidelityReport):
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
     perplexity: PerplexityRecord | None = None
+
+    def __str__(self) -> str:
+        """Return what the command prints, but for its table of costs."""
+        lines = [
+            *([] if self.perplexity is None else [str(self.perplexity)]),
+            f"{self.samples} samples of {self.inputs}",
+            *(f"  {output}" for output in self.outputs),
+            *(f"  note: {note}" for note in self.notes),
+        ]
+        if self.accuracy_a is not None and self.accuracy_b is not None:
+            lines.append(f"  accuracy {self.accuracy_a:.2%} -> {self.accuracy_b:.2%}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, with the version of their names and meanings; None where a number is not finite."""

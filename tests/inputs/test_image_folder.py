@@ -191,7 +191,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_folder, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs Pillow, which is not installed: pip install onnxfold\[images\]"):
+    with pytest.raises(ConfigError, match=r"needs Pillow, which is not installed: pip install pillow"):
         _read(folder, _info(None, 3, 6, 8))
 
 
