@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from onnxfold.machine.memory import limited_to
 from onnxfold.terminal import say, say_json
@@ -73,6 +75,42 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
         except ValueError:
             self.fail(f"'{value}' is neither a whole number nor 'auto'", param, ctx)
 
+
+class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used.
+
+    Parameters
+    ----------
+    where : str
+        ``module:name`` of the table, or of a function that returns the words; imported when a shell asks.
+    *more : str
+        Further words.
+    """
+
+    name = "text"
+
+    def __init__(self, where: str, *more: str) -> None:
+        self._where = where
+        self._more = more
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg,unused-ignore]
+        """Return the words that begin like the last one of a list with commas; a file where none does."""
+        module, _, name = self._where.partition(":")
+        table = getattr(import_module(module), name)
+        words = [*(table() if callable(table) else table), *self._more]
+        before, comma, last = incomplete.rpartition(",")
+        found = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+METHOD = Names("onnxfold.folding.methods:METHODS")
+CLUSTER = Names("onnxfold.cluster.partitioners:PARTITIONERS")
+REPAIR = Names("onnxfold.folding.methods:REPAIRS")
+ALLOCATION = Names("onnxfold.config:ALLOCATIONS")
+INPUT_KIND = Names("onnxfold.config:INPUTS")
+OBJECTIVE = Names("onnxfold.budget.objectives:OBJECTIVES")
+DEVICE = Names("onnxfold.budget.devices:known_devices")
+DTYPE = Names("onnxfold.config:DTYPES")
 
 STEPS = Numbers(int, "whole numbers, such as 30,25")
 PER_CHANNEL = Numbers(float, "numbers, such as 0.485,0.456,0.406")

@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from onnxfold.commands.shared import (
+    ALLOCATION,
+    CLUSTER,
+    DEVICE,
+    DTYPE,
+    INPUT_KIND,
+    METHOD,
+    OBJECTIVE,
     PATH,
+    REPAIR,
     SHAPE,
     STEP,
     common,
@@ -49,9 +57,9 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--max-macs", callback=_words, metavar="LIST", help="Limits of multiply-accumulates, one goal each.")
 @click.option("--max-ram", callback=_words, metavar="LIST", help="Limits of activation memory, one goal each.")
 @click.option("--max-flash", callback=_words, metavar="LIST", help="Limits of weights and structure, one goal each.")
-@click.option("--device", callback=_words, metavar="LIST", help="Devices, one goal each.")
+@click.option("--device", type=DEVICE, callback=_words, metavar="LIST", help="Devices, one goal each.")
 @click.option(
-    "--method", "methods", callback=_words, default="fold-ls", show_default=True, metavar="LIST",
+    "--method", "methods", type=METHOD, callback=_words, default="fold-ls", show_default=True, metavar="LIST",
     help="Methods, such as fold-ls,fold-ar.",
 )  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0.")
@@ -79,20 +87,20 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
 )  # fmt: skip
 @click.option("--prefer", metavar="NAME", help="What decides between several.  [default: accuracy or agreement]")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON.")
-@click.option("--cluster", metavar="NAME", help="As of fold.")
-@click.option("--repair", metavar="NAME", help="As of fold.")
-@click.option("--allocation", help="As of fold.")
-@click.option("--inputs", metavar="KIND", help="As of fold.")
+@click.option("--cluster", type=CLUSTER, metavar="NAME", help="As of fold.")
+@click.option("--repair", type=REPAIR, metavar="NAME", help="As of fold.")
+@click.option("--allocation", type=ALLOCATION, help="As of fold.")
+@click.option("--inputs", type=INPUT_KIND, metavar="KIND", help="As of fold.")
 @click.option("--samples", type=int, help="As of fold.")
 @click.option("--input-seconds", type=float, metavar="N", help="As of fold.")
 @click.option("--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR", help="As of fold.")
 @click.option("--tokenizer", type=PATH, metavar="FILE.json", help="As of fold.")
 @pixels
 @click.option("--round-to", type=STEP, help="As of fold.")
-@click.option("--objective", metavar="NAME", help="As of fold.")
+@click.option("--objective", type=OBJECTIVE, metavar="NAME", help="As of fold.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="As of fold.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="As of fold.")
-@click.option("--dtype", metavar="TYPE", help="As of fold.")
+@click.option("--dtype", type=DTYPE, metavar="TYPE", help="As of fold.")
 @max_memory(expose_value=True)
 @threads()
 @common

@@ -13,6 +13,9 @@ from onnxfold.errors import ConfigError
 if TYPE_CHECKING:
     from onnxfold.report.fold_report import Fidelity
 
+#: A measure of an output; and what is said of one, of its value and of a limit: nothing where the limit is met.
+_Value = Callable[["Fidelity"], float | None]
+_Missed = Callable[["Fidelity", float, float], str]
 #: Confidence of a one-sided bound.
 _CONFIDENCE = 0.95
 #: Samples above which no number is proposed.
@@ -81,17 +84,18 @@ class Thresholds:
 
     def failures(self, outputs: Sequence[Fidelity]) -> list[str]:
         """Return one line for every threshold that an output misses."""
-        lines = []
-        for name, limit, value, missed in (
+        checks_of: list[tuple[str, float | None, _Value, _Missed]] = [
             ("agreement", self.min_agreement, lambda o: o.top1_agreement, _too_few),
             ("error", self.max_error, lambda o: o.relative_error, _above("relative error")),
             ("cosine", self.min_cosine, lambda o: o.cosine, _below_cosine),
             ("kl", self.max_kl, lambda o: o.kl, _above("KL divergence")),
-        ):
+        ]
+        lines = []
+        for name, limit, value, missed in checks_of:
             if limit is None:
                 continue
-            measured = [o for o in outputs if (number := value(o)) is not None and not math.isnan(number)]
-            lines += [f"output '{o.output}': {line}" for o in measured if (line := missed(o, value(o), limit))]
+            measured = [(o, v) for o in outputs if (v := value(o)) is not None and not math.isnan(v)]
+            lines += [f"output '{o.output}': {line}" for o, v in measured if (line := missed(o, v, limit))]
             if not measured:
                 lines.append(_UNMEASURED.format(name))
         return lines
@@ -118,7 +122,7 @@ def _too_few(output: Fidelity, agreement: float, least: float) -> str:
     return f"{line}; {needed:,} samples {how} would prove {_percent(least)}"
 
 
-def _above(what: str) -> Callable[[Fidelity, float, float], str]:
+def _above(what: str) -> _Missed:
     return lambda _, value, limit: f"{what} {value:.3g} is above {limit:g}" if value > limit else ""
 
 
