@@ -149,11 +149,15 @@ def reported(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def pixels(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--mean`` and ``--std``, for folders of images."""
+    """Accept ``--mean``, ``--std`` and ``--channels``, for folders of images."""
     units = "one or one per channel: up to 1 for pixels of 0..1, larger for 0..255."
     std = click.option("--std", type=PER_CHANNEL, metavar="S[,S...]", help="Their standard deviation, in these units.")
     mean = click.option("--mean", type=PER_CHANNEL, metavar="M[,M...]", help=f"Mean of the pixels of a folder, {units}")
-    return mean(std(function))
+    order = click.option(
+        "--channels", type=click.Choice(["rgb", "bgr"]), default="rgb", show_default=True,
+        help="Order of channels that the model takes; bgr: as OpenCV reads images.",
+    )  # fmt: skip
+    return mean(std(order(function)))
 
 
 def attention(function: Callable[..., None]) -> Callable[..., None]:

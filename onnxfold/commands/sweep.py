@@ -33,7 +33,7 @@ _LISTS = ("max_params", "max_macs", "max_ram", "max_flash", "device")
 #: Options that all folds share, and that are left to FoldConfig where they are not given.
 _SHARED = (
     "cluster", "repair", "allocation", "inputs", "samples", "input_seconds", "calibration", "tokenizer", "mean", "std",
-    "round_to", "objective", "input_shapes", "keep", "dtype", "max_memory",
+    "channels", "round_to", "objective", "input_shapes", "keep", "dtype", "max_memory",
 )  # fmt: skip
 _SHOWN = 12
 

@@ -3,7 +3,7 @@
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from onnxfold.config import latency
+from onnxfold.config import latency, pixels
 from onnxfold.config.goals import LIMITS
 
 if TYPE_CHECKING:
@@ -52,11 +52,12 @@ def _latency(config: "FoldConfig") -> dict[str, Any]:
 
 
 def _data(config: "FoldConfig") -> dict[str, Any]:
-    scale = config.pixel_scale
     searched = {} if config.max_drop is None else {"data": _source(config.data), "max_drop": config.max_drop}
-    scaled = {} if scale is None else {"mean": list(scale.mean), "std": list(scale.std)}
+    given = {"mean": config.mean, "std": config.std}
+    scaled = {name: list(values) for name, values in given.items() if values is not None}
+    order = {} if config.channels == pixels.RGB else {"channels": config.channels}
     words = {} if config.tokenizer is None else {"tokenizer": fspath(config.tokenizer)}
-    return {"calibration": _source(config.calibration), **words, **scaled, **searched}
+    return {"calibration": _source(config.calibration), **words, **scaled, **order, **searched}
 
 
 def _source(data: Any) -> str | None:

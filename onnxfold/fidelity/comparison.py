@@ -49,6 +49,7 @@ def compare(
     windows: int = WINDOWS,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
+    channels: str = "rgb",
     seed: int = 0,
     threads: int = 1,
     progress: Progress | None = None,
@@ -74,6 +75,8 @@ def compare(
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.
+    channels : str
+        The order of channels that the model takes, and that mean and std are in: 'rgb', or 'bgr' as OpenCV reads.
     seed : int
         Seed of generated inputs.
     threads : int
@@ -107,11 +110,11 @@ def compare(
     (256, 0.0)
     """
     tell = progress or silent
-    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std)
+    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std, channels)
     if not isinstance(inputs, Mapping | None):
         require_samples(inputs, scaled=scale is not None)
     elif scale is not None:
-        raise ConfigError("mean and std are for a folder of images: give one as inputs, or leave them out")
+        raise ConfigError("mean, std and channels are for a folder of images: give one as inputs, or leave them out")
     a, b = model_file(a), model_file(b)
     views = []
     for model in (a, b):

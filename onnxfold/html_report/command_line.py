@@ -34,6 +34,7 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
         words += ["--calibration", "FILE.npz" if given == "arrays" else str(given)]
         for name in ("mean", "std"):
             words += [f"--{name}", ",".join(repr(value) for value in config[name])] if config.get(name) else []
+        words += _options(config, ["channels"] if config.get("channels") else [])
     elif "inputs" in config:
         words += ["--inputs", str(config["inputs"])]
     if config.get("data") is not None:
