@@ -1,5 +1,6 @@
 """The command ``onnxfold sweep``."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from onnxfold.commands.shared import (
     threads,
 )
 from onnxfold.config.quantities import parse_bytes
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.files import Output, check_outputs, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_json, say_table
@@ -127,17 +128,20 @@ def sweep(
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options) if models else _found(folder)
+    rows = _run(models, folder, options, expression, prefer) if models else _found(folder)
     _answer(rows, folder, expression, prefer, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
 
 
-def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list[Any]:
+def _run(
+    models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
+) -> list[Any]:
     """Run what is missing; write the page."""
     from onnxfold.graph.model_files import claims_on
     from onnxfold.sweeps.grid import SweepRequest, goals_of
     from onnxfold.sweeps.page import render_page
+    from onnxfold.sweeps.pick import pick as best_of
     from onnxfold.sweeps.run import Place, run_sweep
 
     if options["jobs"] is not None and options["scheduler"] is not None:
@@ -164,7 +168,11 @@ def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list
             request, folder, place, tell, resume=options["resume"], measures_latency=not options["no_latency"],
             threads=options["threads"],
         )  # fmt: skip
-    write({folder.page: render_page(rows).encode()})
+    chosen = None
+    if expression is not None:
+        with suppress(NoModelError):  # said when the page is there
+            chosen = best_of(rows, expression, prefer)
+    write({folder.page: render_page(rows, chosen).encode()})
     return rows
 
 
