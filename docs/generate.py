@@ -7,6 +7,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from onnxfold.graph.load import MIN_OPSET
 FOLDER = Path(__file__).resolve().parent
 
 _HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
-_HELP_COLUMNS = 100
 _COMMANDS = ("fold", "merge", "inspect", "compare", "export", "bench", "sweep", "demo")
 
 Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]
@@ -126,8 +126,24 @@ def _row(domain: str, since: int, rules: list[ChannelRule]) -> str:
 
 
 def _help(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, terminal_width=_HELP_COLUMNS, help_option_names=["-h", "--help"])
-    return f"\n```text\n{command.get_help(context)}\n```\n"
+    """Return usage, description and options of a command as paragraphs and a list: lines wrap on any screen."""
+    context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    paragraphs = [_escaped(" ".join(part.split())) for part in inspect.cleandoc(command.help or "").split("\n\n")]
+    records = [record for p in command.get_params(context) if (record := p.get_help_record(context)) is not None]
+    lines = [_entry(f"`{option}`", text) for option, text in records]
+    if isinstance(command, click.Group):
+        for called, inner in command.commands.items():
+            lines.append(_entry(f"[`{called}`](#{name}-{called})", inner.get_short_help_str(1000)))
+    return "\n" + "\n\n".join([f"```text\n{usage}\n```", *paragraphs, "\n".join(lines)]) + "\n"
+
+
+def _entry(title: str, text: str) -> str:
+    return f"- {title}" + (f"<br>{_escaped(text)}" if text else "")
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_<>|])", r"\\\1", text)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def render_html(rows: Sequence[BenchResult]) -> str:
 def check_png() -> None:
     """Raise a ConfigError if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise ConfigError("a PNG needs matplotlib: pip install 'onnxfold[report]'; --html works without")
+        raise ConfigError("a PNG needs matplotlib: pip install matplotlib; --html works without")
 
 
 def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:

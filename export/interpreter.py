@@ -46,7 +46,7 @@ class TFLiteInterpreter:
         if self.package is None:
             raise ExportError(
                 "no TFLite interpreter is installed to check the file with: pip install "
-                "'onnxfold[tflite]', or give --no-verify"
+                "ai-edge-litert flatbuffers, or give --no-verify"
             )
         module = import_module(f"{self.package}.interpreter")
         try:

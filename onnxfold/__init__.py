@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect", "merge", "to_torch"]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the API on first use: `onnxfold --version` needs neither onnx nor scikit-learn."""
     if name in ("FoldResult", "compare", "fold", "inspect", "to_torch"):

@@ -67,6 +67,7 @@ def fold(
     tokenizer: str | Path | None = None,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
+    channels: str = "rgb",
     round_to: int | str = "auto",
     objective: str = "balanced",
     keep: Sequence[str] = (),
@@ -138,6 +139,8 @@ def fold(
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.
+    channels : str
+        The order of channels that the model takes, and that mean and std are in: 'rgb', or 'bgr' as OpenCV reads.
     round_to : int or 'auto'
         Widths are multiples of this. 'auto': of what a runtime computes fast, by global allocation without a limit of
         memory; else of 1.

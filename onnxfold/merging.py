@@ -49,6 +49,7 @@ def merge(
     calibration: str | Path | Mapping[str, Array] | None = None,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
+    channels: str = "rgb",
     round_to: int | str = "auto",
     objective: str = "balanced",
     keep: Sequence[str] = (),
@@ -88,8 +89,8 @@ def merge(
     calibration : path or mapping of str to ndarray, optional
         Unlabeled samples; without them, each network contributes an equal part of generated ones.
     ratios, method, repair, max_params, max_macs, max_ram, max_flash, device, inputs, samples, input_seconds, \
-input_steps, mean, std, round_to, objective, keep, input_shapes, dtype, seed, verify, threads, save_as_external_data, \
-max_memory, cache, progress
+input_steps, mean, std, channels, round_to, objective, keep, input_shapes, dtype, seed, verify, threads, \
+save_as_external_data, max_memory, cache, progress
         As of :func:`onnxfold.fold`.
 
     Returns

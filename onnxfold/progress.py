@@ -1,6 +1,7 @@
 """Progress reports: a callback for library calls, and a line in the terminal."""
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -109,7 +110,7 @@ class ProgressBar:
     def __init__(self, stages: Sequence[Sequence[str]] = (), *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stages, self._clock = stages, clock
         self._text, self._done, self._total = "", 0, 0
-        self._since = clock()
+        self._since, self._end = clock(), math.inf
         self._stage = 0
         self._bar: Any = None
         self._task: Any = None
@@ -129,8 +130,11 @@ class ProgressBar:
                 return
             if text.startswith(f"{ANNOUNCED} "):
                 self._announce(text)
-            if text != self._text:
-                self._since, self._stage = self._clock(), self._stage_of(text)
+            if text != self._text or done < self._done:
+                self._since, self._end, self._stage = self._clock(), math.inf, self._stage_of(text)
+            if done != self._done and 0 < done < total:
+                now = self._clock()
+                self._end = min(self._end, now + (now - self._since) / done * (total - done))
             self._text, self._done, self._total = text, done, total
             self._show()
 
@@ -146,11 +150,12 @@ class ProgressBar:
         return f"{line}, {self._remaining()}" if self._remaining() else line
 
     def _remaining(self) -> str:
-        """Return how long the steps that are left take if they take as long as those that are done."""
-        if not 0 < self._done < self._total:
-            return ""
-        left = (self._clock() - self._since) / self._done * (self._total - self._done)
-        return f"about {show_seconds(left)} left"
+        """Return how long the steps that are left take if they take as long as those that are done.
+
+        It does not grow; where the steps turn out to take longer, nothing more is said.
+        """
+        left = self._end - self._clock()
+        return f"about {show_seconds(left)} left" if 0 < self._done < self._total and 0.0 < left < math.inf else ""
 
     def _stage_of(self, text: str) -> int:
         """Return the number of the stage that a text belongs to; the last one's where it belongs to none."""

@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.shell_completion import BashComplete
+
+from onnxfold.cli import cli
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "integrations.md"
 
@@ -49,6 +53,39 @@ def test_bash_completes_commands_and_options(environment: dict[str, str]) -> Non
         [bash, "-c", _lines()["bash"] + "".join(presses)], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["compare", "--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("fold --method prune", ["prune-l1", "prune-l2"]),
+        ("fold --cluster kmeans", ["kmeans", "kmeans-heads"]),
+        ("fold --repair re", ["recalibrate"]),
+        ("fold --device esp", ["esp-eye"]),
+        ("fold --objective m", ["macs"]),
+        ("fold --allocation u", ["uniform"]),
+        ("fold --dtype i", ["int8"]),
+        ("merge --cluster match", ["matching"]),
+        ("bench --device ho", ["host"]),
+        ("sweep --method fold-ls,wan", ["fold-ls,wanda-sp"]),
+        ("fold --inputs my-", []),  # a file: the shell completes it itself
+    ],
+)
+def test_values_are_completed(words: str, values: list[str]) -> None:
+    arguments = words.split()
+    completion = BashComplete(cli, {}, "onnxfold", "_ONNXFOLD_COMPLETE")
+    found = completion.get_completions(arguments[:-1], arguments[-1])
+    assert [item.value for item in found if item.type == "plain"] == values
+    assert values or [item.type for item in found] == ["file"]
+
+
+def test_every_option_with_names_completes_them() -> None:
+    """The words of an option's help are those that shells complete."""
+    for name in ("method", "cluster", "repair", "allocation", "inputs", "objective", "dtype"):
+        option = next(o for o in cli.commands["fold"].params if o.name == name)
+        completed = [item.value for item in option.shell_complete(click.Context(cli.commands["fold"]), "")]
+        shown = re.findall(r"[\w-]+", (getattr(option, "help", "") or "").partition(": ")[2])
+        assert {word for word in completed if word != "latency"} <= set(shown), name
 
 
 @pytest.mark.parametrize(("shell", "registers"), [("zsh", "compdef "), ("fish", "complete ")])

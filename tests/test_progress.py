@@ -61,6 +61,26 @@ def test_what_remains() -> None:
     assert str(plain) == "net.onnx on this machine, 0 of 3"
 
 
+def test_what_remains_does_not_grow() -> None:
+    now = 100.0
+    bar = ProgressBar(clock=lambda: now)
+    bar("fold", 0, 10)
+    now = 110.0
+    bar("fold", 5, 10)
+    assert str(bar) == "fold, 5 of 10, about 10 s left"
+    now = 114.0  # the same step
+    assert str(bar) == "fold, 5 of 10, about 6 s left"
+    bar("fold", 6, 10)
+    assert str(bar) == "fold, 6 of 10, about 6 s left"
+    now = 160.0
+    bar("fold", 7, 10)
+    assert str(bar) == "fold, 7 of 10"
+    bar("fold", 0, 10)  # once more
+    now = 161.0
+    bar("fold", 1, 10)
+    assert str(bar) == "fold, 1 of 10, about 9 s left"
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines every few milliseconds."""

@@ -52,7 +52,8 @@ def render(rows: Sequence[Row]) -> str:
         "",
         f"Of all rows on generated inputs: logit of the agreement = {fitted.coefficients[0]:.2f} + "
         f"{fitted.coefficients[1]:.2f} x logit of the agreement on held-out inputs; interval "
-        f"{fitted.spread[0]:+.2f} to {fitted.spread[1]:+.2f}. The package has {REGRESSION.coefficients} and {REGRESSION.spread}.",
+        f"{fitted.spread[0]:+.2f} to {fitted.spread[1]:+.2f}. The package has {REGRESSION.coefficients} and "
+        f"{REGRESSION.spread}.",
         "",
         "## Cells",
         "",

@@ -86,7 +86,7 @@ class SerialRunner:
 
     def missing(self) -> str:
         """Return what is missing and what to install, in one line; '' if nothing is."""
-        return "" if find_spec("serial") is not None else "pyserial missing: pip install 'onnxfold[boards]'"
+        return "" if find_spec("serial") is not None else "pyserial missing: pip install pyserial"
 
     def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
         """Return one row."""

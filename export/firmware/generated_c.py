@@ -37,7 +37,7 @@ from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 PACKAGE = "emx-onnx-cgen"
-INSTALL = "pip install 'onnxfold[firmware]'"
+INSTALL = "pip install 'emx-onnx-cgen>=1.4,<1.5' ai-edge-litert flatbuffers"
 
 #: Fewer nodes, standard operators only: the generator knows each operator in every version it has.
 PREPARE_C = Pipeline(

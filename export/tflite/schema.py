@@ -92,7 +92,7 @@ def schema() -> Any:
         from ai_edge_litert import schema_py_generated
     except ImportError:
         raise ExportError(
-            "the TFLite schema comes with ai-edge-litert, which is not installed: pip install 'onnxfold[tflite]'"
+            "the TFLite schema comes with ai-edge-litert, not installed: pip install ai-edge-litert flatbuffers"
         ) from None
     return schema_py_generated
 

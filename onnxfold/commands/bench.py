@@ -13,6 +13,7 @@ from onnxfold.commands.shared import (
     JSON,
     PATH,
     SHAPE,
+    Names,
     common,
     file_named,
     json_on_stdout,
@@ -29,7 +30,8 @@ from onnxfold.terminal import say, say_table
 @click.command()
 @click.argument("models", metavar="MODEL...", type=PATH, nargs=-1, required=True)
 @click.option(
-    "--device", "devices", multiple=True, default=("all",), show_default=True, metavar="NAME",
+    "--device", "devices", type=Names("onnxfold.budget.devices:known_devices", "host", "all"), multiple=True,
+    default=("all",), show_default=True, metavar="NAME",
     help="A profile's name or TOML file, 'host' for this machine, or 'all'.",
 )  # fmt: skip
 @click.option("--port", metavar="PORT", help="Serial port of the microcontroller, e.g. /dev/ttyACM0.")

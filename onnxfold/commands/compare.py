@@ -8,7 +8,6 @@ import click
 from onnxfold.commands.shared import (
     PATH,
     common,
-    fidelity_line,
     latency_line,
     max_memory,
     pixels,
@@ -17,6 +16,8 @@ from onnxfold.commands.shared import (
     threads,
 )
 from onnxfold.progress import ProgressBar
+from onnxfold.report import ComparisonReport
+from onnxfold.report.thresholds import Thresholds
 from onnxfold.terminal import Table, say, say_json, say_table
 
 
@@ -39,6 +40,13 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
 @pixels
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
+@click.option(
+    "--min-agreement", metavar="P",
+    help="Exit with 1 unless the samples prove this top-1 agreement: 0.99 or 99%, with 95 % confidence.",
+)  # fmt: skip
+@click.option("--max-error", type=float, metavar="E", help="Exit with 1 if an output's relative error is above this.")
+@click.option("--min-cosine", type=float, metavar="C", help="Exit with 1 if an output's mean cosine is below this.")
+@click.option("--max-kl", type=float, metavar="K", help="Exit with 1 if the KL divergence of classes is above this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @threads()
 @max_memory()
@@ -53,6 +61,10 @@ def compare(
     seed: int,
     threads: int,
     as_json: bool,
+    min_agreement: str | None,
+    max_error: float | None,
+    min_cosine: float | None,
+    max_kl: float | None,
     **options: Any,
 ) -> None:
     """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost.
@@ -62,22 +74,25 @@ def compare(
     from onnxfold import api
 
     set_flags(context, options)
+    thresholds = Thresholds.of(min_agreement, max_error, min_cosine, max_kl)
     with ProgressBar() as tell:
         found = api.compare(a, b, data, seed=seed, threads=threads, progress=tell, **options)
+    failures = thresholds.failures(found.outputs)
     if as_json:
-        say_json(found.to_dict())
-        return
+        say_json({**found.to_dict(), "failures": failures})
+    else:
+        _say_report(found)
+    for line in failures:
+        say(f"not met: {line}", error=True)
+    if failures:
+        context.exit(1)
+
+
+def _say_report(found: ComparisonReport) -> None:
     if found.size_a is not None and found.size_b is not None:
         cells = size_cells(found.size_a, found.size_b, found.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
         if found.latency is not None:
             say(latency_line(found.latency))
-    if found.perplexity is not None:
-        say(str(found.perplexity))
-    say(f"{found.samples} samples of {found.inputs}")
-    for output in found.outputs:
-        say("  " + fidelity_line(output))
-    for note in found.notes:
-        say(f"  note: {note}")
-    if found.accuracy_a is not None and found.accuracy_b is not None:
-        say(f"  accuracy {found.accuracy_a:.2%} -> {found.accuracy_b:.2%}")
+    for line in str(found).splitlines():
+        say(line)

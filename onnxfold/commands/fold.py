@@ -10,17 +10,24 @@ from typing import Any
 import click
 
 from onnxfold.commands.shared import (
+    ALLOCATION,
+    CLUSTER,
+    DEVICE,
+    DTYPE,
     HTML,
+    INPUT_KIND,
     JSON,
+    METHOD,
+    OBJECTIVE,
     PATH,
     RATIO,
+    REPAIR,
     SHAPE,
     STEP,
     STEPS,
     attention,
     change,
     common,
-    fidelity_line,
     file_named,
     json_on_stdout,
     latency_line,
@@ -55,7 +62,10 @@ from onnxfold.terminal import Table, say, say_table
 @click.option(
     "--latency-table", type=PATH, metavar="FILE.json", help="Take latencies from this report, and measure nothing."
 )
-@click.option("--device", metavar="NAME", help="Fold until the model fits a device: name or TOML file of a profile.")
+@click.option(
+    "--device", type=DEVICE, metavar="NAME",
+    help="Fold until the model fits a device: name or TOML file of a profile.",
+)  # fmt: skip
 @click.option("--min-fidelity", type=float, help="Lowest agreement with the original to keep; sets the sparsity.")
 @click.option(
     "--data", type=PATH, metavar="FILE.npz", help="Labelled samples for --max-drop: inputs by name, and labels 'y'."
@@ -66,6 +76,7 @@ from onnxfold.terminal import Table, say, say_table
 )  # fmt: skip
 @click.option(
     "--method",
+    type=METHOD,
     default="fold-ls",
     show_default=True,
     metavar="NAME",
@@ -74,17 +85,22 @@ from onnxfold.terminal import Table, say, say_table
 )
 @click.option(
     "--cluster",
+    type=CLUSTER,
     metavar="NAME",
     help="Replace the method's clustering: elimination, kmeans, kmeans-heads, ward, complete, average, single, "
     "spectral, greedy, ifm, top-l1, top-l2, rotation, streams, wanda, flap.",
 )
 @click.option(
-    "--repair", metavar="NAME",
+    "--repair", type=REPAIR, metavar="NAME",
     help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares, bias.",
 )  # fmt: skip
-@click.option("--allocation", default="global", show_default=True, help="Allocation of widths: global or uniform.")
+@click.option(
+    "--allocation", type=ALLOCATION, default="global", show_default=True,
+    help="Allocation of widths: global or uniform.",
+)  # fmt: skip
 @click.option(
     "--inputs",
+    type=INPUT_KIND,
     default="auto",
     show_default=True,
     metavar="KIND",
@@ -123,6 +139,7 @@ from onnxfold.terminal import Table, say, say_table
 )
 @click.option(
     "--objective",
+    type=OBJECTIVE,
     default="balanced",
     show_default=True,
     metavar="NAME",
@@ -144,7 +161,7 @@ from onnxfold.terminal import Table, say, say_table
     help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
 )  # fmt: skip
 @click.option(
-    "--dtype", default="keep", show_default=True, metavar="TYPE",
+    "--dtype", type=DTYPE, default="keep", show_default=True, metavar="TYPE",
     help="Types of the result: keep, the model's own, or int8; --sparsity 0 then only quantises.",
 )  # fmt: skip
 @reported
@@ -291,11 +308,11 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.fidelity is not None:
         for fidelity in report.fidelity.outputs:
             what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
-            say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+            say(f"fidelity on {what}: {fidelity}")
     if report.fidelity_on_samples is not None:
         for fidelity in report.fidelity_on_samples.outputs:
             what = f"{report.fidelity_on_samples.samples} of the given samples that were held out"
-            say(f"fidelity on {what}: {fidelity_line(fidelity)}")
+            say(f"fidelity on {what}: {fidelity}")
     if report.estimate_line:
         say(report.estimate_line)
     if report.latency is not None:

@@ -8,12 +8,19 @@ import click
 
 from onnxfold.commands.fold import hand_over
 from onnxfold.commands.shared import (
+    DEVICE,
+    DTYPE,
     HTML,
+    INPUT_KIND,
     JSON,
+    METHOD,
+    OBJECTIVE,
     PATH,
+    REPAIR,
     SHAPE,
     STEP,
     STEPS,
+    Names,
     common,
     file_named,
     limits,
@@ -46,18 +53,22 @@ from onnxfold.progress import ProgressBar, fold_stages, silent
 @click.option("--until", metavar="NODE", help="Merge no channels behind this node of A; each network keeps its own.")
 @click.option("--sparsity", type=float, help="Fraction of the weights of all networks together to remove.")
 @limits
-@click.option("--device", metavar="NAME", help="Merge until the model fits a device: name or TOML file of a profile.")
-@click.option("--method", default="fold-ls", show_default=True, metavar="NAME", help="As of fold.")
+@click.option(
+    "--device", type=DEVICE, metavar="NAME",
+    help="Merge until the model fits a device: name or TOML file of a profile.",
+)  # fmt: skip
+@click.option("--method", type=METHOD, default="fold-ls", show_default=True, metavar="NAME", help="As of fold.")
 @click.option(
     "--cluster", metavar="NAME",
+    type=Names("onnxfold.cluster.partitioners:PARTITIONERS", "matching", "zip", "by-place"),
     help="Replace the method's clustering: one of fold's, or matching, zip, by-place, which know the networks.",
 )  # fmt: skip
 @click.option(
-    "--repair", metavar="NAME",
+    "--repair", type=REPAIR, metavar="NAME",
     help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares.",
 )  # fmt: skip
 @click.option(
-    "--inputs", default="auto", show_default=True, metavar="KIND",
+    "--inputs", type=INPUT_KIND, default="auto", show_default=True, metavar="KIND",
     help="Inputs to run the networks on, an equal part made by each: auto, deep-inversion, dead-leaves, noise, or an "
     ".npz file.",
 )  # fmt: skip
@@ -69,10 +80,12 @@ from onnxfold.progress import ProgressBar, fold_stages, silent
 )
 @pixels
 @click.option("--round-to", type=STEP, default="auto", show_default=True, help="As of fold; for --sparsity and limits.")
-@click.option("--objective", default="balanced", show_default=True, metavar="NAME", help="As of fold.")
+@click.option("--objective", type=OBJECTIVE, default="balanced", show_default=True, metavar="NAME", help="As of fold.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="Merge no channels of groups with a matching node.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@click.option("--dtype", default="keep", show_default=True, metavar="TYPE", help="Types of the result: keep, or int8.")
+@click.option(
+    "--dtype", type=DTYPE, default="keep", show_default=True, metavar="TYPE", help="Types of the result: keep, or int8."
+)
 @reported
 @click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
 @max_memory(expose_value=True)

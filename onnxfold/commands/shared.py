@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from math import isfinite
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from onnxfold.machine.memory import limited_to
 from onnxfold.terminal import say, say_json
@@ -75,6 +76,42 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(f"'{value}' is neither a whole number nor 'auto'", param, ctx)
 
 
+class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used.
+
+    Parameters
+    ----------
+    where : str
+        ``module:name`` of the table, or of a function that returns the words; imported when a shell asks.
+    *more : str
+        Further words.
+    """
+
+    name = "text"
+
+    def __init__(self, where: str, *more: str) -> None:
+        self._where = where
+        self._more = more
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg,unused-ignore]
+        """Return the words that begin like the last one of a list with commas; a file where none does."""
+        module, _, name = self._where.partition(":")
+        table = getattr(import_module(module), name)
+        words = [*(table() if callable(table) else table), *self._more]
+        before, comma, last = incomplete.rpartition(",")
+        found = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+METHOD = Names("onnxfold.folding.methods:METHODS")
+CLUSTER = Names("onnxfold.cluster.partitioners:PARTITIONERS")
+REPAIR = Names("onnxfold.folding.methods:REPAIRS")
+ALLOCATION = Names("onnxfold.config:ALLOCATIONS")
+INPUT_KIND = Names("onnxfold.config:INPUTS")
+OBJECTIVE = Names("onnxfold.budget.objectives:OBJECTIVES")
+DEVICE = Names("onnxfold.budget.devices:known_devices")
+DTYPE = Names("onnxfold.config:DTYPES")
+
 STEPS = Numbers(int, "whole numbers, such as 30,25")
 PER_CHANNEL = Numbers(float, "numbers, such as 0.485,0.456,0.406")
 STEP = Step()
@@ -112,11 +149,15 @@ def reported(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def pixels(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--mean`` and ``--std``, for folders of images."""
+    """Accept ``--mean``, ``--std`` and ``--channels``, for folders of images."""
     units = "one or one per channel: up to 1 for pixels of 0..1, larger for 0..255."
     std = click.option("--std", type=PER_CHANNEL, metavar="S[,S...]", help="Their standard deviation, in these units.")
     mean = click.option("--mean", type=PER_CHANNEL, metavar="M[,M...]", help=f"Mean of the pixels of a folder, {units}")
-    return mean(std(function))
+    order = click.option(
+        "--channels", type=click.Choice(["rgb", "bgr"]), default="rgb", show_default=True,
+        help="Order of channels that the model takes; bgr: as OpenCV reads images.",
+    )  # fmt: skip
+    return mean(std(order(function)))
 
 
 def attention(function: Callable[..., None]) -> Callable[..., None]:
@@ -239,20 +280,3 @@ def change(old: int | None, new: int | None) -> tuple[str, str, str]:
 def latency_line(latency: Any, before: str = "the first") -> str:
     """Return how a latency was measured, beside what, and how sure the ratio is."""
     return f"latency: {latency.ratio:.2f} of {before}, spread {latency.spread:.0%} ({latency.how})"
-
-
-def fidelity_line(fidelity: Any) -> str:
-    """Return the fidelity of one output as a line."""
-    error = fidelity.relative_error
-    line = (
-        f"{fidelity.output}: relative error {error:.3g}"
-        if isfinite(error)
-        else f"{fidelity.output}: nothing to compare"
-    )
-    if fidelity.top1_agreement is None:
-        return line
-    line += f", top-1 agreement {fidelity.top1_agreement:.1%}"
-    if fidelity.top1_interval is None:
-        return line
-    low, high = fidelity.top1_interval
-    return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"

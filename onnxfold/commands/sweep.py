@@ -1,12 +1,21 @@
 """The command ``onnxfold sweep``."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onnxfold.commands.shared import (
+    ALLOCATION,
+    CLUSTER,
+    DEVICE,
+    DTYPE,
+    INPUT_KIND,
+    METHOD,
+    OBJECTIVE,
     PATH,
+    REPAIR,
     SHAPE,
     STEP,
     common,
@@ -16,7 +25,7 @@ from onnxfold.commands.shared import (
     threads,
 )
 from onnxfold.config.quantities import parse_bytes
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.files import Output, check_outputs, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_json, say_table
@@ -25,7 +34,7 @@ _LISTS = ("max_params", "max_macs", "max_ram", "max_flash", "device")
 #: Options that all folds share, and that are left to FoldConfig where they are not given.
 _SHARED = (
     "cluster", "repair", "allocation", "inputs", "samples", "input_seconds", "calibration", "tokenizer", "mean", "std",
-    "round_to", "objective", "input_shapes", "keep", "dtype", "max_memory",
+    "channels", "round_to", "objective", "input_shapes", "keep", "dtype", "max_memory",
 )  # fmt: skip
 _SHOWN = 12
 
@@ -49,9 +58,9 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--max-macs", callback=_words, metavar="LIST", help="Limits of multiply-accumulates, one goal each.")
 @click.option("--max-ram", callback=_words, metavar="LIST", help="Limits of activation memory, one goal each.")
 @click.option("--max-flash", callback=_words, metavar="LIST", help="Limits of weights and structure, one goal each.")
-@click.option("--device", callback=_words, metavar="LIST", help="Devices, one goal each.")
+@click.option("--device", type=DEVICE, callback=_words, metavar="LIST", help="Devices, one goal each.")
 @click.option(
-    "--method", "methods", callback=_words, default="fold-ls", show_default=True, metavar="LIST",
+    "--method", "methods", type=METHOD, callback=_words, default="fold-ls", show_default=True, metavar="LIST",
     help="Methods, such as fold-ls,fold-ar.",
 )  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0.")
@@ -79,20 +88,20 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
 )  # fmt: skip
 @click.option("--prefer", metavar="NAME", help="What decides between several.  [default: accuracy or agreement]")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON.")
-@click.option("--cluster", metavar="NAME", help="As of fold.")
-@click.option("--repair", metavar="NAME", help="As of fold.")
-@click.option("--allocation", help="As of fold.")
-@click.option("--inputs", metavar="KIND", help="As of fold.")
+@click.option("--cluster", type=CLUSTER, metavar="NAME", help="As of fold.")
+@click.option("--repair", type=REPAIR, metavar="NAME", help="As of fold.")
+@click.option("--allocation", type=ALLOCATION, help="As of fold.")
+@click.option("--inputs", type=INPUT_KIND, metavar="KIND", help="As of fold.")
 @click.option("--samples", type=int, help="As of fold.")
 @click.option("--input-seconds", type=float, metavar="N", help="As of fold.")
 @click.option("--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR", help="As of fold.")
 @click.option("--tokenizer", type=PATH, metavar="FILE.json", help="As of fold.")
 @pixels
 @click.option("--round-to", type=STEP, help="As of fold.")
-@click.option("--objective", metavar="NAME", help="As of fold.")
+@click.option("--objective", type=OBJECTIVE, metavar="NAME", help="As of fold.")
 @click.option("--keep", multiple=True, metavar="GLOB", help="As of fold.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="As of fold.")
-@click.option("--dtype", metavar="TYPE", help="As of fold.")
+@click.option("--dtype", type=DTYPE, metavar="TYPE", help="As of fold.")
 @max_memory(expose_value=True)
 @threads()
 @common
@@ -119,17 +128,20 @@ def sweep(
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options) if models else _found(folder)
+    rows = _run(models, folder, options, expression, prefer) if models else _found(folder)
     _answer(rows, folder, expression, prefer, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
 
 
-def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list[Any]:
+def _run(
+    models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
+) -> list[Any]:
     """Run what is missing; write the page."""
     from onnxfold.graph.model_files import claims_on
     from onnxfold.sweeps.grid import SweepRequest, goals_of
     from onnxfold.sweeps.page import render_page
+    from onnxfold.sweeps.pick import pick as best_of
     from onnxfold.sweeps.run import Place, run_sweep
 
     if options["jobs"] is not None and options["scheduler"] is not None:
@@ -156,7 +168,11 @@ def _run(models: tuple[Path, ...], folder: Any, options: dict[str, Any]) -> list
             request, folder, place, tell, resume=options["resume"], measures_latency=not options["no_latency"],
             threads=options["threads"],
         )  # fmt: skip
-    write({folder.page: render_page(rows).encode()})
+    chosen = None
+    if expression is not None:
+        with suppress(NoModelError):  # said when the page is there
+            chosen = best_of(rows, expression, prefer)
+    write({folder.page: render_page(rows, chosen).encode()})
     return rows
 
 

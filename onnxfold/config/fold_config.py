@@ -110,6 +110,8 @@ class FoldConfig:
         The ``tokenizer.json`` of a language model; by default, the one beside the model.
     mean, std : float or sequence of float, optional
         What makes inputs of the pixels of a folder's images; see :func:`onnxfold.config.pixels.pixel_scale`.
+    channels : {'rgb', 'bgr'}
+        The order of a folder's pixels that the model takes, and that mean and std are in.
     round_to : int or 'auto'
         Widths are multiples of this where the group is wide enough. 'auto': of what a runtime computes fast, by what
         reads the group, where allocation is global and no memory is limited; else of 1.
@@ -192,6 +194,7 @@ class FoldConfig:
     tokenizer: str | Path | None = None
     mean: float | Sequence[float] | None = None
     std: float | Sequence[float] | None = None
+    channels: str = pixels.RGB
     round_to: int | str = DEFAULT_ROUND_TO
     objective: str = DEFAULT_OBJECTIVE
     keep: Sequence[str] = ()
@@ -286,9 +289,9 @@ class FoldConfig:
             raise OptionTypeError(f"data is the path of an .npz file or arrays by name, not {type(self.data).__name__}")
         if self.max_drop is not None:
             self._set("max_drop", checks.up_to("max_drop", self.max_drop, most=100, zero=True))
-        scale = pixels.pixel_scale(self.mean, self.std)
-        self._set("mean", None if scale is None else scale.mean)
-        self._set("std", None if scale is None else scale.std)
+        scale = pixels.pixel_scale(self.mean, self.std, self.channels)
+        self._set("mean", None if scale is None else scale.mean or None)
+        self._set("std", None if scale is None else scale.std or None)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -372,7 +375,7 @@ class FoldConfig:
     @property
     def pixel_scale(self) -> pixels.PixelScale | None:
         """What makes inputs of the pixels of images; None where it is not given."""
-        return pixels.pixel_scale(self.mean, self.std)
+        return pixels.pixel_scale(self.mean, self.std, self.channels)
 
     @property
     def about_inputs(self) -> list[str]:
@@ -382,6 +385,7 @@ class FoldConfig:
             "calibration": self.calibration is not None,
             "tokenizer": self.tokenizer is not None,
             "mean": self.mean is not None,
+            "channels": self.channels != pixels.RGB,
             "samples": self.samples is not None,
             "input_seconds": self.input_seconds is not None,
             "input_steps": bool(self.input_steps),

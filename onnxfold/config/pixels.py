@@ -6,33 +6,46 @@ from typing import Any
 from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 
+#: Orders of channels: of files of images, and of OpenCV.
+CHANNELS = RGB, BGR = "rgb", "bgr"
 _BYTE = 255.0
 _MOST_CHANNELS = 4
 
 
 @dataclass(frozen=True)
 class PixelScale:
-    """What makes a network's input of pixels: (pixel - mean) / std, in pixels from 0 to `largest`.
+    """What makes a network's input of RGB pixels: (pixel - mean) / std, in pixels from 0 to `largest`.
 
     Parameters
     ----------
     mean, std : tuple of float
-        One number, or one per channel.
+        One number, or one per channel in the network's order; none where pixels stay as they are.
     largest : float
         1 or 255.
+    channels : {'rgb', 'bgr'}
+        The order of channels that the network takes.
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     largest: float
+    channels: str = RGB
+
+    @property
+    def is_bgr(self) -> bool:
+        """Whether channels are turned around."""
+        return self.channels == BGR
 
     def __str__(self) -> str:
+        pixels = "BGR pixels" if self.is_bgr else "pixels"
+        if not self.mean:
+            return f"{pixels} as they are"
         shown = (", ".join(f"{v:g}" for v in values) for values in (self.mean, self.std))
-        return "mean {}, std {} of pixels from 0 to {:g}".format(*shown, self.largest)
+        return "mean {}, std {} of {} from 0 to {:g}".format(*shown, pixels, self.largest)
 
 
-def pixel_scale(mean: Any, std: Any) -> PixelScale | None:
-    """Return the scale of two options; None where neither is given.
+def pixel_scale(mean: Any, std: Any, channels: Any = RGB) -> PixelScale | None:
+    """Return the scale of three options; None where none is given.
 
     Numbers up to 1 are for pixels from 0 to 1, as torchvision's ToTensor gives them; larger ones for pixels from 0 to
     255. A mean of 0 and a deviation of 1 fit both, so the other option decides.
@@ -41,6 +54,8 @@ def pixel_scale(mean: Any, std: Any) -> PixelScale | None:
     ----------
     mean, std : float or sequence of float, optional
         In the same units.
+    channels : str
+        'rgb', or 'bgr' for networks that take blue first.
 
     Raises
     ------
@@ -50,8 +65,9 @@ def pixel_scale(mean: Any, std: Any) -> PixelScale | None:
         If only one is given, a number is out of range, the two are in different units, or fit both units.
     """
     means, deviations = _numbers("mean", mean, zero=True), _numbers("std", std, zero=False)
+    checks.one_of("channels", channels, CHANNELS)
     if not means and not deviations:
-        return None
+        return PixelScale((), (), _BYTE, BGR) if channels == BGR else None
     if not means or not deviations:
         raise ConfigError("mean and std belong together: give both, in the same units")
     told = {v > 1.0 for v in means if v != 0.0} | {v > 1.0 for v in deviations if v != 1.0}
@@ -65,7 +81,7 @@ def pixel_scale(mean: Any, std: Any) -> PixelScale | None:
             "mean and std are in different units: numbers up to 1 are for pixels of 0..1, larger ones for pixels of "
             "0..255; give all of them in one"
         )
-    return PixelScale(means, deviations, _BYTE if told.pop() else 1.0)
+    return PixelScale(means, deviations, _BYTE if told.pop() else 1.0, channels)
 
 
 def _numbers(name: str, value: Any, *, zero: bool) -> tuple[float, ...]:

@@ -49,9 +49,10 @@ def compare(
     windows: int = WINDOWS,
     mean: float | Sequence[float] | None = None,
     std: float | Sequence[float] | None = None,
+    channels: str = "rgb",
     seed: int = 0,
     threads: int = 1,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> ComparisonReport:
     """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
@@ -74,6 +75,8 @@ def compare(
     mean, std : float or sequence of float, optional
         Mean and standard deviation of the pixels of a folder, one or one per channel. Numbers up to 1 are for pixels
         from 0 to 1, larger ones for pixels from 0 to 255.
+    channels : str
+        The order of channels that the model takes, and that mean and std are in: 'rgb', or 'bgr' as OpenCV reads.
     seed : int
         Seed of generated inputs.
     threads : int
@@ -106,11 +109,12 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
-    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std)
+    tell = progress or silent
+    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std, channels)
     if not isinstance(inputs, Mapping | None):
         require_samples(inputs, scaled=scale is not None)
     elif scale is not None:
-        raise ConfigError("mean and std are for a folder of images: give one as inputs, or leave them out")
+        raise ConfigError("mean, std and channels are for a folder of images: give one as inputs, or leave them out")
     a, b = model_file(a), model_file(b)
     views = []
     for model in (a, b):
@@ -124,8 +128,8 @@ def compare(
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
-            return _on_text(a, b, views, request, progress, seed=seed, threads=threads)
-        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), progress)
+            return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
+        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
         return ComparisonReport(**vars(found))
     return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.graph.tensors import Array
+from onnxfold.inputs.tokens.answers import log_softmax
 from onnxfold.report import Fidelity, FidelityReport
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
@@ -17,6 +18,9 @@ _Z95 = 1.959963984540054
 #: Names of outputs that hold keys and values, with their rank, and of those that score words.
 _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
 _SCORES = re.compile(r"logits", re.IGNORECASE)
+#: Rows whose probabilities are computed at a time; how near to 1 the sum of stated probabilities is, and the least that
+#: one of them counts as: an int8 model states zeros.
+_ROWS, _NEAR_ONE, _LEAST_PROBABILITY = 256, 1e-3, 1e-7
 
 
 @dataclass
@@ -29,9 +33,11 @@ class _Sums:
     rows: int = 0
     undefined: int = 0
     seen: int = 0
-    has_classes: bool = False
     named: Counter[int] = field(default_factory=Counter)
     classes: int = 0
+    cosine: float = 0.0
+    vectors: int = 0
+    divergence: float = 0.0
 
 
 @dataclass
@@ -113,6 +119,23 @@ class FidelityMeter:
             sums.agree += int((before == after).sum())
             sums.named.update(before.tolist())
             sums.classes = x.shape[1]
+            sums.divergence += _divergence(x[answers], y[answers])
+        self._add_cosines(sums, x, y)
+
+    def _add_cosines(self, sums: _Sums, x: Array, y: Array) -> None:
+        """Take the cosines of the vectors of samples; what is not finite on one side counts as 0 on both."""
+        rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
+        x, y = x.reshape(rows), y.reshape(rows)
+        for start in range(0, len(x), _ROWS):
+            a, b = x[start : start + _ROWS], y[start : start + _ROWS]
+            both = np.isfinite(a) & np.isfinite(b)
+            a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
+            norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+            # Two vectors of zeros are alike, and zeros are unlike anything else.
+            alike = np.where(norms > 0.0, (a * b).sum(axis=1) / norms, (a == b).all(axis=1))
+            compared = both.any(axis=1)
+            sums.cosine += float(alike[compared].sum())
+            sums.vectors += int(compared.sum())
 
     def report(self, inputs: str) -> FidelityReport:
         """Return what was found; `inputs` says what the inputs were."""
@@ -129,6 +152,8 @@ class FidelityMeter:
                     wilson_interval(sums.agree, sums.rows) if counted else None,
                     sums.rows if counted else None,
                     variety(sums.named, sums.classes) if counted else None,
+                    cosine=sums.cosine / sums.vectors if sums.vectors else None,
+                    kl=sums.divergence / sums.rows if counted else None,
                 )
             )
         return FidelityReport(found, self.samples, inputs, notes=self.notes)
@@ -148,6 +173,19 @@ class FidelityMeter:
             for i, sums in sorted(self._sums.items())
             if sums.undefined
         ]
+
+
+def _divergence(was: Array, is_now: Array) -> float:
+    """Return the sum over rows of the Kullback-Leibler divergences of the probabilities that two models state."""
+    total = 0.0
+    for start in range(0, len(was), _ROWS):
+        p, q = was[start : start + _ROWS], is_now[start : start + _ROWS]
+        if (p >= 0.0).all() and np.allclose(p.sum(axis=1), 1.0, atol=_NEAR_ONE):  # probabilities, not scores
+            p, q = (np.log(np.clip(rows, _LEAST_PROBABILITY, None)) for rows in (p, q))
+        a, b = log_softmax(p), log_softmax(q)
+        weights = np.exp(a)
+        total += float(np.where(weights > 0.0, weights * (a - b), 0.0).sum())
+    return max(total, 0.0)  # rounding
 
 
 def fidelity(

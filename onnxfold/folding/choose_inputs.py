@@ -114,7 +114,7 @@ def require_given(config: FoldConfig) -> None:
     ConfigError
         If a path leads to no file or folder, or if pixels are scaled where there are none.
     """
-    scaled = config.mean is not None
+    scaled = config.pixel_scale is not None
     if config.tokenizer is not None:
         read_tokenizer(config.tokenizer)
     if isinstance(config.data, str | PathLike):
@@ -122,7 +122,7 @@ def require_given(config: FoldConfig) -> None:
     if isinstance(config.calibration, str | PathLike):
         require_samples(config.calibration, scaled=scaled)
     elif scaled:
-        raise ConfigError("mean and std are for a folder of images: give calibration, too, or leave them out")
+        raise ConfigError("mean, std and channels are for a folder of images: give calibration, too, or leave them out")
 
 
 def _require_run(view: GraphView, inputs: ModelInputs) -> None:

@@ -120,7 +120,7 @@ def require_samples(path: object, *, scaled: bool) -> Path:
     path : object
         The folder or file.
     scaled : bool
-        Whether mean and standard deviation of pixels are given.
+        Whether mean and standard deviation, or the order of pixels are given.
 
     Raises
     ------
@@ -131,7 +131,9 @@ def require_samples(path: object, *, scaled: bool) -> Path:
         if isinstance(path, str | os.PathLike) and Path(path).is_dir():
             return Path(path)
     if scaled:
-        raise ConfigError(f"mean and std are for a folder of images, and '{path}' is none: scale its arrays before")
+        raise ConfigError(
+            f"mean, std and channels are for a folder of images, and '{path}' is none: scale its arrays before"
+        )
     return require_file(path)
 
 

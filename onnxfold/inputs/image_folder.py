@@ -81,7 +81,7 @@ def read_images(
     infos : list of InputInfo
         The model's inputs: one image with 1 or 3 channels, in front or last.
     scale : PixelScale, optional
-        What makes inputs of pixels; None for an input of bytes, which takes the pixels themselves.
+        What makes inputs of pixels; without mean and std for an input of bytes, which takes the pixels themselves.
     most : int
         Most images to read.
     requested : int, optional
@@ -96,14 +96,14 @@ def read_images(
         If the inputs take more than the memory limit.
     """
     if find_spec("PIL") is None:
-        raise ConfigError("a folder of images needs Pillow, which is not installed: pip install onnxfold[images]")
+        raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
     paths = image_files(folder)
     info, layout = _image_input(infos)
     _check_scale(info, layout, scale)
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
-    given = _empty(folder, count, layout, np.dtype(np.uint8 if scale is None else np.float32))
+    given = _empty(folder, count, layout, np.dtype(np.uint8 if _as_they_are(scale) else np.float32))
     read, unread, first = 0, 0, ""
     for path in (paths[i * len(paths) // count] for i in range(count)):
         try:
@@ -111,7 +111,7 @@ def read_images(
         except Exception as error:  # what decoders raise on damaged files is not documented
             unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
             continue
-        inputs = values if scale is None else _scaled(values, scale)
+        inputs = values if scale is None else _inputs(values, scale)
         given[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
         read += 1
     if not read:
@@ -177,7 +177,9 @@ def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, _Layout]:
 def _check_scale(info: InputInfo, layout: _Layout, scale: PixelScale | None) -> None:
     if info.dtype.kind in "biu" and info.dtype != np.uint8:
         raise ConfigError(f"input '{info.name}' is of the type {info.dtype}: give its values as an .npz file")
-    if scale is None:
+    if scale is not None and scale.is_bgr and layout.channels == 1:
+        raise ConfigError(f"input '{info.name}' has one channel, which has no order: leave out channels")
+    if scale is None or _as_they_are(scale):
         if info.dtype == np.uint8:
             return
         raise ConfigError(
@@ -218,7 +220,15 @@ def _fitted(image: "Image", height: int, width: int) -> "Image":
     return image.resize((width, height), Resampling.BICUBIC, box=(left, top, image.width - left, image.height - top))
 
 
-def _scaled(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> npt.NDArray[np.float32]:
+def _as_they_are(scale: PixelScale | None) -> bool:
+    return scale is None or not scale.mean
+
+
+def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
+    if scale.is_bgr:
+        pixels = pixels[:, :, ::-1]
+    if _as_they_are(scale):
+        return pixels
     mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
     found: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
     return found

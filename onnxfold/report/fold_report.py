@@ -14,6 +14,7 @@ from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
+from onnxfold.report.thresholds import Thresholds
 from onnxfold.report.tuning import TuningRecord
 
 
@@ -48,6 +49,9 @@ class PassRecord:
     modified: bool
     seconds: float
 
+
+#: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
+COMPARISON_SCHEMA = 1
 
 #: The clustering of a group of which only exact duplicates were merged.
 ONLY_DUPLICATES = "duplicates"
@@ -171,6 +175,11 @@ class Fidelity:
     top1_variety : float, optional
         How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
         about 1; see :func:`onnxfold.fidelity.measures.variety`.
+    cosine : float, optional
+        Mean cosine of the output's vectors, one per sample.
+    kl : float, optional
+        Mean Kullback-Leibler divergence from the original's probabilities of the classes, in nats, where there is an
+        agreement: of the softmax of scores, or of stated probabilities.
     """
 
     output: str
@@ -179,6 +188,20 @@ class Fidelity:
     top1_interval: tuple[float, float] | None = None
     top1_samples: int | None = None
     top1_variety: float | None = None
+    cosine: float | None = None
+    kl: float | None = None
+
+    def __str__(self) -> str:
+        """Return one line."""
+        error = self.relative_error
+        line = f"{self.output}: " + (f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare")
+        if self.top1_agreement is None:
+            return line if self.cosine is None else f"{line}, cosine {self.cosine:.4f}"
+        line += f", top-1 agreement {self.top1_agreement:.1%}"
+        if self.top1_interval is None:
+            return line
+        low, high = self.top1_interval
+        return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"
 
 
 @dataclass(frozen=True)
@@ -263,6 +286,51 @@ class ComparisonReport(FidelityReport):
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
     perplexity: PerplexityRecord | None = None
+
+    def __str__(self) -> str:
+        """Return what the command prints, but for its table of costs."""
+        lines = [
+            *([] if self.perplexity is None else [str(self.perplexity)]),
+            f"{self.samples} samples of {self.inputs}",
+            *(f"  {output}" for output in self.outputs),
+            *(f"  note: {note}" for note in self.notes),
+        ]
+        if self.accuracy_a is not None and self.accuracy_b is not None:
+            lines.append(f"  accuracy {self.accuracy_a:.2%} -> {self.accuracy_b:.2%}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, with the version of their names and meanings; None where a number is not finite."""
+        return {"schema": COMPARISON_SCHEMA, **super().to_dict()}
+
+    def failures(
+        self,
+        *,
+        min_agreement: float | str | None = None,
+        max_error: float | None = None,
+        min_cosine: float | None = None,
+        max_kl: float | None = None,
+    ) -> list[str]:
+        """Return one line for every threshold that an output misses; none if all are met.
+
+        Parameters
+        ----------
+        min_agreement : float or str, optional
+            Top-1 agreement in (0, 1], or in percent as "99%": below 1, it must be proven by the number of samples, as
+            the exact binomial (Clopper-Pearson) lower bound of 95 % confidence; 1 asks for every sample.
+        max_error : float, optional
+            Largest relative error of an output.
+        min_cosine : float, optional
+            Smallest mean cosine, in (0, 1].
+        max_kl : float, optional
+            Largest mean Kullback-Leibler divergence of the classes, in nats.
+
+        Raises
+        ------
+        ConfigError
+            If a threshold makes no sense.
+        """
+        return Thresholds.of(min_agreement, max_error, min_cosine, max_kl).failures(self.outputs)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from onnxfold.sweeps.content import Content
 #: Roles of contents; those after the first two are options of a fold that are paths.
 MODEL, DATA, PATHS = "model", "data", ("calibration", "tokenizer")
 #: Options that decide what the network is run on, beside the seed.
-_ABOUT_INPUTS = ("samples", "input_seconds", "input_shapes", "mean", "std", "max_memory")
+_ABOUT_INPUTS = ("samples", "input_seconds", "input_shapes", "mean", "std", "channels", "max_memory")
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "torch")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.config.pixels import pixel_scale
+from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
 from onnxfold.errors import ExportError, UnsupportedModelError
 from onnxfold.export.api import export_model
 from onnxfold.fidelity.measures import accuracy, fidelity
@@ -80,11 +80,11 @@ class _Reference:
 
 
 @lru_cache(maxsize=2)
-def _reference(original: Path, data: Path, mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> _Reference:
+def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Reference:
     """Run the original once, for all folds of it that this process measures."""
     view = load(original)
     session, interface = Session(original, counted=view), token_interface(view)
-    given = given_samples(session.inputs, data, pixel_scale(mean, std), most=_IMAGES, interface=interface)
+    given = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
     labels = None if given.labels is None else checked_labels(given.labels, sample_count(given.arrays))
     return _Reference(given.arrays, labels, session.run_in_batches(given.arrays))
 
@@ -101,8 +101,8 @@ def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str
     """
     path = model_file(original)
     assert isinstance(path, str | Path)
-    mean, std = (None if options.get(n) is None else tuple(options[n]) for n in ("mean", "std"))
-    reference = _reference(Path(path), data, mean, std)
+    scale = pixel_scale(options.get("mean"), options.get("std"), options.get("channels", RGB))
+    reference = _reference(Path(path), data, scale)
     session = Session(result.view)
     outputs = session.run_in_batches(reference.arrays)
     found = closeness(fidelity(session.output_names, reference.outputs, outputs, inputs="data"))

@@ -1,6 +1,6 @@
 'use strict';
 (() => {
-  const { rows, axes, errors, models, methods } = JSON.parse(document.getElementById('data').textContent);
+  const { rows, originals, axes, errors, models, methods } = JSON.parse(document.getElementById('data').textContent);
   const byId = (name) => document.getElementById(name);
   const [chart, chosen, x, y, model] = ['chart', 'chosen', 'x', 'y', 'model'].map(byId);
   let pinned = null;
@@ -28,6 +28,8 @@
     return made;
   };
 
+  const cross = () => svg('path', { d: 'M-6 -6L6 6M-6 6L6 -6', class: 'original' });
+
   // Every model has a pattern of its own for the line of its front.
   const patterns = ['none', '7 4', '2 3', '9 3 2 3', '1 5'];
   const pattern = (name) => patterns[models.indexOf(name) % patterns.length];
@@ -49,6 +51,15 @@
   // The points that no other one is better than in one axis without being worse in the other.
   const frontOf = (points) => {
     const found = [];
+    for (const point of before) {
+      const made = cross();
+      made.setAttribute('transform', `translate(${atX(point.x)} ${atY(point.y)})`);
+      made.append(svg('title', {}, `${point.name} before: ${shown(up, point.y)} at ${shown(across, point.x)}`));
+      picture.append(made);
+    }
+    for (const point of points.filter((p) => p.row.picked)) {
+      picture.append(svg('circle', { cx: atX(point.x), cy: atY(point.y), r: 11, class: 'picked-mark' }));
+    }
     for (const point of [...points].sort((a, b) => a.x - b.x || a.y - b.y)) {
       if (!found.length || point.y < found[found.length - 1].y) found.push(point);
     }
@@ -73,10 +84,14 @@
       .filter((row) => model.value === '' || row.model === models[model.value])
       .map((row) => ({ row, x: row.values[across.key], y: row.values[up.key] }))
       .filter((point) => point.x != null && point.y != null);
+    const before = originals
+      .filter((original) => model.value === '' || original.model === models[model.value])
+      .map((original) => ({ name: original.model, x: original.values[across.key], y: original.values[up.key] }))
+      .filter((point) => point.x != null && point.y != null);
     const width = Math.max(chart.clientWidth, 280), height = Math.round(Math.min(Math.max(0.6 * width, 260), 480));
     const left = 58, right = width - 14, top = 12, bottom = height - 44;
-    const xs = ticks(Math.max(...points.map((p) => p.x), 0), width < 500 ? 4 : 8);
-    const ys = ticks(Math.max(...points.map((p) => p.y), 0), 5);
+    const xs = ticks(Math.max(...[...points, ...before].map((p) => p.x), 0), width < 500 ? 4 : 8);
+    const ys = ticks(Math.max(...[...points, ...before].map((p) => p.y), 0), 5);
     const atX = (v) => left + (right - left) * v / xs[xs.length - 1];
     const atY = (v) => bottom - (bottom - top) * v / ys[ys.length - 1];
     const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${up.title} by ${across.title}` });
@@ -123,9 +138,26 @@
     const line = (name) => svg('line', { x1: -8, x2: 8, y1: 0, y2: 0, class: 'front', 'stroke-dasharray': pattern(name) });
     byId('legend').replaceChildren(
       ...methods.filter((method) => used.has(method)).map((method) => entry(mark(method, 6), method)),
+      ...(before.length ? [entry(cross(), 'before the fold')] : []),
+      ...(points.some((p) => p.row.picked) ? [entry(svg('circle', { r: 6, class: 'picked-mark' }), 'picked')] : []),
       ...(fronts.size > 1 ? [...fronts].map((name) => entry(line(name), `front of ${name}`)) : []),
     );
   };
+
+  // The table of all folds is sorted by a column; what is unknown comes last.
+  const body = byId('all-folds').tBodies[0];
+  [...byId('all-folds').tHead.rows[0].cells].forEach((head, column) => {
+    const button = html('button', head.textContent);
+    button.addEventListener('click', () => {
+      const up = head.getAttribute('aria-sort') !== 'ascending', sign = up ? 1 : -1;
+      for (const other of head.parentElement.cells) other.removeAttribute('aria-sort');
+      head.setAttribute('aria-sort', up ? 'ascending' : 'descending');
+      const value = (tr) => (column ? Number(tr.cells[column].dataset.value ?? NaN) : tr.cells[0].textContent);
+      const order = (a, b) => (column ? isNaN(a) - isNaN(b) || sign * (a - b) || 0 : sign * a.localeCompare(b));
+      body.append(...[...body.rows].sort((a, b) => order(value(a), value(b))));
+    });
+    head.replaceChildren(button);
+  });
 
   for (const control of [x, y, model]) control.addEventListener('change', () => { pinned = null; draw(); });
   let last = 0;

@@ -12,7 +12,10 @@ from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
 from onnxfold.sweeps.pick import fronts
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
-from onnxfold.sweeps.summary import part, plain
+from onnxfold.sweeps.summary import part, plain, written
+
+#: Values of a model that is compared with itself; what is lacking there is nothing.
+_SAME = {"agreement": 1.0, "estimated_agreement": 1.0, "relative_error": 0.0}
 
 
 @dataclass(frozen=True)
@@ -40,18 +43,30 @@ class Axis:
         found = self.quantity.ratio(row) if self.is_part else self.quantity.value(row)
         return 1.0 - found if found is not None and self.is_lack else found
 
+    def original(self, rows: Sequence[Row]) -> float | None:
+        """Return the value of the model that some folds were made of; None where it is unknown."""
+        if self.is_part:
+            return 1.0
+        if self.quantity.column in _SAME:
+            return _SAME[self.quantity.column] - self.is_lack
+        named = (getattr(row, f"{self.quantity.column}_before", None) for row in rows)
+        before = next((float(value) for value in named if value is not None), None)
+        return 1.0 - before if before is not None and self.is_lack else before
+
     def to_dict(self) -> dict[str, object]:
         """Return what the script needs."""
         return {"key": self.key, "title": self.title, "percent": self.is_part or self.is_lack}
 
 
-def render_page(rows: Sequence[Row]) -> str:
+def render_page(rows: Sequence[Row], picked: Row | None = None) -> str:
     """Return the page of a sweep.
 
     Parameters
     ----------
     rows : sequence of Row
         Results; those of failed jobs are listed.
+    picked : Row, optional
+        The one that was picked, which is marked.
 
     Returns
     -------
@@ -66,7 +81,7 @@ def render_page(rows: Sequence[Row]) -> str:
         element(
             "body",
             _header(rows, done),
-            element("main", *_chart(done, costs, errors), *_tables(rows, done)),
+            element("main", *_chart(done, costs, errors, picked), *_tables(rows, done, picked)),
             _footer(rows),
             *([element("script", _script())] if costs and errors else []),
         ),
@@ -124,7 +139,7 @@ def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
     )
 
 
-def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis]) -> list[Element]:
+def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], picked: Row | None) -> list[Element]:
     """Return the controls, the place of the chart, and the data that the script draws."""
     if not costs or not errors:
         return [element("p", "Nothing can be drawn: no fold has both a cost and an error.")]
@@ -143,8 +158,13 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis]) -
         "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.method for row in rows)),
         "rows": [
             {"model": printable(row.model), "method": row.method, "name": printable(_name(row)),
-             "command": printable(row.command or ""), "values": {axis.key: axis.value(row) for axis in axes}}
+             "command": printable(row.command or ""), "values": {axis.key: axis.value(row) for axis in axes},
+             **({"picked": True} if _is(row, picked) else {})}
             for row in rows
+        ],
+        "originals": [
+            {"model": printable(name), "values": {axis.key: axis.original(_of(name, rows)) for axis in axes}}
+            for name in models
         ],
     }  # fmt: skip
     text = json.dumps(data).replace("<", "\\u003c")  # nothing in it ends the element
@@ -162,12 +182,20 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis]) -
     ]  # fmt: skip
 
 
+def _of(model: str, rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.model == model]
+
+
+def _is(row: Row, picked: Row | None) -> bool:
+    return picked is not None and row.key == picked.key
+
+
 def _select(name: str, title: str, options: Sequence[tuple[str, str]]) -> Element:
     made = [element("option", shown_as, value=value) for value, shown_as in options]
     return element("label", title, element("select", *made, id=name))
 
 
-def _tables(rows: Sequence[Row], done: Sequence[Row]) -> list[Element]:
+def _tables(rows: Sequence[Row], done: Sequence[Row], picked: Row | None) -> list[Element]:
     made = []
     if done:
         best = fronts(done)
@@ -179,11 +207,39 @@ def _tables(rows: Sequence[Row], done: Sequence[Row]) -> list[Element]:
         head = ("Fold", "Weights", "Latency", QUANTITIES[best.quality].title.capitalize())
         commands = [element("pre", element("code", row.command or "")) for row in best.rows]
         made.append(_section("front", "The front", table(caption, head, cells, "figures"), *commands))
+        made.append(_section("all", "All folds", element("div", _all_folds(done, picked), class_="scroll")))
     failed = [row for row in rows if row.status != DONE]
     if failed:
         reasons: list[list[Content]] = [[_fold(row), f"{row.error_type}: {row.error}"] for row in failed]
         made.append(_section("failed", "Failed", table("Folds without a result.", ("Fold", "Why"), reasons)))
     return made
+
+
+def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
+    """Return a table of every fold, and of the models before, which the script sorts."""
+    axes = _known([Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)], rows)
+    lines = []
+    for model in dict.fromkeys(row.model for row in rows):
+        of_model = _of(model, rows)
+        name = model.replace("\\", "/").rpartition("/")[2]
+        values = [axis.original(of_model) for axis in axes]
+        lines.append(element("tr", _named(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
+        for row in of_model:
+            mark = element("strong", "picked: ") if _is(row, picked) else None
+            cells = map(_number, axes, [axis.value(row) for axis in axes])
+            lines.append(element("tr", _named(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
+    head = element("tr", *(element("th", title, scope="col") for title in ("Fold", *(axis.title for axis in axes))))
+    caption = element("caption", "Every fold, and the models before.")
+    return element("table", caption, element("thead", head), element("tbody", *lines), class_="figures", id="all-folds")
+
+
+def _named(*name: Content) -> Element:
+    return element("th", *name, scope="row")
+
+
+def _number(axis: Axis, value: float | None) -> Element:
+    known = {} if value is None else {"data_value": repr(value)}
+    return element("td", UNKNOWN if value is None else written(axis.key, value), **known)
 
 
 def _section(name: str, title: str, *body: Content) -> Element:

@@ -47,11 +47,19 @@ def shown(name: str, row: Row) -> str:
     value, ratio = quantity.value(row), quantity.ratio(row)
     if value is None:
         return UNKNOWN
+    text = written(name, value)
     if quantity.kind == "fraction":
-        return percent(value) + _beside(name, row)
-    text = show_bytes(int(value)) if quantity.kind == "bytes" else decimal(value)
-    text = short(value) if quantity.kind == "count" else f"{text} ms" if quantity.kind == "time" else text
+        return text + _beside(name, row)
     return text if ratio is None else f"{text} ({ratio:.2f}x)"
+
+
+def written(name: str, value: float) -> str:
+    """Return a value of a quantity as text, with its unit."""
+    kind = QUANTITIES[name].kind
+    if kind in ("fraction", "count"):
+        return percent(value) if kind == "fraction" else short(value)
+    text = show_bytes(int(value)) if kind == "bytes" else decimal(value)
+    return f"{text} ms" if kind == "time" else text
 
 
 def plain(name: str, row: Row) -> str:

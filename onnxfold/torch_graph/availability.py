@@ -27,4 +27,4 @@ def require_torch(purpose: str) -> None:
         If torch is missing.
     """
     if not torch_is_available():
-        raise ConfigError(f"{purpose} needs torch, which is not installed: pip install onnxfold[torch]")
+        raise ConfigError(f"{purpose} needs torch, which is not installed: pip install torch")

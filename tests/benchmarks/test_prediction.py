@@ -65,7 +65,8 @@ def test_both_exports_of_a_network_are_one_training(tmp_path: Path) -> None:
     found = {s.name: s.training for s in subjects(tmp_path, [tmp_path])}
     assert found == {
         "lenet5": "lenet5", "lenet5_2x": "lenet5_2x",
-        "a_w1_fashion_bn": "a_w1_fashion", "a_w1_fashion_fused": "a_w1_fashion", "efficientnet_lite1_bn": "efficientnet_lite1",
+        "a_w1_fashion_bn": "a_w1_fashion", "a_w1_fashion_fused": "a_w1_fashion",
+        "efficientnet_lite1_bn": "efficientnet_lite1",
     }  # fmt: skip
 
 

@@ -115,5 +115,5 @@ def test_png() -> None:
 
 def test_png_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chart, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install 'onnxfold"):
+    with pytest.raises(ConfigError, match="pip install matplotlib"):
         write_png(ROWS, io.BytesIO())

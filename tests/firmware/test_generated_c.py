@@ -117,7 +117,7 @@ def test_unknown_operators_are_refused(tmp_path: Path) -> None:
 
 def test_missing_generator_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generated_c, "installed_generator", lambda: None)
-    with pytest.raises(ExportError, match=r"not installed: pip install 'onnxfold\[firmware\]'"):
+    with pytest.raises(ExportError, match=r"not installed: pip install 'emx-onnx-cgen"):
         write_project(small_model(), tmp_path / "firmware", "qemu")
 
 

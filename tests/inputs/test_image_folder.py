@@ -15,6 +15,7 @@ from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, MemoryLimitError, OptionTypeError
 from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo
+from onnxfold.html_report.command_line import command_line
 from onnxfold.inputs import image_folder, input_plan
 from onnxfold.inputs.image_folder import FolderImages, read_images
 from onnxfold.inputs.model_inputs import model_inputs
@@ -96,6 +97,24 @@ def test_images_are_sorted_scaled_and_laid_out_as_the_input(folder: Path) -> Non
     assert front.arrays["x"].dtype == np.float32
     assert front.reason.startswith("2 of 2 images of")
     assert "mean 0.1, 0.2, 0.3, std 0.5, 0.25, 0.125 of pixels from 0 to 1" in front.reason
+
+
+def test_a_network_of_opencv_gets_blue_first(folder: Path) -> None:
+    """Mean and std are in the order that the network takes."""
+    rgb = pixel_scale((0.1, 0.2, 0.3), 0.5)
+    bgr = pixel_scale((0.3, 0.2, 0.1), 0.5, "bgr")
+    a, b = (_read(folder, _info(None, 3, 6, 8), scale) for scale in (rgb, bgr))
+    np.testing.assert_array_equal(b.arrays["x"], a.arrays["x"][:, ::-1])
+    assert "of BGR pixels from 0 to 1" in b.reason
+    raw = _read(folder, _info(None, 6, 8, 3, dtype=np.uint8), pixel_scale(None, None, "bgr"))
+    np.testing.assert_array_equal(raw.arrays["x"][1], _noise(6, 8, 3, seed=1)[:, :, ::-1])
+    assert raw.reason.endswith("BGR pixels as they are")
+    with pytest.raises(ConfigError, match="one channel, which has no order"):
+        _read(folder, _info(None, 1, 6, 8), pixel_scale(0.5, 0.5, "bgr"))
+    with pytest.raises(ConfigError, match="needs mean and std"):
+        _read(folder, _info(None, 3, 6, 8), pixel_scale(None, None, "bgr"))
+    with pytest.raises(ConfigError, match="channels 'brg' is unknown"):
+        pixel_scale(0.5, 0.5, "brg")
 
 
 def test_both_units_give_the_same_inputs(folder: Path) -> None:
@@ -191,7 +210,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_folder, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs Pillow, which is not installed: pip install onnxfold\[images\]"):
+    with pytest.raises(ConfigError, match=r"needs Pillow, which is not installed: pip install pillow"):
         _read(folder, _info(None, 3, 6, 8))
 
 
@@ -219,7 +238,11 @@ def test_fold_and_compare_read_the_same_folder(model: Path, photos: Path, tmp_pa
     compared = command("compare", model, tmp_path / "out.onnx", "--data", photos, *pixels)
     assert compared.returncode == 0, compared.stderr
     assert "12 samples of 12 of 12 images" in _line(compared.stdout)
-    again = onnxfold.fold(model, 0.3, calibration=photos, mean=(0.5, 0.4, 0.5), std=0.25, samples=8, verify=False)
+    assert "--channels" not in command_line(onnxfold.fold(model, 0.3, calibration=photos, mean=0, std=255).report)
+    again = onnxfold.fold(
+        model, 0.3, calibration=photos, mean=(0.5, 0.4, 0.5), std=0.25, channels="bgr", samples=8, verify=False
+    )
+    assert "--channels bgr" in command_line(again.report)
     assert again.report.inputs is not None
     assert again.report.inputs.samples == 8
     assert again.report.config["mean"] == [0.5, 0.4, 0.5]
@@ -234,7 +257,7 @@ def _line(text: str) -> str:
     [
         (["--calibration", "PHOTOS"], "needs mean and std"),
         (["--calibration", "PHOTOS", "--mean", "0.5"], "belong together"),
-        (["--mean", "0.5", "--std", "0.5"], "mean and std are for a folder of images"),
+        (["--mean", "0.5", "--std", "0.5"], "mean, std and channels are for a folder of images"),
         (["--calibration", "DATA", "--mean", "0.5", "--std", "0.5"], "is none: scale its arrays before"),
         (["--calibration", "PHOTOS", "--mean", "0,5x", "--std", "1"], "is not a list of numbers"),
     ],

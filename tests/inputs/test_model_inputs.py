@@ -111,7 +111,7 @@ def test_auto_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deep_inversion, "torch_is_available", lambda: False)
     inputs = model_inputs(_view(), "auto", samples=8)
     assert inputs.kind == "dead-leaves"
-    assert inputs.reason == "deep inversion is not possible: torch is not installed (pip install onnxfold[torch])"
+    assert inputs.reason == "deep inversion is not possible: torch is not installed (pip install torch)"
 
 
 def test_deep_inversion_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

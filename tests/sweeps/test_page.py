@@ -66,6 +66,27 @@ def test_the_table_is_the_front_of_every_model() -> None:
     assert "BudgetError: the <budget> cannot be reached" in page.texts[page.by_id("failed")]
 
 
+def test_the_models_before_and_the_pick_are_marked_in_a_table_of_all_folds() -> None:
+    rows = sweep_rows()
+    text = render_page(rows, rows[2])
+    page = Page(text)
+    cells = page.rows("all")
+    assert cells[0][:3] == ["Fold", "latency (ms)", "weights"]
+    assert len(cells) == 1 + 24 + 2
+    assert cells[1][0] == "net.onnx, before"
+    assert cells[1][2] == "1 k"
+    assert cells[1][-2:] == ["100.0%", "0"]
+    assert [line[0] for line in cells if line[0].startswith("picked: ")] == [
+        "picked: net.onnx, sparsity 0.6, fold-ls, seed 0"
+    ]
+    data = _data(text)
+    assert [entry["command"] for entry in data["rows"] if "picked" in entry] == [rows[2].command]
+    assert [entry["model"] for entry in data["originals"]] == ["net.onnx", "other/wide_net.onnx"]
+    values = data["originals"][0]["values"]
+    assert (values["latency"], values["weights_part"], values["agreement"]) == (3.0, 1.0, 0.0)  # type: ignore[index]
+    assert "picked" not in render_page(rows).partition("</style>")[2].partition("<script>")[0]
+
+
 def test_texts_are_escaped_and_not_lost() -> None:
     rows = [row(1, model=NASTY, command=NASTY), row(2, status="failed", error=NASTY, error_type="E")]
     text = render_page(rows)

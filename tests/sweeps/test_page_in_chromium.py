@@ -47,6 +47,13 @@ _USE = """page => {
   seen.unpinned = chosen() !== seen.pointed;
   best[0].focus();
   seen.focused = chosen() === seen.pointed;
+  const names = () => all('#all-folds tbody tr').map(e => e.cells[0].textContent);
+  const latency = all('#all-folds thead button')[1];
+  latency.click();
+  seen.fastest = names()[0];
+  latency.click();
+  seen.slowest = [names()[0], all('#all-folds [aria-sort]').map(e => e.textContent + e.ariaSort)].flat();
+  seen.originals = all('#chart svg > .original').length;
   return seen;
 }"""
 
@@ -75,7 +82,7 @@ def test_the_console_is_silent(opened: Opened) -> None:
 def test_axes_models_and_folds_can_be_chosen(opened: Opened) -> None:
     used, rows = opened.measured["used"]["acted"], sweep_rows()
     assert used["marks"] == 24
-    assert used["legend"] == "fold-lsprune-l1fold-arfront of net.onnxfront of other/wide_net.onnx"
+    assert used["legend"] == "fold-lsprune-l1fold-arbefore the foldfront of net.onnxfront of other/wide_net.onnx"
     assert used["fronts"] == ["net.onnx", "other/wide_net.onnx"]
     assert {"latency (ms)", "1 \u2212 agreement", "0 %", "2.5"} <= set(used["titles"])
     assert "see its command" in used["hint"]
@@ -88,6 +95,9 @@ def test_axes_models_and_folds_can_be_chosen(opened: Opened) -> None:
     assert first.command in used["pointed"]
     assert f"{first.model}, {first.goal}, {first.method}, seed 0" in used["pointed"]
     assert used["marked"] == [str(used["front"][0])]
+    assert used["fastest"] == "net.onnx, sparsity 0.8, fold-ls, seed 0"
+    assert used["slowest"] == ["net.onnx, before", "latency (ms)descending"]
+    assert used["originals"] == 1
     assert (used["pinned"], used["unpinned"], used["focused"]) == (True, True, True)
 
 

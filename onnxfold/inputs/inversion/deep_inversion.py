@@ -43,7 +43,7 @@ __all__ = ["Inversion", "InversionSettings", "LossTerms", "deep_inversion", "obs
 def obstacle(view: GraphView) -> str:
     """Return why a model cannot be inverted, '' if it can; nothing is computed."""
     if not torch_is_available():
-        return "torch is not installed (pip install onnxfold[torch])"
+        return "torch is not installed (pip install torch)"
     if not optimised_inputs(view):
         return "the model has no float input"
     if not normalizations(view) and not class_scores(view):

@@ -135,7 +135,7 @@ class Tokenizer:
         try:
             from tokenizers import Tokenizer as Encoder
         except ImportError:
-            raise ConfigError("a text needs tokenizers, which is not installed: pip install onnxfold[text]") from None
+            raise ConfigError("a text needs tokenizers, which is not installed: pip install tokenizers") from None
         try:
             encoder = Encoder.from_file(str(self.path))
             encoder.no_truncation()

@@ -264,7 +264,7 @@ def test_a_text_needs_a_tokenizer_and_words(folder: Path, tmp_path: Path) -> Non
 
 def test_without_tokenizers_one_line_names_the_extra(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r"pip install onnxfold\[text\]"):
+    with pytest.raises(ConfigError, match=r"pip install tokenizers"):
         _inputs(folder / "decoder.onnx", calibration=folder / "text.txt")
 
 
