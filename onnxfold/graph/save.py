@@ -33,9 +33,9 @@ def weight_bytes(view: GraphView) -> int:
 
 def file_bytes(view: GraphView) -> int:
     """Return the size of the file that holds the model with its weights inside, without writing it."""
-    graph = view.graph.ByteSize()
+    graph = int(view.graph.ByteSize())
     filled = graph + sum(_field(_proto_bytes(view, name)) for name in view.weights)
-    return view.model.ByteSize() - _field(graph) + _field(filled)
+    return int(view.model.ByteSize()) - _field(graph) + _field(filled)
 
 
 def loaded_bytes(view: GraphView) -> int:
@@ -179,10 +179,11 @@ def _proto_bytes(view: GraphView, name: str) -> int:
     """Return the size of :func:`_proto`, without reading weights that it would have to read or to copy."""
     value, kind = view.weights[name], view.weight_type(name)
     if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
-        return value.proto.ByteSize()
+        return int(value.proto.ByteSize())
     if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING:
-        return _proto(view, name).ByteSize()
-    return TensorProto(name=name, dims=value.shape, data_type=kind).ByteSize() + _field(_bytes(view, name))
+        return int(_proto(view, name).ByteSize())
+    head = TensorProto(name=name, dims=value.shape, data_type=kind)
+    return int(head.ByteSize()) + _field(_bytes(view, name))
 
 
 def _bytes(view: GraphView, name: str) -> int:
