@@ -54,6 +54,7 @@ def fold(
     max_ram: int | str | None = None,
     max_flash: int | str | None = None,
     max_latency: float | str | None = None,
+    tolerance: float = 5.0,
     latency_table: str | Path | Mapping[str, Any] | None = None,
     device: str | None = None,
     min_fidelity: float | None = None,
@@ -115,6 +116,8 @@ def fold(
         and flash in bytes, such as "256K" (K = 1024).
     max_latency : float or str, optional
         Longest that a run in onnxruntime may take on this machine: milliseconds, "3.5ms", or "0.6x" of before.
+    tolerance : float
+        Percent by which a measured latency may be above `max_latency`, and how well it must be known.
     latency_table : path or mapping, optional
         Replaces the measurement: the report of an earlier fold, or its ``latency_table``. The same table gives the same
         bytes.

@@ -60,6 +60,10 @@ from onnxfold.terminal import Table, say, say_table
     help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
 )  # fmt: skip
 @click.option(
+    "--tolerance", type=float, default=5.0, show_default=True, metavar="PERCENT",
+    help="Percent that a measured latency may be above --max-latency.",
+)  # fmt: skip
+@click.option(
     "--latency-table", type=PATH, metavar="FILE.json", help="Take latencies from this report, and measure nothing."
 )
 @click.option(

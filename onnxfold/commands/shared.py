@@ -264,7 +264,7 @@ def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, st
         (before.macs_title, *change(before.macs, after.macs)),
         ("size (bytes)", *change(before.size_bytes, after.size_bytes)),
     ]
-    if latency is not None:
+    if latency is not None and latency.is_sure:
         times = milliseconds(latency.before_s), milliseconds(latency.after_s)
         rows.insert(2, ("latency (ms)", *times, f"{1.0 - latency.ratio:.1%}"))
     return rows

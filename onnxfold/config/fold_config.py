@@ -44,6 +44,7 @@ _LARGEST_STEP = 1_000_000
 _MOST_SAMPLES = _MOST_STEPS = 1_000_000
 _MOST_SECONDS = 1e7
 _MOST_BLOCKS = 1_000_000
+_MOST_TOLERANCE = 100.0
 #: What nothing by name is; the default of arguments.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -77,7 +78,9 @@ class FoldConfig:
         Most bytes of activations, and of weights and structure; "256K" is 262,144.
     max_latency : float or str, optional
         Longest that a run in onnxruntime may take on this machine, in milliseconds or as text such as "3.5ms" or
-        "0.6x", a part of what it takes before the fold. Reached within 5 %.
+        "0.6x", a part of what it takes before the fold. Reached within the `tolerance`.
+    tolerance : float
+        Percent by which a measured latency may be above `max_latency`, and how well it must be known.
     latency_table : path or mapping, optional
         What layers take at which width, as a report of a fold with `max_latency` holds it: then nothing is measured,
         and the same table gives the same result. For `max_latency` and the objective 'latency'.
@@ -181,6 +184,7 @@ class FoldConfig:
     max_ram: int | str | None = None
     max_flash: int | str | None = None
     max_latency: float | str | None = None
+    tolerance: float = 5.0
     latency_table: Any = None
     device: str | None = None
     min_fidelity: float | None = None
@@ -276,6 +280,7 @@ class FoldConfig:
             if value is not None and not isinstance(value, str):
                 self._set(name, checks.whole(name, value, least=1, most=_LARGEST_LIMIT))
         self._set("max_latency", latency.checked_limit(self.max_latency))
+        self._set("tolerance", checks.positive("tolerance", self.tolerance, most=_MOST_TOLERANCE))
         latency.check_table(self.latency_table)
         ratios = checks.by_name("ratios", self.ratios)
         self._set("ratios", {glob: checks.fraction(f"ratio {glob}", r, zero=True) for glob, r in ratios.items()})

@@ -75,7 +75,7 @@ class FoldResult:
             ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
         )
         rows = [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts]
-        if (found := report.latency) is not None:
+        if (found := report.latency) is not None and found.is_sure:
             times = milliseconds(found.before_s), milliseconds(found.after_s)
             rows.insert(2, ("latency (ms)", *times, removed(1.0, found.ratio)))
         name = f"{Path(report.model).name}: " if report.model else ""

@@ -110,7 +110,7 @@ def _tiles(report: FoldReport) -> list[Element]:
         judged = report.accuracy
         held_out = f"{percent(judged.before)} before; {plural(judged.samples, 'held-out sample')}"
         tiles.append(_tile("Accuracy", percent(judged.after), held_out))
-    if report.latency is not None:
+    if report.latency is not None and report.latency.is_sure:
         timed = report.latency
         change = f"{milliseconds(timed.before_s)} \u2192 {milliseconds(timed.after_s)} ms, {timed.how}"
         tiles.append(_tile("Time", f"{timed.ratio:.2f} \u00d7", change))

@@ -33,6 +33,9 @@ TURN_S = 2e-4
 _SHORTEST_S = 2e-4
 _WARM_UP = 2
 _MOST_REPEATS = 1000
+#: The quantile of seconds that stands for a machine that does nothing else, and the part of the times in which an
+#: interval misses its quantile, on either side.
+_QUIET, _MISSED = 0.25, 0.025
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,22 @@ class Timing:
     def ratio_spread(self, run: int = 1) -> float:
         """Return the distance of the quartiles of these ratios, over their median."""
         return _spread(self._ratios(run))
+
+    def ratio_interval(self, run: int = 1) -> tuple[float, float]:
+        """Return between which ratios the median lies, with a confidence of 95 %."""
+        return _interval(self._ratios(run), 0.5)
+
+    def quiet(self, run: int = 0) -> float:
+        """Return the lower quartile of a run's seconds: what else runs only ever adds to them."""
+        return float(np.quantile(self.seconds[:, run], _QUIET))
+
+    def quiet_interval(self, run: int = 0) -> tuple[float, float]:
+        """Return between which seconds this quartile lies, with a confidence of 95 %."""
+        return _interval(self.seconds[:, run], _QUIET)
+
+    def joined(self, other: "Timing") -> "Timing":
+        """Return the rounds of both."""
+        return Timing(np.concatenate([self.seconds, other.seconds]))
 
     def _ratios(self, run: int) -> npt.NDArray[np.float64]:
         found: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
@@ -144,3 +163,12 @@ def _mean(run: Callable[[], object], repeats: int, clock: Clock) -> float:
 def _spread(values: npt.NDArray[np.float64]) -> float:
     low, middle, high = np.percentile(values, (25, 50, 75))
     return float((high - low) / middle) if middle > 0 else 0.0
+
+
+def _interval(values: npt.NDArray[np.float64], quantile: float) -> tuple[float, float]:
+    """Return between which values a quantile lies, by order statistics: whatever their distribution is."""
+    count, ordered = len(values), np.sort(values)
+    chances = [math.comb(count, k) * quantile**k * (1.0 - quantile) ** (count - k) for k in range(count + 1)]
+    below = np.cumsum(chances)  # of at most k values below the quantile
+    low, high = int(np.sum(below <= _MISSED)), int(np.sum(below < 1.0 - _MISSED))
+    return float(ordered[max(low - 1, 0)]), float(ordered[min(high, count - 1)])

@@ -29,6 +29,11 @@ class LatencyRecord:
     threads: int
 
     @property
+    def is_sure(self) -> bool:
+        """Whether the ratio varies little enough to stand in a headline."""
+        return self.spread <= 0.1
+
+    @property
     def is_slower(self) -> bool:
         """Whether the second model takes longer than the first by more than the spread."""
         return self.ratio - 1.0 > max(self.spread, 0.0) * self.ratio

@@ -43,7 +43,8 @@ REQUESTS: list[dict[str, Any]] = [
 CHANGED: dict[str, Any] = {
     "sparsity": 0.25, "channel_ratio": 0.25, "ratios": {"a=b/*": 0.125, "c": 0.0}, "method": "fold-ar",
     "cluster": "ward", "repair": "none", "allocation": "uniform", "max_params": "1M", "max_macs": "50000",
-    "max_ram": "256K", "max_flash": "2M", "max_latency": "0.6x", "latency_table": "REPORT.json", "device": "esp-eye",
+    "max_ram": "256K", "max_flash": "2M", "max_latency": "0.6x", "tolerance": 7.5,
+    "latency_table": "REPORT.json", "device": "esp-eye",
     "min_fidelity": 0.9, "data": "labelled.npz", "max_drop": 1.5, "inputs": "noise", "samples": 77,
     "input_seconds": 7.5, "input_steps": (12, 9), "calibration": "my data.npz", "tokenizer": "to ken.json",
     "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "round_to": 8, "objective": "macs",

@@ -43,10 +43,19 @@ class Machine:
         Seconds of a layer inside a network, if it is another law.
     spread : float
         Part by which a network's seconds vary.
+    noise : callable, optional
+        Takes the number of a round, returns what slows down the fold in it, and not the input.
     """
 
-    def __init__(self, law: Law = blocks_of_8, in_network: Law | None = None, spread: float = 0.0) -> None:
+    def __init__(
+        self,
+        law: Law = blocks_of_8,
+        in_network: Law | None = None,
+        spread: float = 0.0,
+        noise: Callable[[int], float] = lambda _: 1.0,
+    ) -> None:
         self.law, self.in_network, self.spread = law, in_network or law, spread
+        self.noise = noise
         self.measured: list[LayerShape] = []
         self.timed = 0
 
@@ -77,8 +86,10 @@ class Machine:
 
     def timer(self, before: GraphView) -> Callable[[GraphView], Timing]:
         def time(after: GraphView) -> Timing:
+            rounds = range(9 * self.timed, 9 * self.timed + 9)
             self.timed += 1
-            noise = 1.0 + self.spread * np.linspace(-1.0, 1.0, 9)[:, None]
-            return Timing(noise * np.array([[self.seconds(before), self.seconds(after)]]))
+            both = 1.0 + self.spread * np.linspace(-1.0, 1.0, 9)[:, None]
+            own = np.array([[1.0, self.noise(i)] for i in rounds])
+            return Timing(both * own * np.array([[self.seconds(before), self.seconds(after)]]))
 
         return time
