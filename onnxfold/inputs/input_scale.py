@@ -1,4 +1,4 @@
-"""Which values an image input takes, read from the normalisation that the graph begins with.
+"""The values that an image input takes, read from the normalisation that the graph begins with.
 
 A network that divides by 255 and subtracts a mean by itself takes pixels of 0..255; inputs of unit deviation would be
 one grey for it. What a graph does with an input before anything else is ``factor x + offset``, number by number; inputs

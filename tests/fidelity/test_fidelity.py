@@ -22,6 +22,7 @@ from onnxfold.graph import save as save_module
 from onnxfold.graph.load import load
 from onnxfold.html_report import render_html
 from onnxfold.inputs.model_inputs import model_inputs
+from onnxfold.inputs.synthetic import sample_cost
 from onnxfold.machine import memory
 from testing import models
 from testing.language_models import grouped_query_decoder
@@ -162,7 +163,7 @@ def test_the_kind_is_named_truly(name: str, kind: str) -> None:
 
 def test_large_networks_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     view = load(models.residual(0))
-    cost = held_out._cost(view)
+    cost = sample_cost(view)
     assert cost > 0
     monkeypatch.setattr(held_out, "_COST", 2 * 100 * cost)
     assert held_out_inputs(view, view, seed=0).samples == 128  # whole batches of 64

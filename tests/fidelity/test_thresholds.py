@@ -22,7 +22,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def _report(agree: int, samples: int) -> ComparisonReport:
-    return ComparisonReport([Fidelity("y", 0.1, agree / samples, None, samples, 0.99, 0.2)], samples, "x")
+    return ComparisonReport([Fidelity("y", 0.1, agree / samples, None, samples, cosine=0.99, kl=0.2)], samples, "x")
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(8, 10), (95, 100), (299, 300)])
