@@ -53,8 +53,8 @@ def _latency(config: "FoldConfig") -> dict[str, Any]:
 
 def _data(config: "FoldConfig") -> dict[str, Any]:
     searched = {} if config.max_drop is None else {"data": _source(config.data), "max_drop": config.max_drop}
-    given = {"mean": config.mean, "std": config.std}
-    scaled = {name: list(values) for name, values in given.items() if values is not None}
+    scale = config.pixel_scale
+    scaled = {"mean": list(scale.mean), "std": list(scale.std)} if scale is not None and scale.mean else {}
     order = {} if config.channels == pixels.RGB else {"channels": config.channels}
     words = {} if config.tokenizer is None else {"tokenizer": fspath(config.tokenizer)}
     return {"calibration": _source(config.calibration), **words, **scaled, **order, **searched}

@@ -10,7 +10,6 @@ import numpy as np
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
-from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
 from onnxfold.graph.load import ModelLike
@@ -20,11 +19,11 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
-from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.own_text import with_own_text
-from onnxfold.inputs.synthetic import SAMPLES, affordable_samples, synthetic_inputs
+from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface
@@ -34,9 +33,6 @@ from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
-#: Memory for the activations of one network on the images of a folder, where nobody says how many there shall be, in
-#: bytes; and the fewest of them. A repair holds those of two networks.
-_FOLDER_BYTES, _FEWEST_IMAGES = 1 << 30, 32
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -389,11 +385,7 @@ def _given(
         return _read(texts, texts.of_file(path, InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
-        most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
-        if samples is None:
-            fit = max(affordable_samples(view, _FOLDER_BYTES), _FEWEST_IMAGES)
-            more = f"at most {fit} images are read, whose activations take {show_bytes(_FOLDER_BYTES)}: --samples N"
-            most, limits = (fit, (f"{more} reads more",)) if fit < most else (most, ())
+        most, limits = planned_images(view, samples)
     interface = None if texts is None else texts.interface
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]

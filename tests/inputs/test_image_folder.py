@@ -17,7 +17,6 @@ from onnxfold.graph.load import load
 from onnxfold.graph.session import InputInfo
 from onnxfold.html_report.command_line import command_line
 from onnxfold.inputs import image_folder, input_plan
-from onnxfold.inputs import model_inputs as module
 from onnxfold.inputs.image_folder import FolderImages, read_images
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
@@ -285,8 +284,8 @@ def test_images_that_are_read_are_never_overwritten(model: Path, photos: Path) -
 def test_without_a_number_the_activations_of_images_are_bounded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view, scale = load(chain_conv(0)), pixel_scale(0.5, 0.5)
     assert model_inputs(view, "auto", photos, scale=scale).notes == ()
-    monkeypatch.setattr(module, "_FOLDER_BYTES", 1 << 10)
-    monkeypatch.setattr(module, "_FEWEST_IMAGES", 4)
+    monkeypatch.setattr(input_plan, "_FOLDER_BYTES", 1 << 10)
+    monkeypatch.setattr(input_plan, "_FEWEST_IMAGES", 4)
     few = model_inputs(view, "auto", photos, scale=scale)
     assert few.samples == 4
     assert few.notes == ("at most 4 images are read, whose activations take 1.0 KiB: --samples N reads more",)
