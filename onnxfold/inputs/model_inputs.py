@@ -19,13 +19,14 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
-from onnxfold.inputs.input_plan import InputRequest, planned_inversion, planned_samples, too_long
+from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.input_scale import input_scale, standardised
 from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
 from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.own_text import with_own_text
-from onnxfold.inputs.synthetic import SAMPLES, sample_cost, synthetic_inputs
+from onnxfold.inputs.parted import parted
+from onnxfold.inputs.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface
@@ -35,9 +36,6 @@ from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
-#: A user's samples that no fold is shown: one of so many, at most so many, where there are so many at least. Those that
-#: a fold was fitted on agree too well where they are few for the widths of its layers.
-_ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -385,19 +383,6 @@ def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
 
-def _parted(arrays: dict[str, Array], batch: int) -> tuple[dict[str, Array], Batches]:
-    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
-    count, batches = sample_count(arrays), sample_count(arrays) // batch
-    held = min(batches // _ONE_OF, max(_MOST_HELD_OUT // batch, 1))
-    if count < _LEAST_GIVEN or not held or any(v.ndim and len(v) != count for v in arrays.values()):
-        return arrays, []
-    apart = np.zeros(batches, bool)
-    apart[((np.arange(held) + 0.5) * batches / held).astype(int)] = True
-    apart = np.repeat(apart, batch)
-    shown, held_out = ({n: v[part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
-    return shown, list(in_batches(held_out, batch if batch > 1 else _BATCH))
-
-
 def _given(
     view: GraphView, given: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
 ) -> ModelInputs:
@@ -409,15 +394,15 @@ def _given(
         return _read(texts, texts.of_file(path, InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
     if is_folder(given):  # there for being used, whatever a run costs
-        most, limits = planned_samples(view, 0.0, InputRequest(samples or SAMPLES))
-        limits = limits if samples else ()
+        most, limits = planned_images(view, samples)
     interface = None if texts is None else texts.interface
     found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
     ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
+    limits = limits if most <= sample_count(found.arrays) or samples else ()  # there are no more of them
     fixed, notes = _fixed_batch(view), (*limits, *found.notes)
     if texts is None:
-        seen, apart = _parted(found.arrays, fixed or 1)
+        seen, apart = parted(found.arrays, fixed or 1)
         reason = f"{found.reason}; {_count(apart)} more were held out" if apart else found.reason
         shown = list(in_batches(seen, fixed or together))
         return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)

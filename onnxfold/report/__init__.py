@@ -1,6 +1,7 @@
 """Reports of a fold, as plain values."""
 
 from onnxfold.report.agreement import AgreementEstimate, Signs
+from onnxfold.report.comparison import ComparisonReport
 from onnxfold.report.diagnostics import (
     CORRELATION_BINS,
     CorrelationHistogram,
@@ -13,7 +14,6 @@ from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
     AccuracyRecord,
-    ComparisonReport,
     Fidelity,
     FidelityReport,
     FoldReport,
