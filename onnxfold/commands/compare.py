@@ -8,7 +8,6 @@ import click
 from onnxfold.commands.shared import (
     PATH,
     common,
-    fidelity_line,
     latency_line,
     max_memory,
     pixels,
@@ -67,6 +66,7 @@ def compare(
     if as_json:
         say_json(found.to_dict())
         return
+    say(str(found.verdict))
     if found.size_a is not None and found.size_b is not None:
         cells = size_cells(found.size_a, found.size_b, found.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
@@ -76,7 +76,7 @@ def compare(
         say(str(found.perplexity))
     say(f"{found.samples} samples of {found.inputs}")
     for output in found.outputs:
-        say("  " + fidelity_line(output))
+        say(f"  {output}")
     for note in found.notes:
         say(f"  note: {note}")
     if found.accuracy_a is not None and found.accuracy_b is not None:

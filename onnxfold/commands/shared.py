@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -239,20 +238,3 @@ def change(old: int | None, new: int | None) -> tuple[str, str, str]:
 def latency_line(latency: Any) -> str:
     """Return how a latency was measured, and how sure the ratio is."""
     return f"latency: {latency.ratio:.2f} of the first, spread {latency.spread:.0%} ({latency.how})"
-
-
-def fidelity_line(fidelity: Any) -> str:
-    """Return the fidelity of one output as a line."""
-    error = fidelity.relative_error
-    line = (
-        f"{fidelity.output}: relative error {error:.3g}"
-        if isfinite(error)
-        else f"{fidelity.output}: nothing to compare"
-    )
-    if fidelity.top1_agreement is None:
-        return line
-    line += f", top-1 agreement {fidelity.top1_agreement:.1%}"
-    if fidelity.top1_interval is None:
-        return line
-    low, high = fidelity.top1_interval
-    return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"

@@ -205,10 +205,11 @@ class _Check:
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
-            report = measure_fidelity(reference, folded, inputs, called="held-out")
+            report = measure_fidelity(reference, folded, inputs, called="held-out", view=self.before)
             fitted = None
-            if seen is not None and takes_fitted(seen.kind) and is_calibrated(report, seen.kind):
-                fitted = measure_fidelity(reference, folded, seen, called="fitted")
+            is_wanted = seen is not None and takes_fitted(seen.kind) and is_calibrated(report, seen.kind)
+            if seen is not None and (is_wanted or seen.kind == "data"):
+                fitted = measure_fidelity(reference, folded, seen, called="fitted", view=self.before)
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from onnxfold._version import __version__
 from onnxfold.fidelity.estimate import estimate_agreement
+from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.verify import VerificationResult
 from onnxfold.folding.before_fold import BeforeFold
 from onnxfold.folding.fold_model import FoldedModel
@@ -53,6 +54,11 @@ def write_report(
     opened, method = task.opened, task.method
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
+    estimate = estimate_agreement(verified.fidelity, verified.fitted, kind, diagnostics)
+    on_data = verified.fitted if kind == "data" else None
+    unmeasured = next(
+        (n.partition(": ")[2] for n in verified.notes if "fidelity was not measured" in n), "not verified"
+    )
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
@@ -68,7 +74,9 @@ def write_report(
         quantization=written.quantization,
         fidelity=verified.fidelity,
         accuracy=folded.accuracy,
-        estimate=estimate_agreement(verified.fidelity, verified.fitted, kind, diagnostics),
+        fitted=verified.fitted,
+        estimate=estimate,
+        verdict=verdict_on(on_data or verified.fidelity, unmeasured, estimate=estimate),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),

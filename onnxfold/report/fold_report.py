@@ -9,12 +9,17 @@ from typing import Any
 from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.dropped import DroppedBlock
+from onnxfold.report.fidelity import Fidelity
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
 from onnxfold.report.tuning import TuningRecord
+from onnxfold.report.verdict import Verdict
+
+#: Version of the JSON form of reports; it grows where a field goes or means something else.
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -152,32 +157,6 @@ class ModelSize:
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """Closeness of one output of the folded model to the original's.
-
-    Parameters
-    ----------
-    output : str
-        Name of the output.
-    relative_error : float
-        ||folded - original|| / ||original||, over all elements.
-    top1_agreement : float, optional
-        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
-        without NaN.
-    top1_interval : pair of float, optional
-        Wilson's 95 % confidence interval of the agreement.
-    top1_samples : int, optional
-        Samples that it was counted over.
-    """
-
-    output: str
-    relative_error: float
-    top1_agreement: float | None = None
-    top1_interval: tuple[float, float] | None = None
-    top1_samples: int | None = None
-
-
-@dataclass(frozen=True)
 class AccuracyRecord:
     """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes.
 
@@ -237,7 +216,7 @@ class FidelityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None where a number is not finite."""
-        values: dict[str, Any] = _finite(asdict(self))
+        values: dict[str, Any] = _finite({"schema": SCHEMA, **asdict(self)})
         return values
 
 
@@ -253,12 +232,15 @@ class ComparisonReport(FidelityReport):
         Latencies of a and of b; None where they cannot be measured.
     perplexity : PerplexityRecord, optional
         Perplexities on a text, where one was given.
+    verdict : Verdict, optional
+        What b keeps of a, in one line.
     """
 
     size_a: ModelSize | None = None
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
     perplexity: PerplexityRecord | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass
@@ -298,6 +280,9 @@ class FoldReport:
     tuning: TuningRecord | None = None
     model_sha256: str = ""
     network: list[NetworkNode] = field(default_factory=list)
+    verdict: Verdict | None = None
+    #: Closeness on the inputs that the fold was fitted on, where these are a user's or the estimate takes it.
+    fitted: FidelityReport | None = None
     #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
     picture: bytes = field(default=b"", repr=False)
 
@@ -323,7 +308,7 @@ class FoldReport:
         """Return plain values."""
         values = asdict(self)
         del values["picture"]
-        return {"sparsity": self.sparsity, "warning": self.warning, **values}
+        return {"schema": SCHEMA, "sparsity": self.sparsity, "warning": self.warning, **values}
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -350,6 +335,7 @@ class FoldReport:
 
     def __str__(self) -> str:
         lines = [
+            *([] if self.verdict is None else [str(self.verdict)]),
             f"{self.method}, {self.allocation} allocation, {self.requested}",
             f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
             *([] if (macs := self._macs()) is None else [macs]),
