@@ -22,7 +22,7 @@ import onnx
 import onnxfold
 from benchmarks.coverage.text import table_row
 from benchmarks.datasets import imagenet_even
-from onnxfold.fidelity.measures import wilson_interval
+from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.graph.session import Session
 
 #: Networks by file name, with the form of their BatchNormalizations.

@@ -43,6 +43,7 @@ from onnxfold.commands.shared import (
     wrote,
 )
 from onnxfold.config import DEFAULT_CACHE, INT8
+from onnxfold.errors import BudgetError
 from onnxfold.files import STDOUT, check_outputs, given, writing
 from onnxfold.progress import ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
@@ -185,6 +186,7 @@ from onnxfold.terminal import Table, say, say_table
 @click.option("--no-cache", is_flag=True, help="Keep nothing for further folds, and take nothing from earlier ones.")
 @threads()
 @click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
+@click.option("--force", is_flag=True, help="Write the result even if it is destroyed.")
 @quiet
 @common
 @click.pass_context
@@ -197,6 +199,7 @@ def fold(
     save_inputs: Path | None,
     map_file: Path | None,
     no_verify: bool,
+    force: bool,
     no_cache: bool,
     as_json: bool,
     quiet: bool,
@@ -251,12 +254,13 @@ def fold(
         result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
     writers = {save_inputs: result.save_inputs, map_file: result.save_merge_map}
     also = [partial(write, path) for path, write in writers.items() if path is not None]
-    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"], also=also)
+    verbose = context.obj["verbose"]
+    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=verbose, also=also, force=force)
 
 
 def hand_over(
     result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
-    also: Sequence[Callable[[], object]] = (),
+    also: Sequence[Callable[[], object]] = (), force: bool = True,
 ) -> None:  # fmt: skip
     """Write what a fold gave, all of it or nothing, and print what it did.
 
@@ -272,9 +276,20 @@ def hand_over(
         What is printed.
     also : sequence of callable
         What writes further files.
+    force : bool
+        Whether the result is written even if it is destroyed.
+
+    Raises
+    ------
+    BudgetError
+        If it is destroyed and not forced; nothing is written then.
     """
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
+    verdict = result.report.verdict
+    if verdict is not None and verdict.is_destroyed and not force:
+        more = "" if result.report.inputs is None or result.report.inputs.kind == "data" else ", give --calibration"
+        raise BudgetError(f"{verdict}; nothing was written: ask for less{more}, or write it all the same with --force")
     with writing({path: content.encode() for path, content in report_files(result.report, report).items()}):
         for write in also:
             write()
@@ -294,6 +309,8 @@ def report_files(report: Any, path: Path | None) -> dict[Path, str]:
 
 def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     """Print what a fold did."""
+    if report.verdict is not None:
+        say(str(report.verdict))
     before, after = report.before, report.after
     channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
     cells = [*size_cells(before, after, report.latency), ("channels in groups", *change(*channels))]

@@ -12,6 +12,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
+from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.folders import model_file
@@ -131,7 +132,7 @@ def compare(
             return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
         found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
-        return ComparisonReport(**vars(found))
+        return ComparisonReport(**vars(found), verdict=verdict_on(found))
     return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)
 
 
@@ -144,7 +145,9 @@ def _with_costs(
         (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed, view=first),
         threads=threads,
     )  # fmt: skip
-    return ComparisonReport(**vars(found), size_a=size_of(first), size_b=size_of(second), latency=latency)
+    return ComparisonReport(
+        **vars(found), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(found)
+    )
 
 
 def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows: int) -> TextRequest:
@@ -221,16 +224,18 @@ def _fidelity(
         inlined = [_inlined(view) for view in views]
         generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
         first.output_names, second.output_names = names
-        return measure_fidelity(first, second, generated, called="generated"), None
+        return measure_fidelity(first, second, generated, called="generated", view=inlined[0]), None
     first.output_names, second.output_names = names
     interface = token_interface(views[0]) if views else None
     given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
     labels = given.labels if labels is None else labels
+    samples = sample_count(given.arrays)
     if labels is not None:
-        labels = checked_labels(labels, sample_count(given.arrays))
+        labels = checked_labels(labels, samples)
     reference, outputs = first.run_in_batches(given.arrays), second.run_in_batches(given.arrays)
     called = given.reason if is_folder(inputs) else "given data"
-    report = fidelity(first.output_names, reference, outputs, inputs=called)
+    view = views[0] if views else None
+    report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
     report = replace(report, notes=[*given.notes, *report.notes])
     if labels is not None:
         report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))

@@ -274,8 +274,9 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str
-) -> FidelityReport:
+    reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str,
+    view: GraphView | None = None,
+) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are.
 
     Parameters
@@ -286,6 +287,8 @@ def measure_fidelity(
         The inputs.
     called : str
         How the report calls inputs of this origin, 'held-out' or 'generated'.
+    view : GraphView, optional
+        The reference: it says what kinds of answers the outputs are.
 
     Raises
     ------
@@ -294,7 +297,7 @@ def measure_fidelity(
     VerificationError
         If the candidate does not run where the reference does, or gives what is not finite where it gives numbers.
     """
-    meter = FidelityMeter(reference.output_names)
+    meter = FidelityMeter(reference.output_names, view)
     for samples, feeds in inputs.batches:
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples)
     return meter.report(f"{called} {inputs.kind}")

@@ -2,42 +2,37 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
+from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure
+from onnxfold.fidelity.answers import Kind, answer_kinds
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.tokens.answers import log_softmax
+from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
 
-#: The quantile of the normal distribution that leaves 2.5 % above it.
-_Z95 = 1.959963984540054
-#: Names of outputs that hold keys and values, with their rank, and of those that score words.
+#: Vectors whose cosines are computed at a time.
+_ROWS = 256
+#: Names of outputs that hold keys and values, with their rank.
 _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
-_SCORES = re.compile(r"logits", re.IGNORECASE)
-#: Rows whose probabilities are computed at a time; how near to 1 the sum of stated probabilities is, and the least that
-#: one of them counts as: an int8 model states zeros.
-_ROWS, _NEAR_ONE, _LEAST_PROBABILITY = 256, 1e-3, 1e-7
 
 
 @dataclass
 class _Sums:
     """Sums over one output so far."""
 
+    kind: Kind
+    measure: Measure
     error: float = 0.0
     scale: float = 0.0
-    agree: int = 0
-    rows: int = 0
     undefined: int = 0
     seen: int = 0
-    named: Counter[int] = field(default_factory=Counter)
-    classes: int = 0
     cosine: float = 0.0
     vectors: int = 0
-    divergence: float = 0.0
 
 
 @dataclass
@@ -48,6 +43,8 @@ class FidelityMeter:
     ----------
     names : list of str
         Output names.
+    view : GraphView, optional
+        The original: it says what kinds of answers the outputs are.
 
     Attributes
     ----------
@@ -60,10 +57,12 @@ class FidelityMeter:
     """
 
     names: Sequence[str]
+    view: GraphView | None = None
     samples: int = 0
     other_shapes: dict[str, None] = field(default_factory=dict)
     states: dict[str, None] = field(default_factory=dict)
     _sums: dict[int, _Sums] = field(default_factory=dict)
+    _kinds: dict[str, Kind] = field(default_factory=dict)
 
     def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
         """Take the outputs of both models on a batch.
@@ -83,6 +82,9 @@ class FidelityMeter:
         if samples is None:
             samples = len(reference[0]) if reference and reference[0].ndim else 1
         self.samples += samples
+        if not self._kinds:
+            shapes = {name: values.shape for name, values in zip(self.names, reference, strict=True)}
+            self._kinds = answer_kinds(self.view, shapes, samples)
         for i, (a, b) in enumerate(zip(reference, outputs, strict=True)):
             if a.dtype.kind not in "fiub":
                 continue
@@ -93,10 +95,11 @@ class FidelityMeter:
                 self.other_shapes[self.names[i]] = None
                 continue
             with np.errstate(all="ignore"):  # what is not finite is looked for, not stumbled over
-                self._add(self.names[i], self._sums.setdefault(i, _Sums()), a, b)
+                self._add(i, a, b, _corners(i, reference, outputs))
 
-    def _add(self, name: str, sums: _Sums, a: Array, b: Array) -> None:
+    def _add(self, i: int, a: Array, b: Array, corners: tuple[Array, Array] | None) -> None:
         x, y = a.astype(np.float64), b.astype(np.float64)
+        name = self.names[i]
         finite = np.isfinite(x)
         lost = finite & ~np.isfinite(y)
         if lost.any():
@@ -104,22 +107,19 @@ class FidelityMeter:
             raise VerificationError(
                 f"output '{name}' is {kind} in {int(lost.sum())} places where the original's is finite"
             )
+        if i not in self._sums:
+            self._sums[i] = _Sums(self._kinds[name], MEASURES[self._kinds[name]]())
+        sums = self._sums[i]
         sums.seen += x.size
         if not finite.all():
             sums.undefined += int(np.isnan(x).sum())
             finite &= np.isfinite(y)
         sums.scale += float(np.square(x[finite]).sum())
         sums.error += float(np.square(y[finite] - x[finite]).sum())
-        if x.ndim == 3 and _SCORES.search(name):  # of the words at every position
-            x, y = x.reshape(-1, x.shape[2]), y.reshape(-1, y.shape[2])
-        if x.ndim == 2 and x.shape[1] > 1:
-            answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
-            before, after = x[answers].argmax(axis=1), y[answers].argmax(axis=1)
-            sums.rows += int(answers.sum())
-            sums.agree += int((before == after).sum())
-            sums.named.update(before.tolist())
-            sums.classes = x.shape[1]
-            sums.divergence += _divergence(x[answers], y[answers])
+        if isinstance(sums.measure, Detections):
+            sums.measure.add(x, y, corners)
+        else:
+            sums.measure.add(x, y)
         self._add_cosines(sums, x, y)
 
     def _add_cosines(self, sums: _Sums, x: Array, y: Array) -> None:
@@ -138,25 +138,18 @@ class FidelityMeter:
             sums.vectors += int(compared.sum())
 
     def report(self, inputs: str) -> FidelityReport:
-        """Return what was found; `inputs` says what the inputs were."""
-        found = []
+        """Return what was measured; `inputs` says what the inputs were."""
+        outputs = []
         for i, sums in sorted(self._sums.items()):
             error, scale = math.sqrt(sums.error), math.sqrt(sums.scale)
             relative = error / scale if scale else error
-            counted = sums.rows > 0
-            found.append(
-                Fidelity(
-                    self.names[i],
-                    math.nan if sums.seen and sums.undefined == sums.seen else relative,
-                    sums.agree / sums.rows if counted else None,
-                    wilson_interval(sums.agree, sums.rows) if counted else None,
-                    sums.rows if counted else None,
-                    variety(sums.named, sums.classes) if counted else None,
-                    cosine=sums.cosine / sums.vectors if sums.vectors else None,
-                    kl=sums.divergence / sums.rows if counted else None,
-                )
-            )
-        return FidelityReport(found, self.samples, inputs, notes=self.notes)
+            if sums.seen and sums.undefined == sums.seen:
+                relative = math.nan
+            snr = -20 * math.log10(relative) if relative else math.inf
+            found: dict[str, Any] = sums.measure.found()
+            found["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
+            outputs.append(Fidelity(self.names[i], relative, kind=str(sums.kind), snr_db=snr, **found))
+        return FidelityReport(outputs, self.samples, inputs, notes=self.notes)
 
     @property
     def notes(self) -> list[str]:
@@ -175,22 +168,20 @@ class FidelityMeter:
         ]
 
 
-def _divergence(was: Array, is_now: Array) -> float:
-    """Return the sum over rows of the Kullback-Leibler divergences of the probabilities that two models state."""
-    total = 0.0
-    for start in range(0, len(was), _ROWS):
-        p, q = was[start : start + _ROWS], is_now[start : start + _ROWS]
-        if (p >= 0.0).all() and np.allclose(p.sum(axis=1), 1.0, atol=_NEAR_ONE):  # probabilities, not scores
-            p, q = (np.log(np.clip(rows, _LEAST_PROBABILITY, None)) for rows in (p, q))
-        a, b = log_softmax(p), log_softmax(q)
-        weights = np.exp(a)
-        total += float(np.where(weights > 0.0, weights * (a - b), 0.0).sum())
-    return max(total, 0.0)  # rounding
+def _corners(i: int, reference: Sequence[Array], outputs: Sequence[Array]) -> tuple[Array, Array] | None:
+    """Return boxes of the positions of output `i` that stand in another output, of both networks."""
+    shape = reference[i].shape
+    if len(shape) != 3 or shape[2] == 4:
+        return None
+    return next(
+        ((a, b) for a, b in zip(reference, outputs, strict=True) if a.shape == b.shape == (*shape[:2], 4)), None
+    )
 
 
 def fidelity(
-    names: Sequence[str], reference: Sequence[Array], outputs: Sequence[Array], *, inputs: str
-) -> FidelityReport:
+    names: Sequence[str], reference: Sequence[Array], outputs: Sequence[Array], *, inputs: str,
+    view: GraphView | None = None, samples: int | None = None,
+) -> FidelityReport:  # fmt: skip
     """Compare outputs, the first list being the reference.
 
     Parameters
@@ -201,57 +192,19 @@ def fidelity(
         Outputs of the two models on the same inputs.
     inputs : str
         What the inputs were, for the report.
+    view : GraphView, optional
+        The original: it says what kinds of answers the outputs are.
+    samples : int, optional
+        Their number; the length of the first output if not given.
 
     Raises
     ------
     VerificationError
         If an output is NaN or infinite where the reference is a number.
     """
-    meter = FidelityMeter(names)
-    meter.add(reference, outputs)
+    meter = FidelityMeter(names, view)
+    meter.add(reference, outputs, samples=samples)
     return meter.report(inputs)
-
-
-def variety(named: Counter[int], classes: int) -> float:
-    """Return how many classes answers name, beside as many as evenly drawn ones of so many samples would name.
-
-    Parameters
-    ----------
-    named : Counter
-        Samples per class.
-    classes : int
-        Classes that there are.
-
-    Returns
-    -------
-    float
-        exp(entropy) of the answers over n c / (n + c): about 1 where n samples of all c classes are drawn alike, near 0
-        where all samples get the same answer.
-    """
-    samples = named.total()
-    entropy = -math.fsum(count / samples * math.log(count / samples) for count in named.values())
-    return math.exp(entropy) * (samples + classes) / (samples * classes)
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return Wilson's 95 % confidence interval of a proportion.
-
-    It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
-
-    Parameters
-    ----------
-    successes, trials : int
-        Counts; at least one trial.
-
-    References
-    ----------
-    Wilson, *Probable inference, the law of succession, and statistical inference*, 1927.
-    """
-    p, z2 = successes / trials, _Z95**2
-    centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = _Z95 * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
-    # Exact at the ends, where rounding would leave the interval beside the proportion.
-    return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
 
 
 def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
@@ -275,7 +228,7 @@ def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
     2012.
     """
     a, b = (lost + 1) / (trials + 2), (won + 1) / (trials + 2)
-    half = _Z95 * math.sqrt((a + b - (a - b) ** 2) / (trials + 2))
+    half = Z95 * math.sqrt((a + b - (a - b) ** 2) / (trials + 2))
     return max(a - b - half, -1.0), min(a - b + half, 1.0)
 
 

@@ -202,8 +202,10 @@ class _Check:
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
-            report = measure_fidelity(reference, folded, inputs, called="held-out")
-            samples = None if given is None else measure_fidelity(reference, folded, given, called="held-out")
+            report = measure_fidelity(reference, folded, inputs, called="held-out", view=self.before)
+            samples = None
+            if given is not None:
+                samples = measure_fidelity(reference, folded, given, called="held-out", view=self.before)
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (

@@ -48,6 +48,8 @@ class Criterion(ABC):
 
     Parameters
     ----------
+    view : GraphView
+        The original: it says what kinds of answers the outputs are.
     names : list of str
         Outputs that are compared.
     held_out : list of dict
@@ -58,6 +60,7 @@ class Criterion(ABC):
         What the original answers.
     """
 
+    view: GraphView
     names: list[str]
     held_out: Batches
     samples: int
@@ -102,7 +105,9 @@ class KeepsFidelity(Criterion):
 
     def _judge(self, outputs: list[Array]) -> Verdict:
         try:
-            report = fidelity(self.names, self.reference, outputs, inputs="held out")
+            report = fidelity(
+                self.names, self.reference, outputs, inputs="held out", view=self.view, samples=self.samples
+            )
         except VerificationError:  # NaN or infinite where the original gives numbers
             report = FidelityReport([], 0, "held out")
         found = _worst(report)

@@ -87,14 +87,16 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
         least = config.min_fidelity or 0.0
         if data.inputs.is_drawn:
             drawn, reference = _drawn(opened, session, config.seed)
-            return KeepsFidelity(names, drawn, sum(map(sample_count, drawn)), reference, least), data.inputs
+            return KeepsFidelity(
+                opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least
+            ), data.inputs
         seen, held_out = data.inputs.split()
         reference = session.run_all(held_out.batches)
-        return KeepsFidelity(names, held_out.batches, held_out.samples, reference, least), seen
+        return KeepsFidelity(opened.view, names, held_out.batches, held_out.samples, reference, least), seen
     labels, most_drop = labelled.labels, config.max_drop or 0.0
     reference = session.run_all(labelled.held_out)
     correct_answers(reference, labels)  # labels that do not fit are refused before any fold
-    return KeepsAccuracy(names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
+    return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
 
 
 def _drawn(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:

@@ -77,6 +77,7 @@ def _header(report: FoldReport, nav: Element) -> Element:
     return element(
         "header",
         element("h1", f"Fold of {_name(report)}"),
+        None if report.verdict is None else element("p", element("strong", f"{report.verdict}."), class_="verdict"),
         element("p", f"{report.requested}: {way}", class_="muted"),
         element("dl", *_tiles(report), class_="tiles"),
         element("ul", *(element("li", note) for note in notes), class_="notes") if notes else None,

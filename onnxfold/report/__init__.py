@@ -11,10 +11,10 @@ from onnxfold.report.diagnostics import (
     joined,
 )
 from onnxfold.report.dropped import DroppedBlock
+from onnxfold.report.fidelity import Fidelity
 from onnxfold.report.fold_report import (
     ONLY_DUPLICATES,
     AccuracyRecord,
-    Fidelity,
     FidelityReport,
     FoldReport,
     GroupRecord,
@@ -30,9 +30,14 @@ from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.network import NetworkNode
 from onnxfold.report.perplexity import PerplexityRecord
 from onnxfold.report.tuning import TuningRecord
+from onnxfold.report.verdict import DAMAGED, DESTROYED, KEPT, NOT_KNOWN, Verdict
 
 __all__ = [
     "CORRELATION_BINS",
+    "DAMAGED",
+    "DESTROYED",
+    "KEPT",
+    "NOT_KNOWN",
     "ONLY_DUPLICATES",
     "AccuracyRecord",
     "AgreementEstimate",
@@ -59,6 +64,7 @@ __all__ = [
     "Signs",
     "TuningRecord",
     "VarianceRatio",
+    "Verdict",
     "joined",
     "milliseconds",
 ]

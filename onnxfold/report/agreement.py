@@ -25,7 +25,7 @@ class Signs:
         Sum over the groups of the relative errors that their error curves have at the chosen widths; None where no
         curves were computed.
     variety : float
-        How many classes the original names on them; see :func:`onnxfold.fidelity.measures.variety`.
+        How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
     """
 
     inputs: str

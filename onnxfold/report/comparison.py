@@ -7,6 +7,7 @@ from onnxfold.report.fold_report import FidelityReport, ModelSize
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.perplexity import PerplexityRecord
 from onnxfold.report.thresholds import Thresholds
+from onnxfold.report.verdict import Verdict
 
 #: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
 COMPARISON_SCHEMA = 1
@@ -24,16 +25,20 @@ class ComparisonReport(FidelityReport):
         Latencies of a and of b; None where they cannot be measured.
     perplexity : PerplexityRecord, optional
         Perplexities on a text, where one was given.
+    verdict : Verdict, optional
+        What b keeps of a, in one line.
     """
 
     size_a: ModelSize | None = None
     size_b: ModelSize | None = None
     latency: LatencyRecord | None = None
     perplexity: PerplexityRecord | None = None
+    verdict: Verdict | None = None
 
     def __str__(self) -> str:
         """Return what the command prints, but for its table of costs."""
         lines = [
+            *([] if self.verdict is None else [str(self.verdict)]),
             *([] if self.perplexity is None else [str(self.perplexity)]),
             f"{self.samples} samples of {self.inputs}",
             *(f"  {output}" for output in self.outputs),

@@ -9,11 +9,16 @@ from typing import Any
 from onnxfold.report.agreement import AgreementEstimate, warning_below
 from onnxfold.report.diagnostics import Diagnostics
 from onnxfold.report.dropped import DroppedBlock
+from onnxfold.report.fidelity import Fidelity
 from onnxfold.report.latency import LatencyRecord
 from onnxfold.report.merge import MergeRecord
 from onnxfold.report.merge_map import MergeMap
 from onnxfold.report.network import NetworkNode
 from onnxfold.report.tuning import TuningRecord
+from onnxfold.report.verdict import Verdict
+
+#: Version of the JSON form of reports; it grows where a field goes or means something else.
+SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -151,55 +156,6 @@ class ModelSize:
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """Closeness of one output of the folded model to the original's.
-
-    Parameters
-    ----------
-    output : str
-        Name of the output.
-    relative_error : float
-        ||folded - original|| / ||original||, over all elements.
-    top1_agreement : float, optional
-        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
-        without NaN.
-    top1_interval : pair of float, optional
-        Wilson's 95 % confidence interval of the agreement.
-    top1_samples : int, optional
-        Samples that it was counted over.
-    top1_variety : float, optional
-        How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
-        about 1; see :func:`onnxfold.fidelity.measures.variety`.
-    cosine : float, optional
-        Mean cosine of the output's vectors, one per sample.
-    kl : float, optional
-        Mean Kullback-Leibler divergence from the original's probabilities of the classes, in nats, where there is an
-        agreement: of the softmax of scores, or of stated probabilities.
-    """
-
-    output: str
-    relative_error: float
-    top1_agreement: float | None = None
-    top1_interval: tuple[float, float] | None = None
-    top1_samples: int | None = None
-    top1_variety: float | None = None
-    cosine: float | None = None
-    kl: float | None = None
-
-    def __str__(self) -> str:
-        """Return one line."""
-        error = self.relative_error
-        line = f"{self.output}: " + (f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare")
-        if self.top1_agreement is None:
-            return line if self.cosine is None else f"{line}, cosine {self.cosine:.4f}"
-        line += f", top-1 agreement {self.top1_agreement:.1%}"
-        if self.top1_interval is None:
-            return line
-        low, high = self.top1_interval
-        return f"{line} (95 % confidence interval {low:.1%} to {high:.1%})"
-
-
-@dataclass(frozen=True)
 class AccuracyRecord:
     """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes.
 
@@ -259,7 +215,7 @@ class FidelityReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None where a number is not finite."""
-        values: dict[str, Any] = _finite(asdict(self))
+        values: dict[str, Any] = _finite({"schema": SCHEMA, **asdict(self)})
         return values
 
 
@@ -302,6 +258,7 @@ class FoldReport:
     tuning: TuningRecord | None = None
     model_sha256: str = ""
     network: list[NetworkNode] = field(default_factory=list)
+    verdict: Verdict | None = None
     #: A PNG file of some of the images that the network was run on, for pages; no part of the JSON report.
     picture: bytes = field(default=b"", repr=False)
 
@@ -334,7 +291,7 @@ class FoldReport:
         """Return plain values."""
         values = asdict(self)
         del values["picture"]
-        return {"sparsity": self.sparsity, "warning": self.warning, **values}
+        return {"schema": SCHEMA, "sparsity": self.sparsity, "warning": self.warning, **values}
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -361,6 +318,7 @@ class FoldReport:
 
     def __str__(self) -> str:
         lines = [
+            *([] if self.verdict is None else [str(self.verdict)]),
             f"{self.method}, {self.allocation} allocation, {self.requested}",
             f"weights {self.before.parameters:,} -> {self.after.parameters:,} ({self.sparsity:.1%} removed)",
             *([] if (macs := self._macs()) is None else [macs]),

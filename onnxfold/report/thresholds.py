@@ -88,7 +88,7 @@ class Thresholds:
             ("agreement", self.min_agreement, lambda o: o.top1_agreement, _too_few),
             ("error", self.max_error, lambda o: o.relative_error, _above("relative error")),
             ("cosine", self.min_cosine, lambda o: o.cosine, _below_cosine),
-            ("kl", self.max_kl, lambda o: o.kl, _above("KL divergence")),
+            ("kl", self.max_kl, lambda o: o.kl_divergence, _above("KL divergence")),
         ]
         lines = []
         for name, limit, value, missed in checks_of:

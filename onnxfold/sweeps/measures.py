@@ -74,6 +74,7 @@ def _first(pair: tuple[float, Fidelity]) -> float:
 class _Reference:
     """Given samples, and what the original says of them."""
 
+    view: GraphView
     arrays: Mapping[str, Array]
     labels: Array | None
     outputs: list[Array]
@@ -86,7 +87,7 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Referen
     session, interface = Session(original, counted=view), token_interface(view)
     given = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
     labels = None if given.labels is None else checked_labels(given.labels, sample_count(given.arrays))
-    return _Reference(given.arrays, labels, session.run_in_batches(given.arrays))
+    return _Reference(view, given.arrays, labels, session.run_in_batches(given.arrays))
 
 
 def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +106,16 @@ def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str
     reference = _reference(Path(path), data, scale)
     session = Session(result.view)
     outputs = session.run_in_batches(reference.arrays)
-    found = closeness(fidelity(session.output_names, reference.outputs, outputs, inputs="data"))
+    found = closeness(
+        fidelity(
+            session.output_names,
+            reference.outputs,
+            outputs,
+            inputs="data",
+            view=reference.view,
+            samples=sample_count(reference.arrays),
+        )
+    )
     if reference.labels is not None:
         found["accuracy_before"] = accuracy(reference.outputs, reference.labels)
         found["accuracy"] = accuracy(outputs, reference.labels)

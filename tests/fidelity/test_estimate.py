@@ -19,8 +19,8 @@ import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
+from onnxfold.fidelity.answer_measures import variety
 from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, measured
-from onnxfold.fidelity.measures import variety
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.session import Session
 from onnxfold.html_report import render_html

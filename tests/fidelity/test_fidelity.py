@@ -16,8 +16,9 @@ from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity import held_out
 from onnxfold.fidelity import verify as verify_module
+from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.held_out import held_out_inputs
-from onnxfold.fidelity.measures import FidelityMeter, accuracy, fidelity, wilson_interval
+from onnxfold.fidelity.measures import FidelityMeter, accuracy, fidelity
 from onnxfold.graph import save as save_module
 from onnxfold.graph.load import load
 from onnxfold.html_report import render_html

@@ -22,7 +22,8 @@ NAN, INF = float("nan"), float("inf")
 
 
 def _report(agree: int, samples: int) -> ComparisonReport:
-    return ComparisonReport([Fidelity("y", 0.1, agree / samples, None, samples, cosine=0.99, kl=0.2)], samples, "x")
+    output = Fidelity("y", 0.1, agree / samples, None, samples, cosine=0.99, kl_divergence=0.2)
+    return ComparisonReport([output], samples, "x")
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(8, 10), (95, 100), (299, 300)])
@@ -61,7 +62,7 @@ def test_few_samples_do_not_prove_much() -> None:
 
 def test_one_line_for_every_threshold_that_is_missed() -> None:
     report = _report(1000, 1000)
-    assert report.failures(min_agreement=0.99, max_error=0.1, min_cosine=0.99, max_kl=0.2) == []
+    assert report.failures(min_agreement=0.99, max_error=0.1, min_cosine=0.99, max_kl_divergence=0.2) == []
     assert report.failures(max_error=0.05, min_cosine=0.999, max_kl=0.1) == [
         "output 'y': relative error 0.1 is above 0.05",
         "output 'y': cosine 0.99 is below 0.999",
@@ -96,8 +97,8 @@ def test_cosine_and_divergence_are_those_of_their_definitions_in_batches() -> No
         meter.add([a[part], p[part]], [b[part], q[part]])
     scores, probabilities = meter.report("x").outputs
     assert scores.cosine == pytest.approx(cosines.mean())
-    assert scores.kl == pytest.approx((p * np.log(p / q)).sum(axis=1).mean())
-    assert probabilities.kl == pytest.approx(scores.kl)
+    assert scores.kl_divergence == pytest.approx((p * np.log(p / q)).sum(axis=1).mean())
+    assert probabilities.kl_divergence == pytest.approx(scores.kl_divergence)
 
 
 def test_vectors_of_zeros_and_masked_scores() -> None:

@@ -1,0 +1,331 @@
+"""A measure for each kind of answer, taken batch by batch: how much of the original's answers a network keeps."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from onnxfold.fidelity.answers import Kind
+from onnxfold.graph.tensors import Array
+
+#: The quantile of the normal distribution that leaves 2.5 % above it.
+Z95 = 1.959963984540054
+#: Detections have a score above the first, and match where boxes overlap by the second.
+_SCORE, _OVERLAP = 0.3, 0.5
+#: Boxes of one sample that are compared, at most; and detections that a share of them needs.
+_BOXES, _FEWEST = 100, 10
+#: Rows whose probabilities are computed at a time; the least that a probability counts as: an int8 model states zeros.
+_ROWS, _LEAST_PROBABILITY = 256, 1e-7
+#: Embeddings that are kept for a search of neighbours, at most and at least.
+_MOST_VECTORS, _LEAST_VECTORS = 512, 16
+#: Channels that are named, worst first.
+_WORST = 5
+#: A class that stands first at so many positions is the background.
+_BACKGROUND = 0.9
+
+
+class Measure(Protocol):
+    """A measure of one output."""
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take values of the original and of the other network, in float64."""
+
+    def found(self) -> dict[str, Any]:
+        """Return what was measured, by the fields of :class:`onnxfold.report.Fidelity`."""
+
+
+class Agreement:
+    """How often the largest score is that of the same class; of class scores also the answers that change."""
+
+    def __init__(self) -> None:
+        self.agree = self.rows = self._classes = 0
+        self._named: Counter[int] = Counter()
+        self._divergence = 0.0
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take scores, one row or one vector of them per answer."""
+        x, y = _rows(x), _rows(y)
+        answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
+        x, y = x[answers], y[answers]
+        before, after = x.argmax(axis=1), y.argmax(axis=1)
+        self.rows += len(x)
+        self.agree += int((before == after).sum())
+        self._named.update(before.tolist())
+        self._classes = x.shape[1]
+        for start in range(0, len(x), _ROWS):
+            p, q = _log_shares(x[start : start + _ROWS]), _log_shares(y[start : start + _ROWS])
+            share = np.exp(p)
+            self._divergence += float(np.where(share > 0.0, share * (p - q), 0.0).sum())
+
+    def found(self) -> dict[str, Any]:
+        """Return the agreement with its interval; nothing without answers."""
+        if not self.rows:
+            return {}
+        return {
+            "top1_agreement": self.agree / self.rows,
+            "top1_interval": wilson_interval(self.agree, self.rows),
+            "top1_samples": self.rows,
+            "top1_variety": variety(self._named, self._classes),
+            "flips": self.rows - self.agree,
+            "kl_divergence": max(self._divergence, 0.0) / self.rows,  # rounding
+        }
+
+
+class Tokens(Agreement):
+    """How often the same token is the likeliest, and the divergence of their distributions."""
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take logits or probabilities over the last axis."""
+        super().add(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]))
+
+
+class Dense:
+    """How many positions keep their class, and the mean over classes of intersection over union."""
+
+    def __init__(self) -> None:
+        self._agree = self._positions = 0
+        self._both = self._either = np.zeros(0)
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take maps with classes on the second or on the last axis, the shorter; one channel is a mask."""
+        axis = 1 if x.shape[1] <= x.shape[-1] else x.ndim - 1
+        classes = max(x.shape[axis], 2)
+        a, b = (v > 0.5 if v.shape[axis] == 1 else v.argmax(axis=axis) for v in (x, y))
+        self._agree += int((a == b).sum())
+        self._positions += a.size
+        confusion = np.bincount((a * classes + b).ravel(), minlength=classes**2).reshape(classes, classes)
+        both = np.diag(confusion)
+        self._both = self._both + both if self._both.size else both
+        either = confusion.sum(axis=0) + confusion.sum(axis=1) - both
+        self._either = self._either + either if self._either.size else either
+
+    def found(self) -> dict[str, Any]:
+        """Return both measures; classes that neither network gives count nothing."""
+        if not self._positions:
+            return {}
+        seen = self._either > 0
+        return {
+            "pixel_agreement": self._agree / self._positions,
+            "mean_iou": float((self._both[seen] / self._either[seen]).mean()),
+        }
+
+
+class Embedding:
+    """How many samples keep their nearest neighbour among all samples."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Array, Array]] = []
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take one vector per sample."""
+        if sum(len(kept) for kept, _ in self._kept) < _MOST_VECTORS:
+            self._kept.append((_directions(_rows(x)), _directions(_rows(y))))
+
+    def found(self) -> dict[str, Any]:
+        """Return the share of neighbours, where there are enough samples."""
+        if not self._kept:
+            return {}
+        a, b = (np.nan_to_num(np.concatenate(side)[:_MOST_VECTORS]) for side in zip(*self._kept, strict=True))
+        return {"neighbours_kept": float((_nearest(a) == _nearest(b)).mean())} if len(a) >= _LEAST_VECTORS else {}
+
+
+class Detections:
+    """Boxes that are kept, where the layout is known; decisions that are kept; noise of every channel."""
+
+    def __init__(self) -> None:
+        self._kept = self._boxes = self._matched = self._decisions = 0
+        self._sums = np.zeros((4, 0))
+
+    def add(self, x: Array, y: Array, boxes: tuple[Array, Array] | None = None) -> None:
+        """Take an output, and boxes that stand in another one.
+
+        Parameters
+        ----------
+        x, y : ndarray
+            Values, the channels of a position on the last axis, or on the second where that is shorter.
+        boxes : pair of ndarray, optional
+            Corners of the same positions, of both networks.
+        """
+        has_object = x.ndim == 3 and x.shape[1] > x.shape[2]
+        x, y = _channels_last(x), _channels_last(y)
+        a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
+        sums = np.stack([np.full(a.shape[1], len(a)), a.sum(axis=0), np.square(a).sum(axis=0),
+                         np.square(b - a).sum(axis=0)])  # fmt: skip
+        self._sums = self._sums + sums if self._sums.size else sums
+        scores = ((a >= 0) & (a <= 1)).all(axis=0)
+        self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
+        self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
+        first, second = (
+            _decoded(values, x, None if boxes is None else boxes[i], has_object=has_object)
+            for i, values in enumerate((x, y))
+        )
+        for mine, other in zip(first, second, strict=True):
+            self._boxes += len(mine[0]) + len(other[0])
+            self._matched += 2 * _matches(mine, other)
+
+    def found(self) -> dict[str, Any]:
+        """Return shares where there are enough detections, and the worst channels."""
+        values: dict[str, Any] = {}
+        if self._sums.size:
+            count, total, square, error = self._sums
+            power = square - total**2 / np.maximum(count, 1)
+            with np.errstate(all="ignore"):
+                noise = 10 * np.log10(power / error)
+            varied = np.flatnonzero((power > 1e-9 * square) & ~np.isnan(noise))
+            order = varied[np.argsort(noise[varied], kind="stable")]
+            values["worst_channels"] = tuple((int(i), float(noise[i])) for i in order[:_WORST])
+            values["channel_snr_db"] = float(np.median(noise[varied])) if varied.size else None
+        if self._decisions >= _FEWEST:
+            values["decisions_kept"] = self._kept / self._decisions
+        if self._boxes >= _FEWEST:
+            values["boxes_kept"] = self._matched / self._boxes
+        return values
+
+
+class Numbers:
+    """Nothing but the error of all values, which every output has."""
+
+    def add(self, x: Array, y: Array) -> None:
+        """Take values."""
+
+    def found(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+
+#: By the kind of answer.
+MEASURES: Mapping[Kind, type[Measure]] = {
+    Kind.CLASSES: Agreement, Kind.TOKENS: Tokens, Kind.DENSE: Dense, Kind.EMBEDDING: Embedding,
+    Kind.DETECTIONS: Detections, Kind.REGRESSION: Numbers,
+}  # fmt: skip
+
+
+def variety(named: Counter[int], classes: int) -> float:
+    """Return how many classes answers name, beside as many as evenly drawn ones of so many samples would name.
+
+    Parameters
+    ----------
+    named : Counter
+        Samples per class.
+    classes : int
+        Classes that there are.
+
+    Returns
+    -------
+    float
+        exp(entropy) of the answers over n c / (n + c): about 1 where n samples of all c classes are drawn alike, near 0
+        where all samples get the same answer.
+    """
+    samples = named.total()
+    entropy = -math.fsum(count / samples * math.log(count / samples) for count in named.values())
+    return math.exp(entropy) * (samples + classes) / (samples * classes)
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % confidence interval of a proportion.
+
+    It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
+
+    Parameters
+    ----------
+    successes, trials : int
+        Counts; at least one trial.
+
+    References
+    ----------
+    Wilson, *Probable inference, the law of succession, and statistical inference*, 1927.
+    """
+    p, z2 = successes / trials, Z95**2
+    centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z95 * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
+    # Exact at the ends, where rounding would leave the interval beside the proportion.
+    return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(len(x), -1) if x.ndim else x.reshape(1, 1)
+
+
+def _log_shares(x: Array) -> Array:
+    """Return logarithms of probabilities, of logits or of probabilities themselves."""
+    if x.size and x.min() >= 0 and np.allclose(x.sum(axis=-1), 1.0, atol=1e-3):
+        x = np.log(np.clip(x, _LEAST_PROBABILITY, None))
+    shifted = x - x.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def _directions(x: Array) -> Array:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _nearest(x: Array) -> Array:
+    likeness = x @ x.T
+    np.fill_diagonal(likeness, -np.inf)
+    return likeness.argmax(axis=1)
+
+
+def _channels_last(x: Array) -> Array:
+    if (x.ndim == 3 and x.shape[1] < x.shape[2]) or (x.ndim == 4 and not x.shape[1] == x.shape[2] != x.shape[3]):
+        return np.moveaxis(x, 1, -1)
+    return x
+
+
+def _decoded(
+    values: Array, reference: Array, boxes: Array | None, *, has_object: bool
+) -> list[tuple[Array, Array, Array]]:
+    """Return boxes as corners, scores and classes of every sample, after suppression; nothing of unknown layouts.
+
+    Known are centre and size, then scores, in columns (YOLOv8); the same in rows, with a score of objects before those
+    of classes (YOLOv5); and scores beside corners in another output (SSD). Scores lie between 0 and 1.
+    """
+    if values.ndim != 3:
+        return []
+    scores = values
+    if boxes is None:
+        if values.shape[2] < 5 + has_object or reference[..., 2:4].max(initial=0.0) <= 1.0:
+            return []
+        centre, half = values[..., :2], np.abs(values[..., 2:4]) / 2
+        boxes = np.concatenate([centre - half, centre + half], axis=-1)
+        scores, reference = values[..., 4:], reference[..., 4:]
+    if reference.size == 0 or reference.min() < 0 or reference.max() > 1:
+        return []
+    if scores is not values and has_object:
+        scores = scores[..., 1:] * scores[..., :1]
+    elif scores is values and scores.shape[2] > 1 and (reference.argmax(axis=2) == 0).mean() > _BACKGROUND:
+        scores = scores[..., 1:]
+    return [_suppressed(*sample) for sample in zip(boxes, scores, strict=True)]
+
+
+def _suppressed(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
+    """Return boxes, scores and classes above the least score, the best of those of one class that overlap."""
+    best, classes = scores.max(axis=1), scores.argmax(axis=1)
+    order = np.flatnonzero(best > _SCORE)
+    order = order[np.argsort(-best[order], kind="stable")][: 5 * _BOXES]
+    kept: list[int] = []
+    while order.size and len(kept) < _BOXES:
+        first, order = int(order[0]), order[1:]
+        kept.append(first)
+        same = classes[order] == classes[first]
+        order = order[~(same & (_overlaps(boxes[first], boxes[order]) > _OVERLAP))]
+    return boxes[kept], best[kept], classes[kept]
+
+
+def _overlaps(box: Array, boxes: Array) -> Array:
+    """Return intersection over union of a box with others."""
+    sides = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2])
+    both = np.prod(np.maximum(sides, 0.0), axis=1)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) + np.prod(box[2:] - box[:2])
+    overlap: Array = both / np.maximum(areas - both, 1e-12)
+    return overlap
+
+
+def _matches(mine: tuple[Array, Array, Array], other: tuple[Array, Array, Array]) -> int:
+    """Return how many boxes match one of the same class, each once."""
+    free = np.ones(len(other[0]), bool)
+    for box, kind in zip(mine[0], mine[2], strict=True):
+        overlaps = np.where(free & (other[2] == kind), _overlaps(box, other[0]), 0.0)
+        if overlaps.size and overlaps.max() >= _OVERLAP:
+            free[overlaps.argmax()] = False
+    return int((~free).sum())

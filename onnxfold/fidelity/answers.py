@@ -1,0 +1,213 @@
+"""The kind of answer that an output gives, from the graph: class scores, boxes, an embedding, or something else.
+
+Layers say most: scores end in a softmax or in one linear layer on pooled features, embeddings in a normalisation or in
+a bottleneck, images in as many channels as the input has. Names decide only where layers leave it open.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onnx import NodeProto, helper
+
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.passes.normalize.inline_functions import InlineFunctions
+
+
+class Kind(StrEnum):
+    """Kinds of answers."""
+
+    CLASSES = "classes"
+    DENSE = "dense"
+    DETECTIONS = "detections"
+    EMBEDDING = "embedding"
+    TOKENS = "tokens"
+    REGRESSION = "regression"
+
+
+#: Nodes that move or store values, and do not change them.
+_MOVES = frozenset({
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Cast", "Dropout", "QuantizeLinear",
+    "DequantizeLinear", "Slice", "Split", "Resize", "Upsample",
+})  # fmt: skip
+_SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
+_LINEAR = frozenset({"Gemm", "MatMul", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "QLinearMatMul"})
+_POOL = frozenset({"GlobalAveragePool", "GlobalMaxPool", "AveragePool", "MaxPool", "ReduceMean", "ReduceMax"})
+_NORM = frozenset({
+    "BatchNormalization", "LayerNormalization", "LpNormalization", "InstanceNormalization", "Relu", "PRelu",
+})  # fmt: skip
+_LENGTH = frozenset({"ReduceL2", "Sqrt", "Pow", "ReduceSumSquare", "Clip", "Max", "Add", "Expand", "ReduceSum"})
+_NUMBERS = re.compile(
+    r"action|box|bbox|coord|landmark|offset|delta|flow|depth|disp|pose|keypoint|regress|_reg\b", re.IGNORECASE
+)
+_VECTORS = re.compile(r"embed|feature|hidden|pooler|descriptor", re.IGNORECASE)
+_SCORES = re.compile(r"logits|prob|softmax|scores?\b|class", re.IGNORECASE)
+#: Positions of detectors are many, and a box and a score take this many columns.
+_MANY, _BOX = 64, 5
+
+
+@dataclass(frozen=True)
+class _End:
+    """The last node of an output that computes, and the output's name and shape."""
+
+    name: str
+    shape: tuple[int, ...]
+    node: NodeProto | None
+    is_linear: bool
+
+    @property
+    def op(self) -> str:
+        return "" if self.node is None else self.node.op_type
+
+
+def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, Kind]:
+    """Return the kind of every output of a network.
+
+    Parameters
+    ----------
+    view : GraphView, optional
+        The network; without it, names and shapes decide.
+    shapes : mapping of str to tuple of int
+        Shapes of its outputs, by name, in a run.
+    samples : int
+        Samples of this run.
+    """
+    if view is None:
+        return {name: _of_shape(name, shape) for name, shape in shapes.items()}
+    if view.model.functions:
+        view = view.copy()
+        InlineFunctions()(view)
+    ends = [_end(view, name, shape) for name, shape in shapes.items()]
+    tokens = token_interface(view) is not None
+    softmax = any(end.op in _SOFTMAX for end in ends)
+    detects = not tokens and _detects(view, ends, samples)
+    kinds = {}
+    for end in ends:
+        rank, is_vector = len(end.shape), _is_vector(end.shape)
+        if detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
+            kinds[end.name] = Kind.DETECTIONS
+        elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
+            kinds[end.name] = Kind.TOKENS
+        elif is_vector:
+            kinds[end.name] = _of_vector(view, end, softmax=softmax)
+        elif rank == 4:
+            kinds[end.name] = _of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
+        else:
+            kinds[end.name] = Kind.REGRESSION
+    return kinds
+
+
+def _of_shape(name: str, shape: tuple[int, ...]) -> Kind:
+    if len(shape) == 3 and _SCORES.search(name):
+        return Kind.TOKENS
+    return Kind.CLASSES if len(shape) == 2 and shape[1] > 1 else Kind.REGRESSION
+
+
+def _of_vector(view: GraphView, end: _End, *, softmax: bool) -> Kind:
+    """Return the kind of an output with one vector per sample."""
+    if end.op in _SOFTMAX:
+        return Kind.CLASSES
+    if _VECTORS.search(end.name) or end.op in _NORM | _POOL or _is_normalised(view, end.node):
+        return Kind.EMBEDDING
+    if _NUMBERS.search(end.name) or softmax or math.prod(end.shape[1:]) == 1:
+        return Kind.REGRESSION
+    if not end.is_linear:
+        return Kind.CLASSES if _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh") else Kind.REGRESSION
+    assert end.node is not None
+    kernel = _kernel(end.node)
+    if max(kernel, default=1) > 1:  # a map is read whole: landmarks
+        return Kind.REGRESSION
+    return Kind.EMBEDDING if _origin(view, end.node.input[0]).is_linear else Kind.CLASSES
+
+
+def _of_map(view: GraphView, end: _End, differ: bool) -> Kind:
+    """Return the kind of an output with a vector at every position of an image; others of other lengths may differ."""
+    channels = _channels(end.shape)
+    images = {_channels(shape) for name in view.input_names if len(shape := view.shape(name) or ()) == 4}
+    if end.op in _SOFTMAX or (end.op == "Sigmoid" and channels == 1):
+        return Kind.DENSE
+    if not end.is_linear or channels == 1 or channels in images or _NUMBERS.search(end.name):
+        return Kind.REGRESSION
+    return Kind.REGRESSION if differ or _VECTORS.search(end.name) else Kind.DENSE
+
+
+def _detects(view: GraphView, ends: Sequence[_End], samples: int) -> bool:
+    """Whether outputs hold boxes and scores of many positions: of an image, side by side or in one."""
+    if any(node.op_type == "NonMaxSuppression" for node in view.nodes):
+        return True
+    if not any(len(view.shape(name) or ()) == 4 for name in view.input_names):
+        return False
+    for shape in (end.shape for end in ends):
+        if len(shape) == 2 and shape[0] >= _MANY and shape[0] % max(samples, 1) == 0 and shape[0] != samples:
+            return True
+        if len(shape) == 3 and max(shape[1:]) >= _MANY and min(shape[1:]) >= _BOX and shape[1] != shape[2]:
+            return True
+    if len(ends) < 2:
+        return False
+    heads = [end.shape for end in ends if len(end.shape) in (4, 5) and end.is_linear]
+    several_strides = len({s[1] for s in heads}) == 1 and len({s[-2:] for s in heads}) > 1
+    return several_strides or any(len(end.shape) == 3 and end.shape[2] == 4 for end in ends)
+
+
+def _end(view: GraphView, name: str, shape: tuple[int, ...]) -> _End:
+    origin = _origin(view, name)
+    return _End(name, shape, origin.node, origin.is_linear)
+
+
+def _origin(view: GraphView, tensor: str) -> _End:
+    """Return what computes a tensor, behind nodes that only move it, and behind constants that are added to it."""
+    node = view.producer(tensor)
+    while node is not None:
+        if node.op_type in _MOVES:
+            node = view.producer(node.input[0])
+            continue
+        if node.op_type == "Add":
+            live = [i for i in node.input if not _is_constant(view, i)]
+            before = view.producer(live[0]) if len(live) == 1 else None
+            while before is not None and before.op_type in _MOVES | {"Mul"}:  # a scale of integer products
+                before = view.producer(before.input[0])
+            if before is not None and before.op_type in _LINEAR:
+                return _End(tensor, (), before, True)
+        return _End(tensor, (), node, node.op_type in _LINEAR)
+    return _End(tensor, (), None, False)
+
+
+def _is_constant(view: GraphView, tensor: str) -> bool:
+    made = view.producer(tensor)
+    return view.is_weight(tensor) or (
+        made is not None
+        and (made.op_type == "Constant" or (made.op_type in _MOVES and _is_constant(view, made.input[0])))
+    )
+
+
+def _is_normalised(view: GraphView, node: NodeProto | None) -> bool:
+    """Whether a vector is divided by its own length."""
+    if node is None or node.op_type not in ("Div", "Mul"):
+        return False
+    tensor = node.input[1]
+    for _ in range(6):
+        made = view.producer(tensor)
+        if made is None or made.op_type not in _LENGTH | _MOVES | {"Reciprocal", "Div", "Mul"}:
+            return False
+        if made.op_type in ("ReduceL2", "ReduceSumSquare", "ReduceSum"):
+            return True
+        tensor = made.input[0]
+    return False
+
+
+def _kernel(node: NodeProto) -> list[int]:
+    attributes: Mapping[str, object] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return [int(k) for k in attributes.get("kernel_shape", ())]  # type: ignore[attr-defined]
+
+
+def _is_vector(shape: Sequence[int]) -> bool:
+    """Whether an output is one vector, or one number, per sample."""
+    return len(shape) <= 2 or sum(d != 1 for d in shape[1:]) <= 1
+
+
+def _channels(shape: Sequence[int | None]) -> int | None:
+    """Return the channels of an image: of its second and last axis, the shorter."""
+    return min((d for d in (shape[1], shape[-1]) if d is not None), default=None)

@@ -1,0 +1,91 @@
+"""The verdict on a comparison: what is kept, of what, and whether that is any use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from onnxfold.fidelity.answers import Kind
+from onnxfold.report import DAMAGED, DESTROYED, KEPT, NOT_KNOWN, AgreementEstimate, Fidelity, FidelityReport, Verdict
+
+_STATES = (KEPT, DAMAGED, DESTROYED)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a measure says of a network.
+
+    Parameters
+    ----------
+    measure : str
+        A field of :class:`~onnxfold.report.Fidelity`; it decides where those before it in the table are not known.
+    kept : float
+        From here on the answers are kept; below it they are damaged.
+    destroyed : float
+        Below this nothing useful is left. Generated inputs lie near the borders of classes, so this is low.
+    what : str
+        What is kept, in words; a percentage, or a ratio in dB, is filled in.
+    """
+
+    measure: str
+    kept: float
+    destroyed: float
+    what: str
+
+    def state(self, value: float) -> str:
+        """Return 'kept', 'damaged' or 'destroyed'."""
+        return KEPT if value >= self.kept else DESTROYED if value < self.destroyed else DAMAGED
+
+
+#: By the kind of answer, in the order in which they are asked.
+LIMITS: Mapping[str, tuple[Limits, ...]] = {
+    Kind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
+    Kind.TOKENS: (Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),),
+    Kind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
+    Kind.DETECTIONS: (
+        Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
+        Limits("channel_snr_db", 20.0, 1.0, "the original's detections at {:.1f} dB (median of the channels)"),
+        Limits("snr_db", 20.0, 0.0, "the original's detections at {:.1f} dB"),
+    ),
+    Kind.EMBEDDING: (
+        Limits("neighbours_kept", 0.9, 0.2, "{:.0%} of the nearest neighbours (embedding)"),
+        Limits("cosine", 0.95, 0.2, "a cosine of {:.3f} with the original's embedding"),
+    ),
+    Kind.REGRESSION: (Limits("snr_db", 20.0, 0.0, "the original's values at {:.1f} dB"),),
+}
+
+
+def verdict_on(
+    measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None
+) -> Verdict:
+    """Return the verdict on a network, by the output that keeps least.
+
+    Parameters
+    ----------
+    measured : FidelityReport, optional
+        Closeness to the original.
+    why_not : str
+        Why there is none.
+    estimate : AgreementEstimate, optional
+        Agreement on data: it tells more of class scores than generated inputs do.
+    """
+    found = [] if measured is None else [v for o in measured.outputs if (v := _of_output(o, estimate)) is not None]
+    if measured is None or not found:
+        return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
+    state, output, kept = max(found, key=lambda v: _STATES.index(v[0]))
+    return Verdict(state, output, kept, f"{measured.samples} samples of {measured.inputs}")
+
+
+def _of_output(found: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
+    """Return the state of an output, its name, and what is kept of it; None where nothing could be compared."""
+    for limits in LIMITS.get(found.kind, LIMITS[Kind.REGRESSION]):
+        value: float | None = getattr(found, limits.measure)
+        if value is None or value != value:
+            continue
+        state, what = limits.state(value), limits.what.format(value)
+        if not isfinite(value):
+            what = "all of the original's values"
+        if estimate is not None and found.kind == Kind.CLASSES and estimate.output == found.output:
+            state = limits.state(estimate.agreement)
+            what += f", on data about {estimate.agreement:.0%}"
+        return state, found.output, what
+    return None
