@@ -13,6 +13,7 @@ from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import ModelFolder, folder_of
 from onnxfold.folding.before_fold import BeforeFold
 from onnxfold.folding.choose_inputs import ChosenInputs
+from onnxfold.folding.criteria import require_fidelity
 from onnxfold.folding.drop_blocks import drop_blocks
 from onnxfold.folding.fold_lossless import require_lossless
 from onnxfold.folding.fold_result import FoldResult, files_read
@@ -277,6 +278,8 @@ def _fold(
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
+        if written.inputs is not None and written.inputs.is_drawn:  # others differ in kind from those of the check
+            require_fidelity(config.min_fidelity, checked.fidelity)
     folder, told = before.told_to(folder, written.view)
     seconds = time.perf_counter() - start
     report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *told), seconds)

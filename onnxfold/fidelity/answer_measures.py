@@ -86,7 +86,8 @@ class Dense:
 
     def __init__(self) -> None:
         self._agree = self._positions = 0
-        self._both = self._either = np.zeros(0)
+        self._both: Array = np.zeros(0)
+        self._either: Array = np.zeros(0)
 
     def add(self, x: Array, y: Array) -> None:
         """Take maps with classes on the second or on the last axis, the shorter; one channel is a mask."""
@@ -253,17 +254,20 @@ def _log_shares(x: Array) -> Array:
     if x.size and x.min() >= 0 and np.allclose(x.sum(axis=-1), 1.0, atol=1e-3):
         x = np.log(np.clip(x, _LEAST_PROBABILITY, None))
     shifted = x - x.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    shares: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shares
 
 
 def _directions(x: Array) -> Array:
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    directions: Array = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return directions
 
 
 def _nearest(x: Array) -> Array:
     likeness = x @ x.T
     np.fill_diagonal(likeness, -np.inf)
-    return likeness.argmax(axis=1)
+    nearest: Array = likeness.argmax(axis=1)
+    return nearest
 
 
 def _channels_last(x: Array) -> Array:

@@ -7,7 +7,7 @@ written. The search (:mod:`onnxfold.folding.fidelity_search`) knows no more of i
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from onnxfold.errors import VerificationError
+from onnxfold.errors import BudgetError, VerificationError
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
@@ -160,6 +160,29 @@ class KeepsAccuracy(Criterion):
             f"a loss of at most {self.most_drop:g} points of accuracy cannot be kept: with {removed:.0%} of the "
             f"weights removed it is {reached} points on {self.samples} held-out samples; allow more"
         )
+
+
+def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
+    """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for.
+
+    Parameters
+    ----------
+    least : float, optional
+        Lowest fidelity.
+    report : FidelityReport, optional
+        Closeness on inputs of the kind that the search decided on, that it did not use.
+
+    Raises
+    ------
+    BudgetError
+        If even the upper end of a 95 % confidence interval is below it: chance does not explain that.
+    """
+    for found in [] if least is None or report is None else report.outputs:
+        if found.top1_interval is not None and least is not None and found.top1_interval[1] < least:
+            raise BudgetError(
+                f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {found.top1_agreement:.1%} of "
+                f"{found.top1_samples} further samples; ask for less, or give --calibration"
+            )
 
 
 def _worst(report: FidelityReport) -> float:

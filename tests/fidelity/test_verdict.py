@@ -1,0 +1,94 @@
+"""Kinds of answers, their measures, and the verdict that opens a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from onnxfold.cli import cli
+from onnxfold.errors import BudgetError
+from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
+from onnxfold.fidelity.answers import Kind, answer_kinds
+from onnxfold.fidelity.judged import verdict_on
+from onnxfold.folding.criteria import require_fidelity
+from onnxfold.graph.load import load
+from onnxfold.report import Fidelity, FidelityReport
+from testing import models
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [("", Kind.CLASSES), ("Softmax", Kind.CLASSES), ("Tanh", Kind.REGRESSION), ("Relu", Kind.EMBEDDING)],
+)
+def test_the_end_of_a_network_says_what_it_answers(end: str, kind: Kind) -> None:
+    model = models.mlp(0)
+    output = model.graph.output[0].name
+    if end:
+        node = next(n for n in model.graph.node if output in n.output)
+        node.output[0] = "before"
+        model.graph.node.append(onnx.helper.make_node(end, ["before"], [output]))
+    assert answer_kinds(load(model), {output: (4, 10)}, 4) == {output: kind}
+
+
+def test_measures_tell_equal_from_foreign_answers() -> None:
+    maps, vectors, logits = RNG.normal(size=(2, 3, 8, 8)), RNG.normal(size=(32, 8)), RNG.normal(size=(2, 6, 9))
+    for make, x, names in (
+        (Dense, maps, ("pixel_agreement", "mean_iou")), (Embedding, vectors, ("cosine", "neighbours_kept")),
+        (Tokens, logits, ("top1_agreement",)),
+    ):  # fmt: skip
+        same, other = make(), make()
+        same.add(x, x)
+        other.add(x, RNG.permutation(x.ravel()).reshape(x.shape))
+        for name in names:
+            assert same.found()[name] == pytest.approx(1.0)
+            assert other.found()[name] < 0.7
+    assert other.found()["kl_divergence"] > 0.1 > same.found()["kl_divergence"]
+
+
+def test_boxes_of_a_known_layout_are_matched() -> None:
+    x = np.zeros((1, 6, 100))
+    x[:, :2] = 40.0 * np.arange(100)
+    x[:, 2:4], x[:, 4, :20] = 30.0, 0.9
+    y = x.copy()
+    y[:, 0, :10] += 25.0
+    meter = Detections()
+    meter.add(x, y)
+    assert meter.found()["boxes_kept"] == 0.5
+    assert meter.found()["worst_channels"][0][0] == 0
+
+
+@pytest.mark.parametrize(("share", "state"), [(0.96, "kept"), (0.5, "damaged"), (0.03, "destroyed")])
+def test_a_verdict_says_what_is_kept(share: float, state: str) -> None:
+    verdict = verdict_on(FidelityReport([Fidelity("y", 0.1, share, kind="classes")], 256, "held-out dead leaves"))
+    assert verdict.state == state
+    assert f"{share:.0%} of the original's answers" in str(verdict)
+    assert str(verdict).endswith("measured on 256 samples of held-out dead leaves")
+
+
+def test_a_fidelity_that_further_samples_contradict_is_refused() -> None:
+    report = FidelityReport([Fidelity("y", 0.1, 0.988, (0.966, 0.996), 256)], 256, "held-out dead leaves")
+    require_fidelity(0.99, report)
+    with pytest.raises(BudgetError, match=r"0.9999 is not kept: output 'y' agrees on 98.8%"):
+        require_fidelity(0.9999, report)
+
+
+def test_a_destroyed_result_is_written_only_by_force(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(models.mlp(0), str(source))
+    words = ["fold", str(source), str(out), "--sparsity", "0.9", "--method", "prune-l2", "--repair", "none"]
+    done = CliRunner().invoke(cli, words)
+    assert isinstance(done.exception, BudgetError | SystemExit)
+    assert done.exit_code == 1
+    assert not out.exists()
+    done = CliRunner().invoke(cli, [*words, "--force", "--report", str(tmp_path / "r.json")])
+    assert done.exit_code == 0
+    assert done.stdout.startswith("verdict: destroyed")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["schema"], report["verdict"]["state"]) == (1, "destroyed")
