@@ -25,9 +25,11 @@ from onnxfold.graph.model_files import claims_on
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.save import to_model
+from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.tensors import FLOAT_TYPES
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.free_sizes import free_sizes
 
 BACKENDS = ("direct", "onnx2tf", "auto")
 DTYPES = ("float32", "float16", "int8")
@@ -121,7 +123,8 @@ def export_model(
     dtype : {'float32', 'float16', 'int8'}
         Type of the stored weights; with 'int8' activations are quantised, too, calibrated on synthetic inputs.
     input_shapes : mapping, optional
-        Sizes of inputs to fix.
+        Sizes of inputs to fix. Others that are free get usual ones that the model runs with, and a note; a batch
+        stays free where the backend can leave it so, else it is 1.
     keep_nchw_inputs : bool
         Leave the axes of inputs as ONNX has them; else images are channels last.
     verify : bool
@@ -148,11 +151,13 @@ def export_model(
     target = checks.path("path", path)
     check_outputs([Output(target, "the output")], claims_on([model]))
     view = open_model(model, input_shapes)
+    free = {name: view.shape(name) for name in view.input_names}
+    view.fix_input_shapes(free_sizes(view))
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
         report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed)
         report.path = str(target)
-        report.notes += view.notes
+        report.notes += view.notes + _note_on_sizes(view, free)
         if verify:
             parity = _check(view, draft, ports, seed)
             report.parity = asdict(parity)
@@ -202,9 +207,7 @@ def _write_direct(
     view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int
 ) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
     _require_floats(view)
-    prepared = view.copy()
-    PREPARE(prepared)
-    converted = convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
+    converted = _converted(view, keep_nchw_inputs)
     ports = (converted.inputs, converted.outputs)
     _store(converted, draft, dtype, view, seed)
     notes = []
@@ -212,6 +215,35 @@ def _write_direct(
         for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items():
             notes.append(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})")
     return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
+
+
+def _converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+    """Convert a model; one that is refused with a free batch, such as for what it computes of it, with a batch of 1."""
+    try:
+        return _prepared_and_converted(view, keep_nchw_inputs)
+    except ExportError:
+        first = {name: (1, *shape[1:]) for name in view.input_names if (shape := view.shape(name)) and shape[0] is None}
+        if not first:
+            raise
+        fixed = view.copy()
+        fixed.fix_input_shapes(first)
+        converted = _prepared_and_converted(fixed, keep_nchw_inputs)
+        view.fix_input_shapes(first)
+        return converted
+
+
+def _prepared_and_converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+    prepared = view.copy()
+    PREPARE(prepared)
+    return convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
+
+
+def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[str]:
+    """Return what to say of the sizes of inputs that were free, and were written into the model."""
+    after = {name: view.shape(name) or () for name in view.input_names}
+    fixed = (f"{n}:{','.join('?' if d is None else str(d) for d in s)}" for n, s in after.items() if s != before[n])
+    sizes = " ".join(fixed)
+    return [f"sizes that are free in the model are fixed to {sizes}: --input-shapes sets others"] if sizes else []
 
 
 def _require_floats(view: GraphView) -> None:

@@ -176,13 +176,39 @@ def test_unknown_operator_names_node_and_reason(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_free_sizes_are_asked_for_and_can_be_given(tmp_path: Path) -> None:
+def test_free_sizes_get_usual_ones_and_can_be_given(tmp_path: Path) -> None:
     model = chain("conv", "relu")
     for info in (*model.graph.input, *model.graph.output):
-        info.type.tensor_type.shape.dim[2].dim_param = "height"
-    with pytest.raises(ExportError, match="--input-shapes x:"):
-        export_model(model, tmp_path / "net.tflite")
+        for axis, symbol in ((2, "height"), (3, "width")):
+            info.type.tensor_type.shape.dim[axis].dim_param = symbol
+    report = export_model(model, tmp_path / "net.tflite")
+    assert any("fixed to x:?,3,224,224: --input-shapes" in note for note in report.notes)
+    assert report.parity["max_rel_error"] <= 1e-4
     report = export_model(model, tmp_path / "net.tflite", input_shapes={"x": (2, 3, 12, 12)})
+    assert report.parity["max_rel_error"] <= 1e-4
+    assert not any("fixed to" in note for note in report.notes)
+
+
+def test_a_length_that_leaves_no_result_is_not_taken(tmp_path: Path) -> None:
+    g = GraphBuilder("windows", 0, (1, 100))
+    wide = g.node("Conv", ["x", g.constant("w", g.normal(4, 1, 100))], (4, 1), "windows", strides=[10])
+    g.output(wide)
+    model = g.build()
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[2].dim_param = f"length of {info.name}"
+    report = export_model(model, tmp_path / "net.tflite")
+    assert any("fixed to x:?,1,1024: --input-shapes" in note for note in report.notes)
+
+
+def test_a_batch_that_is_computed_with_becomes_1(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (4, 6))
+    sizes = g.node("Shape", ["x"], (3,), "sizes")
+    ones = g.node("ConstantOfShape", [sizes], (4, 6), "ones")
+    g.output(g.node("Add", ["x", ones], (4, 6), "sum"))
+    model = g.build()
+    assert not model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value")
+    report = export_model(model, tmp_path / "net.tflite")
+    assert any("fixed to x:1,4,6: --input-shapes" in note for note in report.notes)
     assert report.parity["max_rel_error"] <= 1e-4
 
 
