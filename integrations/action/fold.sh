@@ -3,7 +3,7 @@
 set -euo pipefail
 read -r -a options <<<"$ARGUMENTS"
 onnxfold fold "$MODEL" "$OUTPUT" "${options[@]}" --report "$REPORT" --json >"$RUNNER_TEMP/onnxfold.json"
-python3 - "$RUNNER_TEMP/onnxfold.json" "$GITHUB_OUTPUT" "$GITHUB_STEP_SUMMARY" <<'PYTHON'
+python3 -I - "$RUNNER_TEMP/onnxfold.json" "$GITHUB_OUTPUT" "$GITHUB_STEP_SUMMARY" <<'PYTHON'
 import json
 import sys
 
