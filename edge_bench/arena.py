@@ -7,11 +7,12 @@ optimised (CMSIS-NN, ESP-NN) may take scratch memory that the reference kernels 
 
 import re
 import subprocess
-import sys
 from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+
+from onnxfold.machine.python import python
 
 INSTALL = "pip install tflite-micro"
 _TIMEOUT_S = 120.0
@@ -57,7 +58,7 @@ def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | s
     if find_spec("tflite_micro") is None:
         return f"tflite-micro is not installed: {INSTALL}"
     script = str(resources.files("onnxfold.edge_bench").joinpath("arena_script.py"))
-    command = [sys.executable, script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs)]
+    command = python(script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:

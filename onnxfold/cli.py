@@ -21,6 +21,7 @@ from onnxfold.commands.merge import merge
 from onnxfold.commands.sweep import sweep
 from onnxfold.errors import OnnxFoldError, OutputClosedError, OutputError
 from onnxfold.files import is_disk_full, reason
+from onnxfold.machine.python import keep_folders_out
 from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
 
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         Those of the process if not given.
     """
     prepare_streams()
+    keep_folders_out()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug = "--debug" in arguments
     before = signal.signal(signal.SIGTERM, _terminate)

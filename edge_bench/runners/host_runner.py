@@ -1,7 +1,6 @@
 """Runner for this machine, in every installed interpreter."""
 
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from onnxfold.edge_bench.linux import SCRIPT, failure, pack, rows
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.machine.python import python
 
 HOST = "host"
 
@@ -38,7 +38,7 @@ class HostRunner:
         with tempfile.TemporaryDirectory(dir=job.work) as folder:
             for file, content in package.files.items():
                 (Path(folder) / file).write_bytes(content)
-            command = [sys.executable, str(Path(folder) / SCRIPT), str(Path(folder) / "job.json")]
+            command = python(str(Path(folder) / SCRIPT), str(Path(folder) / "job.json"))
             try:
                 done = subprocess.run(
                     command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ and every call is wrapped in a macro that can count its time.
 
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +26,7 @@ from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.graph.plain_names import use_plain_names
 from onnxfold.graph.save import save
 from onnxfold.graph.view import GraphView
+from onnxfold.machine.python import python
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
@@ -172,11 +172,11 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     use_plain_names(view)
     source, target = work / "prepared.onnx", work / "generated.c"
     save(view, source)
-    command = [
-        sys.executable, "-m", "emx_onnx_cgen", "compile", "--color", "never", "--model-name", "model",
+    command = python(
+        "-m", "emx_onnx_cgen", "compile", "--color", "never", "--model-name", "model",
         "--large-weight-threshold", "0", "--large-temp-threshold", "1", "--emit-data-file",
         str(source), str(target),
-    ]  # fmt: skip
+    )  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ code=0
 if [ "${#checks[@]}" -gt 0 ]; then
     onnxfold compare "$MODEL" "$OUTPUT" "${checks[@]}" --json >"$compared" || code=$?
 fi
-python3 - "$folded" "$compared" "$GITHUB_OUTPUT" "$GITHUB_STEP_SUMMARY" <<'PYTHON'
+python3 -I - "$folded" "$compared" "$GITHUB_OUTPUT" "$GITHUB_STEP_SUMMARY" <<'PYTHON'
 import json
 import os
 import sys

@@ -8,6 +8,6 @@ fi
 if [ -z "$package" ]; then
     package="$GITHUB_ACTION_PATH${EXTRAS:+[$EXTRAS]}"
 fi
-python3 -m venv "$RUNNER_TEMP/onnxfold"
-"$RUNNER_TEMP/onnxfold/bin/python" -m pip install --quiet --disable-pip-version-check "$package"
+python3 -I -m venv "$RUNNER_TEMP/onnxfold"
+"$RUNNER_TEMP/onnxfold/bin/python" -I -m pip install --quiet --disable-pip-version-check "$package"
 echo "$RUNNER_TEMP/onnxfold/bin" >>"$GITHUB_PATH"

@@ -6,7 +6,6 @@ of which onnxruntime reserves much more than it uses, would be the wrong thing t
 """
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from onnxfold.graph.save import save
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
+from onnxfold.machine.python import python
 
 _OUT_OF_MEMORY = 77
 _CHILD = """
@@ -78,7 +78,7 @@ def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], w
         for i, batch in enumerate(batches):
             inputs.append(Path(folder) / f"{i}.npz")
             np.savez(inputs[-1], **{name: np.asarray(values) for name, values in batch.items()})  # type: ignore[arg-type]
-        command = [sys.executable, "-c", _CHILD, str(most), str(path), *map(str, inputs)]
+        command = python("-c", _CHILD, str(most), str(path), *map(str, inputs))
         seconds = None if loop is None else loops.MOST_SECONDS * len(batches)
         try:
             code = subprocess.run(command, capture_output=True, check=False, timeout=seconds).returncode

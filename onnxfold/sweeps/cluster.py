@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError
 from onnxfold.machine.memory import DEFAULT_PART, limit
+from onnxfold.machine.python import keep_folders_out
 from onnxfold.machine.threads import usable_cores
 from onnxfold.printable import shortened
 from onnxfold.sweeps.extra import require_packages
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: How often a job is given to another worker when its worker dies.
 RETRIES = 3
+#: Addresses whose peers show certificates; what is said of others.
+ENCRYPTED = ("tls://", "wss://")
+UNPROTECTED = "whoever reaches the scheduler can run code on its workers and read the models; tls:// asks for certificates"
 _CONNECT_SECONDS = 30
 #: Bytes of a worker that has loaded everything and does nothing, and the least that a job is given by default.
 _IDLE, _LEAST = 1 << 30, 1 << 30
@@ -44,6 +48,8 @@ def default_jobs() -> int:
 def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) -> Iterator["Client"]:
     """Start workers on this machine, of one thread each; they end with the block, or with this process.
 
+    They and their scheduler talk by TLS with keys of this run, so that no other user of the machine can give them work.
+
     Parameters
     ----------
     jobs : int
@@ -53,11 +59,13 @@ def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) 
     memory : int, optional
         Bytes that a job may take; by default its share of the limit.
     """
-    require_packages("distributed")
+    require_packages("distributed", "cryptography")
     import dask
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
     settings = {**_CONFIG, **_OF_CLIENTS, "distributed.scheduler.allowed-failures": retries}
+    keep_folders_out()
     with dask.config.set(settings), _quiet():
         # A job takes a part of its worker, as a fold takes a part of its machine.
         own = int((memory or limit() // jobs) / DEFAULT_PART) + _IDLE
@@ -65,6 +73,7 @@ def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) 
             _deaf_loop() as loop,
             LocalCluster(
                 n_workers=jobs, threads_per_worker=1, processes=True, memory_limit=own, loop=loop,
+                security=Security.temporary(),
                 dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
             ) as cluster,
             Client(cluster, loop=loop) as client,
@@ -105,7 +114,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
     Parameters
     ----------
     address : str
-        Such as 'tcp://host:8786'.
+        Such as 'tcp://host:8786', or 'tls://host:8786' with the certificates that dask's configuration names.
 
     Raises
     ------

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxfold.progress import NOTED, Progress, silent
-from onnxfold.sweeps.cluster import RETRIES, default_jobs, described, existing_cluster, local_cluster
+from onnxfold.sweeps.cluster import (
+    ENCRYPTED,
+    RETRIES,
+    UNPROTECTED,
+    default_jobs,
+    described,
+    existing_cluster,
+    local_cluster,
+)
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.grid import SweepRequest
 from onnxfold.sweeps.job import Job
@@ -89,6 +97,8 @@ def run_sweep(
         if missing:
             with place.opened(len(missing)) as client:
                 tell(f"{NOTED} on {described(client)}", 0, 0)
+                if not client.scheduler.address.startswith(ENCRYPTED):
+                    tell(f"{NOTED} trusts its network: {UNPROTECTED}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)
         wanted = {job.key: job for job in jobs}
         if measures_latency:  # the workers of this machine have ended
