@@ -17,8 +17,8 @@ _NO_PYTHON: Final = "ONNXFOLD-NO-PYTHON3"
 #: ssh's own exit code for a connection that did not come about or broke.
 _SSH_FAILED = 255
 
-# Unpacks the archive that comes in, runs the script and leaves nothing behind; Python 3.6 is enough. `-c` puts the folder
-# where ssh begins first on the path: nothing is imported from there.
+# Unpacks the archive that comes in, runs the script and leaves nothing behind; Python 3.6 is enough. `-c` puts the
+# folder where ssh begins first on the path: nothing is imported from there.
 _UNPACK_AND_RUN = f"""
 import sys; sys.path.remove("") if "" in sys.path else None
 import os, runpy, shutil, sys, tarfile, tempfile

@@ -72,7 +72,8 @@ def _words(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option("--no-latency", is_flag=True, help="Leave out the last phase, which measures latencies one by one.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Workers of this machine.  [default: one per core]")
 @click.option(
-    "--scheduler", metavar="tcp://HOST:PORT|tls://HOST:PORT",
+    "--scheduler",
+    metavar="tcp://HOST:PORT|tls://HOST:PORT",
     help="Run on the workers of this scheduler of dask.distributed; tls:// takes the certificates that dask's "
     "configuration names, tcp:// trusts its network.",
 )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 RETRIES = 3
 #: Addresses whose peers show certificates; what is said of others.
 ENCRYPTED = ("tls://", "wss://")
-UNPROTECTED = "whoever reaches the scheduler can run code on its workers and read the models; tls:// asks for certificates"
+UNPROTECTED = (
+    "whoever reaches the scheduler can run code on its workers and read the models; tls:// asks for certificates"
+)
 _CONNECT_SECONDS = 30
 #: Bytes of a worker that has loaded everything and does nothing, and the least that a job is given by default.
 _IDLE, _LEAST = 1 << 30, 1 << 30
@@ -130,7 +132,10 @@ def existing_cluster(address: str) -> Iterator["Client"]:
             client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, ValueError, TypeError) as error:
             why = shortened(" ".join(str(error).split())) or type(error).__name__
-            raise ConfigError(f"no scheduler answers at '{address}': {why}; start one with 'dask scheduler'") from None
+            hint = "start one with 'dask scheduler'"
+            if address.startswith(ENCRYPTED) and isinstance(error, TypeError):
+                hint = "name certificates in dask's configuration (distributed.comm.tls)"
+            raise ConfigError(f"no scheduler answers at '{address}': {why}; {hint}") from None
         with client:
             yield client
 

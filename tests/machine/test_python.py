@@ -54,8 +54,8 @@ def test_commands_import_nothing_from_the_working_folder(command: list[str], tra
 
 
 def test_processes_are_started_in_this_way() -> None:
-    """No other module names the interpreter."""
+    """No other module names the interpreter, but a script that begins itself once more in its own folder."""
     root = Path(__file__).parents[2]
     modules = [p for folder in ("onnxfold", "edge_bench", "export", "passes") for p in (root / folder).rglob("*.py")]
     named = {p.relative_to(root).as_posix() for p in modules if "sys.executable" in p.read_text(encoding="utf-8")}
-    assert named <= {"onnxfold/machine/python.py"}
+    assert named <= {"onnxfold/machine/python.py", "edge_bench/measure_script.py"}

@@ -67,7 +67,7 @@ def test_certificates_are_those_of_dasks_configuration(tmp_path: Path) -> None:
     with LocalCluster(n_workers=0, security=keys, dashboard_address=None) as cluster:
         with dask.config.set(settings), existing_cluster(cluster.scheduler_address) as client:
             assert client.scheduler.address.startswith("tls://")
-        with pytest.raises(ConfigError, match="comm.tls"), existing_cluster(cluster.scheduler_address):
+        with pytest.raises(ConfigError, match=r"distributed\.comm\.tls"), existing_cluster(cluster.scheduler_address):
             pass
 
 
@@ -82,7 +82,8 @@ def test_a_network_that_is_trusted_is_named_once(
     said: list[str] = []
     monkeypatch.setattr(run_module, "run_jobs", lambda *_: None)
     request = SweepRequest((MODEL,), (Goal("sparsity", 0.5),))
-    with LocalCluster(n_workers=0, security=encrypted, dashboard_address=None) as cluster, Client(cluster) as client:
+    own = LocalCluster(n_workers=0, security=encrypted or None, dashboard_address=None)
+    with own as cluster, Client(cluster) as client:
         monkeypatch.setattr("onnxfold.sweeps.run.existing_cluster", lambda _: Client(cluster))
         place = Place(scheduler=client.scheduler.address)
         run_sweep(request, SweepFolder(tmp_path / "out"), place, lambda text, *_: said.append(text))
