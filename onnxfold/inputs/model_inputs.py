@@ -402,7 +402,7 @@ def _given(
     limits = limits if most <= sample_count(found.arrays) or samples else ()  # there are no more of them
     fixed, notes = _fixed_batch(view), (*limits, *found.notes)
     if texts is None:
-        seen, apart = parted(found.arrays, fixed or 1)
+        seen, apart = parted(found.arrays, fixed)
         reason = f"{found.reason}; {_count(apart)} more were held out" if apart else found.reason
         shown = list(in_batches(seen, fixed or together))
         return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)

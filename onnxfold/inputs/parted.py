@@ -12,8 +12,9 @@ _BATCH = 64
 _ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 
 
-def parted(arrays: dict[str, Array], batch: int) -> tuple[dict[str, Array], Batches]:
+def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
     """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
+    batch = fixed or 1
     count, batches = sample_count(arrays), sample_count(arrays) // batch
     held = min(batches // _ONE_OF, max(_MOST_HELD_OUT // batch, 1))
     if count < _LEAST_GIVEN or not held or any(v.ndim and len(v) != count for v in arrays.values()):
@@ -22,4 +23,4 @@ def parted(arrays: dict[str, Array], batch: int) -> tuple[dict[str, Array], Batc
     apart[((np.arange(held) + 0.5) * batches / held).astype(int)] = True
     apart = np.repeat(apart, batch)
     shown, held_out = ({n: v[part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
-    return shown, list(in_batches(held_out, batch if batch > 1 else _BATCH))
+    return shown, list(in_batches(held_out, fixed or _BATCH))

@@ -123,6 +123,17 @@ def test_a_fifth_of_many_samples_is_held_out(count: int, held_out: int) -> None:
         assert report.fidelity_on_samples.samples == held_out
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_whole_batches_are_held_out_of_a_model_with_a_fixed_batch(batch: int) -> None:
+    model, x = models.residual(0), np.random.default_rng(0).normal(size=(80, 3, 8, 8)).astype(np.float32)
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = batch
+    report = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x}).report
+    assert report.fidelity_on_samples is not None
+    assert report.fidelity_on_samples.samples == 16
+    assert report.fidelity_on_samples.outputs[0].top1_samples == 16
+
+
 def test_the_estimate_on_samples_is_their_agreement() -> None:
     model, x = models.residual(0), np.random.default_rng(0).normal(size=(100, 3, 8, 8)).astype(np.float32)
     result = quick_fold(model, 0.4, calibration={model.graph.input[0].name: x})
