@@ -36,11 +36,15 @@ def commands_of(page: Path) -> list[Command]:
 def masked(text: str) -> str:
     r"""Return what a command printed with every number as one mark, and without what hangs on their lengths.
 
+    A table has a row of latencies only where these were steady, and a verdict hangs on a limit.
+
     Examples
     --------
     >>> masked("kept 1,234 of 99.5%   in 0.2 s\n")
     'kept # of #% in # s'
     """
+    text = re.sub(r"^.*│ latency \(ms\).*\n", "", text, flags=re.MULTILINE)
+    text = text.replace("verdict: damaged: keeps only", "verdict: keeps")
     text = re.sub(r"[━─]+", "─", text)
     text = re.sub(r"\b[0-9a-f]{8}\b(?=\.)", "#", text)  # a key in the name of a file
     text = re.sub(r"-?\d[\d,.]*(?:e[+-]?\d+)?", lambda match: "#" + _end(match[0]), text)

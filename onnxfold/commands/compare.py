@@ -89,10 +89,12 @@ def compare(
 
 
 def _say_report(found: ComparisonReport) -> None:
+    first, *lines = str(found).splitlines()
+    say(first)
     if found.size_a is not None and found.size_b is not None:
         cells = size_cells(found.size_a, found.size_b, found.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
         if found.latency is not None:
             say(latency_line(found.latency))
-    for line in str(found).splitlines():
+    for line in lines:
         say(line)
