@@ -18,12 +18,9 @@ DEFAULT_SPARSITY = 0.5
 #: The method that changes nothing where exact duplicates are merged.
 _EXACT = "fold-naive"
 #: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
-DEFAULT_OBJECTIVE = "balanced"
-DEFAULT_ROUND_TO = "auto"
-
+DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO = "balanced", "auto"
 #: Values of `cache`: the user's own cache folder, and none.
-DEFAULT_CACHE = "default"
-NO_CACHE = "none"
+DEFAULT_CACHE, NO_CACHE = "default", "none"
 
 ALLOCATIONS = ("global", "uniform")
 #: Types of what is written: the model's own, or int8 weights with uint8 activations.

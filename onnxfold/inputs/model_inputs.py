@@ -21,11 +21,12 @@ from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.input_scale import input_scale, standardised
-from onnxfold.inputs.inversion.deep_inversion import Inversion, deep_inversion, obstacle
+from onnxfold.inputs.inversion.cut_note import cut_note
+from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
 from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
 from onnxfold.inputs.own_text import with_own_text
-from onnxfold.inputs.parted import parted
+from onnxfold.inputs.parted import parted, quarters
 from onnxfold.inputs.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
@@ -171,7 +172,7 @@ class ModelInputs:
         """
         if self.fixed_batch and len(self.batches) < 4:
             raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
-        batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in _quarters(b)]
+        batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in quarters(b)]
         if len(batches) < 2:
             raise ConfigError("there are too few samples to hold some out: give more, or generate more")
         cut = len(batches) - max(len(batches) // 4, 1)
@@ -182,11 +183,6 @@ class ModelInputs:
 
     def _part(self, batches: Batches, use: str) -> "ModelInputs":
         return replace(self, batches=batches, reason=f"{self.reason}; {_count(batches)} of {self.samples} {use}")
-
-
-def _quarters(batch: dict[str, Array]) -> Batches:
-    """Cut a batch into four; inputs without a batch axis stay in every part."""
-    return list(in_batches(batch, max(-(-sample_count(batch) // 4), 1)))
 
 
 def model_inputs(
@@ -348,7 +344,7 @@ def _inverted(
     done = deep_inversion(standardised(view, scales), begun, seed=seed, settings=settings, progress=progress)
     inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
     if done.cut:
-        notes += (_cut_note(done, requested),)
+        notes += (cut_note(done, requested),)
     found = ModelInputs(
         inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
     )
@@ -364,15 +360,6 @@ def _inverted(
     aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
     why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
     return replace(found, batches=inputs + leaves, reason=why)
-
-
-def _cut_note(done: Inversion, requested: InputRequest) -> str:
-    steps = ",".join(map(str, done.steps_per_batch))
-    return (
-        f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "
-        f"{done.planned * done.batches} steps: these inputs depend on the speed of this machine; "
-        f"--input-steps {steps} makes them again"
-    )
 
 
 def _fixed_batch(view: GraphView) -> int | None:

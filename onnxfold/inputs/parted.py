@@ -13,7 +13,15 @@ _ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 
 
 def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
-    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
+    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples.
+
+    Parameters
+    ----------
+    arrays : dict of str to ndarray
+        Samples along axis 0, by input name.
+    fixed : int, optional
+        The only size of a batch that the model takes.
+    """
     batch = fixed or 1
     count, batches = sample_count(arrays), sample_count(arrays) // batch
     held = min(batches // _ONE_OF, max(_MOST_HELD_OUT // batch, 1))
@@ -24,3 +32,8 @@ def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array
     apart = np.repeat(apart, batch)
     shown, held_out = ({n: v[part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
     return shown, list(in_batches(held_out, fixed or _BATCH))
+
+
+def quarters(batch: dict[str, Array]) -> Batches:
+    """Cut a batch into four; inputs without a batch axis stay in every part."""
+    return list(in_batches(batch, max(-(-sample_count(batch) // 4), 1)))
