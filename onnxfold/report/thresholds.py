@@ -11,7 +11,7 @@ from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onnxfold.report.fold_report import Fidelity
+    from onnxfold.report.fidelity import Fidelity
 
 #: A measure of an output; and what is said of one, of its value and of a limit: nothing where the limit is met.
 _Value = Callable[["Fidelity"], float | None]
