@@ -51,9 +51,11 @@ def onnxfold(*args: object, cwd: Path | None = None) -> subprocess.CompletedProc
 def _server() -> subprocess.Popen[str]:
     """Start the server; it ends when this process does, whose end of its input is closed then."""
     code = "from tests.command_line import serve; serve()"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     return subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT
-    )
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT,
+        env=environment,
+    )  # fmt: skip
 
 
 def serve() -> None:

@@ -62,7 +62,9 @@ def test_the_package_lists_its_functions_and_compare_shows_itself_as_fold_does(
     assert "function at" not in str(inspect.signature(onnxfold.compare))
     model = models.mlp(0)
     print(onnxfold.compare(model, model))
-    assert re.search(r"^256 samples of .*\n  \w+: relative error 0, top-1 agreement 100.0%", capsys.readouterr().out)
+    assert re.search(
+        r"(?m)^256 samples of .*\n  \w+: relative error 0, top-1 agreement 100.0%", capsys.readouterr().out
+    )
 
 
 def test_the_help_of_fold_names_every_option_and_every_row() -> None:

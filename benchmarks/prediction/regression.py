@@ -12,8 +12,8 @@ from onnxfold.report import Signs
 
 #: What coefficients are drawn towards zero by, so that few networks cannot move them far; not the constant.
 RIDGE = 0.1
-#: Bounds of the interval. Few trainings have been left out, and one more may differ more than they do: with the tenth and
-#: the ninetieth percentile, 67 % of the intervals of networks that are left out hold; with these, 78 %.
+#: Bounds of the interval. Few trainings have been left out, and one more may differ more than they do: with the tenth
+#: and the ninetieth percentile, 67 % of the intervals of networks that are left out hold; with these, 78 %.
 QUANTILES = (0.04, 0.96)
 _STEPS = 20
 

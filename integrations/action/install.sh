@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The action's first step: install its own checkout, or PACKAGE, with the runner's own Python.
 set -euo pipefail
+export PYTHONSAFEPATH=1 # nothing that lies in the checkout is imported
 package="${PACKAGE:-}"
 if [ "$package" = none ]; then
     exit 0
@@ -8,6 +9,6 @@ fi
 if [ -z "$package" ]; then
     package="$GITHUB_ACTION_PATH${EXTRAS:+[$EXTRAS]}"
 fi
-python3 -I -m venv "$RUNNER_TEMP/onnxfold"
-"$RUNNER_TEMP/onnxfold/bin/python" -I -m pip install --quiet --disable-pip-version-check "$package"
+python3 -m venv "$RUNNER_TEMP/onnxfold"
+"$RUNNER_TEMP/onnxfold/bin/python" -m pip install --quiet --disable-pip-version-check "$package"
 echo "$RUNNER_TEMP/onnxfold/bin" >>"$GITHUB_PATH"

@@ -12,6 +12,8 @@ from onnxfold.graph.tensors import Array
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
 Z95 = 1.959963984540054
+#: That which leaves 0.05 % above it.
+_Z999 = 3.2905267314919255
 #: Detections have a score above the first, and match where boxes overlap by the second.
 _SCORE, _OVERLAP = 0.3, 0.5
 #: Boxes of one sample that are compared, at most; and detections that a share of them needs.
@@ -243,6 +245,21 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     half = Z95 * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
     # Exact at the ends, where rounding would leave the interval beside the proportion.
     return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
+
+
+def upper_bound(share: float, trials: int) -> float:
+    """Return the upper end of Wilson's 99.9 % confidence interval of a share.
+
+    Parameters
+    ----------
+    share : float
+        The share, in [0, 1].
+    trials : int
+        What it was counted over; at least one.
+    """
+    z2 = _Z999**2
+    half = _Z999 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return (share + z2 / (2 * trials) + half) / (1 + z2 / trials)
 
 
 def _rows(x: Array) -> Array:

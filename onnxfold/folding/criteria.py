@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from onnxfold.errors import BudgetError, VerificationError
+from onnxfold.fidelity.answer_measures import upper_bound
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
@@ -175,13 +176,14 @@ def require_fidelity(least: float | None, report: FidelityReport | None) -> None
     Raises
     ------
     BudgetError
-        If even the upper end of a 95 % confidence interval is below it: chance does not explain that.
+        If even the upper end of a 99.9 % confidence interval is below it: the best of several tries is not the cause.
     """
     for found in [] if least is None or report is None else report.outputs:
-        if found.top1_interval is not None and least is not None and found.top1_interval[1] < least:
+        share, count = found.top1_agreement, found.top1_samples
+        if share is not None and count and least is not None and upper_bound(share, count) < least:
             raise BudgetError(
-                f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {found.top1_agreement:.1%} of "
-                f"{found.top1_samples} further samples; ask for less, or give --calibration"
+                f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {share:.1%} of "
+                f"{count} further samples; ask for less, or give --calibration"
             )
 
 

@@ -27,7 +27,7 @@ def bytes_of(model: ModelLike, view: GraphView) -> int:
     if not isinstance(model, str | PathLike):
         return file_bytes(view)
     files = {Path(model).resolve(), *(path.resolve() for path in lazy_files(view))}
-    return sum(path.stat().st_size for path in files)
+    return sum(path.stat().st_size for path in files if path.is_file())  # who reads a missing one says so
 
 
 def stored_size(view: GraphView, size_bytes: int) -> ModelSize:

@@ -62,7 +62,7 @@ def test_few_samples_do_not_prove_much() -> None:
 
 def test_one_line_for_every_threshold_that_is_missed() -> None:
     report = _report(1000, 1000)
-    assert report.failures(min_agreement=0.99, max_error=0.1, min_cosine=0.99, max_kl_divergence=0.2) == []
+    assert report.failures(min_agreement=0.99, max_error=0.1, min_cosine=0.99, max_kl=0.2) == []
     assert report.failures(max_error=0.05, min_cosine=0.999, max_kl=0.1) == [
         "output 'y': relative error 0.1 is above 0.05",
         "output 'y': cosine 0.99 is below 0.999",
@@ -106,8 +106,8 @@ def test_vectors_of_zeros_and_masked_scores() -> None:
     b = np.array([[0.0, 0.0], [1.0, 0.0], [-INF, 1.0], [1.0, 1.0]])
     (found,) = fidelity(["y"], [a], [b], inputs="x").outputs
     assert found.cosine == pytest.approx(2 / 3)
-    assert found.kl is not None
-    assert np.isfinite(found.kl)
+    assert found.kl_divergence is not None
+    assert np.isfinite(found.kl_divergence)
 
 
 def test_a_pipeline_sees_exit_1_one_line_and_json(tmp_path: Path) -> None:
@@ -123,5 +123,5 @@ def test_a_pipeline_sees_exit_1_one_line_and_json(tmp_path: Path) -> None:
     values = json.loads(other.stdout)
     assert values["schema"] == 1
     assert [f"not met: {failure}" for failure in values["failures"]] == [line]
-    assert values["outputs"][0]["kl"] > 0
+    assert values["outputs"][0]["kl_divergence"] > 0
     assert onnxfold.compare(a, b).failures(max_error=1e-3) == values["failures"]

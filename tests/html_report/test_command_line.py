@@ -47,7 +47,8 @@ CHANGED: dict[str, Any] = {
     "latency_table": "REPORT.json", "device": "esp-eye",
     "min_fidelity": 0.9, "data": "labelled.npz", "max_drop": 1.5, "inputs": "noise", "samples": 77,
     "input_seconds": 7.5, "input_steps": (12, 9), "calibration": "my data.npz", "tokenizer": "to ken.json",
-    "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "round_to": 8, "objective": "macs",
+    "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "channels": "bgr",
+    "lossless": True, "round_to": 8, "objective": "macs",
     "keep": ("*head*", "$HOME `x`"), "input_shapes": {"x:0": (1, 3), "y": (2,)}, "allow_cache_change": True,
     "per_layer_cache": True, "inside_heads": True, "drop_blocks": 2, "tune_norms": True, "dtype": "int8", "seed": 7,
     "threads": 3, "save_as_external_data": True, "max_memory": "2G",
@@ -60,13 +61,14 @@ NEEDS: dict[str, dict[str, Any]] = {
     "max_drop": {"data": "labelled.npz"},
     "mean": {"std": 0.5},
     "std": {"mean": 0.5},
+    "channels": {"mean": 0.5, "std": 0.5, "calibration": "photos"},
     "per_layer_cache": {"allow_cache_change": True},
 }
 #: Options that go together; with those of CHANGED, they are every one.
 TOGETHER = (
     {name: CHANGED[name] for name in CHANGED if name not in (
         "channel_ratio", "max_latency", "latency_table", "threads", "min_fidelity", "data", "max_drop",
-        "inside_heads",
+        "inside_heads", "channels", "lossless",
     )},
     {name: CHANGED[name] for name in ("sparsity", "max_latency", "latency_table", "threads", "device")},
     {name: CHANGED[name] for name in ("data", "max_drop", "tune_norms", "drop_blocks", "mean", "std", "inside_heads")},

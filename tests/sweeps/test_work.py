@@ -81,7 +81,7 @@ def test_data_of_the_user_travels_and_the_command_names_it(data: Path, tmp_path:
     request = replace(REQUEST, methods=("fold-r",), options={"calibration": str(data)})
     (job,) = request.jobs()
     done = _done(job, tmp_path)
-    assert (done.row.status, done.row.inputs) == ("done", "200 samples of data")
+    assert (done.row.status, done.row.inputs) == ("done", "160 samples of data")
     words = shlex.split(done.row.command or "")
     assert words[words.index("--calibration") + 1] == str(data)
     assert str(tmp_path) not in (done.row.command or "")

@@ -82,7 +82,7 @@ def test_channels_that_do_not_vary_are_made_up_for(kind: str) -> None:
 def test_means_of_outputs_come_back(kind: str) -> None:
     """The last consumer is linear, so the mean of its output is that of the original, where channels are dropped."""
     model = MODELS[kind]()
-    feeds = random_input(model, 1, batch=64) if "product" not in kind else _rows(64)
+    feeds = random_input(model, 1, batch=48) if "product" not in kind else _rows(48)
     feeds = {name: np.asarray(values, np.float32) for name, values in feeds.items()}
     last = [g.name for g in onnxfold.inspect(model)][-1]
     options = {"cluster": "flap", "channel_ratio": 0.0, "ratios": {last: 0.5}}
@@ -93,7 +93,7 @@ def test_means_of_outputs_come_back(kind: str) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_means_come_back_behind_averages_that_no_activation_bends(bias: bool) -> None:
     """An average of rows computes the average of their channels only where what lies between is linear."""
-    model, feeds = _products(bias, "Identity"), _rows(64)
+    model, feeds = _products(bias, "Identity"), _rows(48)
     last = [g.name for g in onnxfold.inspect(model)][-1]
     options = {"cluster": "ward", "channel_ratio": 0.0, "ratios": {last: 0.5}}
     assert _worst_mean(model, _fold(model, feeds, repair="bias", **options).model, feeds) <= 1e-4
