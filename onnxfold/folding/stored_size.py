@@ -1,8 +1,8 @@
 """The size of a model as it lies in its file: one number for all that inspects, folds and merges it."""
 
+import os
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 
 from onnxfold.budget.costs.size import model_size
 from onnxfold.graph.load import ModelLike
@@ -26,8 +26,8 @@ def bytes_of(model: ModelLike, view: GraphView) -> int:
     """
     if not isinstance(model, str | PathLike):
         return file_bytes(view)
-    files = {Path(model).resolve(), *(path.resolve() for path in lazy_files(view))}
-    return sum(path.stat().st_size for path in files if path.is_file())  # who reads a missing one says so
+    files = {os.path.realpath(path) for path in (model, *lazy_files(view))}
+    return sum(os.path.getsize(path) for path in files if os.path.isfile(path))  # who reads a missing one says so
 
 
 def stored_size(view: GraphView, size_bytes: int) -> ModelSize:
