@@ -133,11 +133,7 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
     producers = group.by_node(Role.PRODUCER).get(node_key(node), ())
     if producers:
         has_other_bias = len(node.input) > 2 and node.input[2] and not of(Role.BIAS)  # a number for all channels
-        if (
-            node.op_type not in PRODUCERS
-            or has_other_bias
-            or attr_float(node, "beta", 1.0) != 1.0
-        ):
+        if node.op_type not in PRODUCERS or has_other_bias or attr_float(node, "beta", 1.0) != 1.0:
             return unknown
         is_zero = np.all([~rows_of(view, m).reshape(group.size, -1).any(axis=1) for m in producers], axis=0)
         return np.where(is_zero, sum(of(Role.BIAS), np.zeros(group.size)), np.nan)
