@@ -12,8 +12,6 @@ from onnxfold.graph.tensors import Array
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
 Z95 = 1.959963984540054
-#: That which leaves 0.05 % above it.
-_Z999 = 3.2905267314919255
 #: Detections have a score above the first, and match where boxes overlap by the second.
 _SCORE, _OVERLAP = 0.3, 0.5
 #: Boxes of one sample that are compared, at most; and detections that a share of them needs.
@@ -50,7 +48,8 @@ class Agreement:
         """Take scores, one row or one vector of them per answer."""
         x, y = _rows(x), _rows(y)
         answers = ~(np.isnan(x) | np.isnan(y)).any(axis=1)  # the largest of numbers and NaN is no answer
-        x, y = x[answers], y[answers]
+        if not answers.all():  # scores of words take much memory
+            x, y = x[answers], y[answers]
         before, after = x.argmax(axis=1), y.argmax(axis=1)
         self.rows += len(x)
         self.agree += int((before == after).sum())
@@ -226,8 +225,8 @@ def variety(named: Counter[int], classes: int) -> float:
     return math.exp(entropy) * (samples + classes) / (samples * classes)
 
 
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return Wilson's 95 % confidence interval of a proportion.
+def wilson_interval(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
+    """Return Wilson's confidence interval of a proportion, of 95 % by default.
 
     It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
 
@@ -235,31 +234,18 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     ----------
     successes, trials : int
         Counts; at least one trial.
+    z : float
+        Quantile of the normal distribution at the upper end of the interval.
 
     References
     ----------
     Wilson, *Probable inference, the law of succession, and statistical inference*, 1927.
     """
-    p, z2 = successes / trials, Z95**2
+    p, z2 = successes / trials, z**2
     centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = Z95 * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
+    half = z * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
     # Exact at the ends, where rounding would leave the interval beside the proportion.
     return (0.0 if successes == 0 else centre - half, 1.0 if successes == trials else centre + half)
-
-
-def upper_bound(share: float, trials: int) -> float:
-    """Return the upper end of Wilson's 99.9 % confidence interval of a share.
-
-    Parameters
-    ----------
-    share : float
-        The share, in [0, 1].
-    trials : int
-        What it was counted over; at least one.
-    """
-    z2 = _Z999**2
-    half = _Z999 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return (share + z2 / (2 * trials) + half) / (1 + z2 / trials)
 
 
 def _rows(x: Array) -> Array:

@@ -9,7 +9,6 @@ is the estimate. Without samples, it follows from the agreement on held-out gene
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from onnxfold.report import AgreementEstimate, Diagnostics, FidelityReport, Signs
 
@@ -162,7 +161,6 @@ def estimate(output: str, signs: Signs) -> AgreementEstimate:
     return AgreementEstimate(output, *REGRESSION.at(features(signs)), signs)
 
 
-@cache
 def measured(share: float, samples: int) -> tuple[float, tuple[float, float]]:
     """Return a share and its 80 % interval, as samples show them: mean and quantiles of Jeffreys' posterior.
 

@@ -15,8 +15,8 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
 
-#: Vectors whose cosines are computed at a time.
-_ROWS = 256
+#: Numbers of vectors whose cosines are computed at a time.
+_NUMBERS = 1 << 20
 #: Names of outputs that hold keys and values, with their rank.
 _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
 
@@ -126,8 +126,9 @@ class FidelityMeter:
         """Take the cosines of the vectors of samples; what is not finite on one side counts as 0 on both."""
         rows = (len(x), -1) if x.ndim > 1 and x.size else (1, -1)
         x, y = x.reshape(rows), y.reshape(rows)
-        for start in range(0, len(x), _ROWS):
-            a, b = x[start : start + _ROWS], y[start : start + _ROWS]
+        step = max(_NUMBERS // max(x.shape[1], 1), 1)
+        for start in range(0, len(x), step):
+            a, b = x[start : start + step], y[start : start + step]
             both = np.isfinite(a) & np.isfinite(b)
             a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
             norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from onnxfold.errors import BudgetError, VerificationError
-from onnxfold.fidelity.answer_measures import upper_bound
+from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
@@ -163,6 +163,10 @@ class KeepsAccuracy(Criterion):
         )
 
 
+#: The quantile of the normal distribution that leaves 0.05 % above it.
+_Z999 = 3.2905267314919255
+
+
 def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
     """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for.
 
@@ -180,7 +184,9 @@ def require_fidelity(least: float | None, report: FidelityReport | None) -> None
     """
     for found in [] if least is None or report is None else report.outputs:
         share, count = found.top1_agreement, found.top1_samples
-        if share is not None and count and least is not None and upper_bound(share, count) < least:
+        if share is None or not count or least is None:
+            continue
+        if wilson_interval(round(share * count), count, _Z999)[1] < least:
             raise BudgetError(
                 f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {share:.1%} of "
                 f"{count} further samples; ask for less, or give --calibration"

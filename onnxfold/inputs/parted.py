@@ -30,8 +30,12 @@ def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array
     apart = np.zeros(batches, bool)
     apart[((np.arange(held) + 0.5) * batches / held).astype(int)] = True
     apart = np.repeat(apart, batch)
-    shown, held_out = ({n: v[part] if v.ndim else v for n, v in arrays.items()} for part in (~apart, apart))
-    return shown, list(in_batches(held_out, fixed or _BATCH))
+    return taken(arrays, ~apart), list(in_batches(taken(arrays, apart), fixed or _BATCH))
+
+
+def taken(arrays: dict[str, Array], samples: Array) -> dict[str, Array]:
+    """Return some samples of arrays, by their indices or a mask; scalars belong to all."""
+    return {name: values[samples] if values.ndim else values for name, values in arrays.items()}
 
 
 def quarters(batch: dict[str, Array]) -> Batches:

@@ -1,4 +1,4 @@
-"""What operators make of channels that are zero, or the same whatever the input is."""
+"""Operators that keep channels zero, or the same whatever the input is."""
 
 from onnx import NodeProto
 
