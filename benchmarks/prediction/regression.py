@@ -18,7 +18,6 @@ QUANTILES = (0.04, 0.96)
 _STEPS = 20
 
 Floats = npt.NDArray[np.float64]
-Features = Callable[[Signs], tuple[float, ...]]
 #: A row, its estimate, and the interval of that.
 Judged = tuple[Row, float, tuple[float, float]]
 _Made = TypeVar("_Made")
@@ -34,24 +33,22 @@ def has_estimate(row: Row) -> bool:
     return not doubt_of(_signs(row))
 
 
-def fit(rows: Sequence[Row], of: Features = features) -> Regression:
+def fit(rows: Sequence[Row]) -> Regression:
     """Return the regression of rows, and its spread by leaving out one training after the other.
 
     Parameters
     ----------
     rows : sequence of Row
         Rows of folds on generated inputs. All make the coefficients; those that have an estimate make the spread.
-    of : callable
-        Returns the features of signs, the constant first.
     """
     missed = [
-        logit(row["agreement"], row["images"]) - float(np.dot(of(_signs(row)), coefficients))
-        for coefficients, left in _without_each(rows, lambda some: _coefficients(some, of))
+        logit(row["agreement"], row["images"]) - float(np.dot(features(_signs(row)), coefficients))
+        for coefficients, left in _without_each(rows, _coefficients)
         for row in left
         if has_estimate(row)
     ]
     low, high = np.quantile(missed, QUANTILES)
-    return Regression(tuple(map(float, _coefficients(rows, of))), (float(low), float(high)))
+    return Regression(tuple(map(float, _coefficients(rows))), (float(low), float(high)))
 
 
 def rounded(found: Regression) -> Regression:
@@ -80,9 +77,9 @@ def _without_each(rows: Sequence[Row], make: Callable[[Sequence[Row]], _Made]) -
     ]
 
 
-def _coefficients(rows: Sequence[Row], of: Features) -> Floats:
+def _coefficients(rows: Sequence[Row]) -> Floats:
     """Return the fractional logistic regression, every training counting alike."""
-    x = np.array([of(_signs(row)) for row in rows])
+    x = np.array([features(_signs(row)) for row in rows])
     y = np.array([row["agreement"] for row in rows])
     names = [row["training"] for row in rows]
     weights = np.array([1.0 / names.count(name) for name in names])
