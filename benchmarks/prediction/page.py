@@ -57,7 +57,7 @@ def render(rows: Sequence[Row]) -> str:
         "",
         "## Cells",
         "",
-        table_row(_COLUMNS),
+        table_row(list(_COLUMNS)),
         table_row(["---"] * len(_COLUMNS)),
         *(_cell(row, estimates.get(id(row))) for row in rows),
     ]
