@@ -51,15 +51,6 @@
   // The points that no other one is better than in one axis without being worse in the other.
   const frontOf = (points) => {
     const found = [];
-    for (const point of before) {
-      const made = cross();
-      made.setAttribute('transform', `translate(${atX(point.x)} ${atY(point.y)})`);
-      made.append(svg('title', {}, `${point.name} before: ${shown(up, point.y)} at ${shown(across, point.x)}`));
-      picture.append(made);
-    }
-    for (const point of points.filter((p) => p.row.picked)) {
-      picture.append(svg('circle', { cx: atX(point.x), cy: atY(point.y), r: 11, class: 'picked-mark' }));
-    }
     for (const point of [...points].sort((a, b) => a.x - b.x || a.y - b.y)) {
       if (!found.length || point.y < found[found.length - 1].y) found.push(point);
     }
@@ -112,6 +103,15 @@
       front.forEach((point) => best.add(point.row));
       const way = front.map((p, i) => (i ? `H${atX(p.x)}V${atY(p.y)}` : `M${atX(p.x)} ${atY(p.y)}`)).join('');
       if (front.length) picture.append(svg('path', { d: way, class: 'front', 'data-model': name, 'stroke-dasharray': pattern(name) }));
+    }
+    for (const point of before) {
+      const made = cross();
+      made.setAttribute('transform', `translate(${atX(point.x)} ${atY(point.y)})`);
+      made.append(svg('title', {}, `${point.name} before: ${shown(up, point.y)} at ${shown(across, point.x)}`));
+      picture.append(made);
+    }
+    for (const point of points.filter((p) => p.row.picked)) {
+      picture.append(svg('circle', { cx: atX(point.x), cy: atY(point.y), r: 11, class: 'picked-mark' }));
     }
     for (const point of [...points].sort((a, b) => best.has(a.row) - best.has(b.row) || a.x - b.x)) {
       const made = mark(point.row.method, best.has(point.row) ? 6 : 3.6);
