@@ -260,7 +260,7 @@ def fold(
 
 def hand_over(
     result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
-    also: Sequence[Callable[[], object]] = (), force: bool = True,
+    force: bool, also: Sequence[Callable[[], object]] = (),
 ) -> None:  # fmt: skip
     """Write what a fold gave, all of it or nothing, and print what it did.
 

@@ -94,6 +94,7 @@ from onnxfold.progress import ProgressBar, fold_stages, silent
     help="Keep generated inputs here for further merges; none keeps nothing.",
 )  # fmt: skip
 @threads()
+@click.option("--force", is_flag=True, help="As of fold.")
 @click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
 @quiet
 @common
@@ -108,6 +109,7 @@ def merge(
     no_verify: bool,
     as_json: bool,
     quiet: bool,
+    force: bool,
     **options: Any,
 ) -> None:
     """Merge trained networks of one layout into OUT.onnx, at the width of one of them by default.
@@ -136,4 +138,4 @@ def merge(
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
     with nullcontext(silent) if quiet else ProgressBar(fold_stages(quantizes=options["dtype"] == INT8)) as tell:
         result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **options)
-    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"])
+    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"], force=force)

@@ -2,6 +2,7 @@
 
 from onnxfold.config import FoldConfig
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
+from onnxfold.fidelity.judged import verdict_on
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.joined_model import JoinedModel, Share, Together
 from onnxfold.graph.load import load
@@ -34,7 +35,8 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
             infos = Session(joined.exact).inputs
             inputs = held_out_inputs(joined.graph.view, seed=seed, infos=infos)
             fidelity = measure_fidelity(Together(joined, i), Share(joined, view, i), inputs, called="held-out")
-        shares.append(NetworkShare(network.name.strip("'"), fidelity))
+        verdict = None if fidelity is None else verdict_on(fidelity)
+        shares.append(NetworkShare(network.name.strip("'"), fidelity, verdict))
     latency = _beside_the_first(joined, result.view, config) if result.report.latency is not None else None
     return MergeRecord(joined.graph.heads, tuple(shares), latency)
 

@@ -31,6 +31,7 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
     words = ["onnxfold", "fold", report.model or "IN.onnx", output]
     for option in fields(FoldConfig):
         words += _option(option.name, values.get(option.name))
+    words += ["--force"] if report.verdict is not None and report.verdict.is_destroyed else []
     return " ".join(map(_quoted, words))
 
 

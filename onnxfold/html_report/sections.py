@@ -75,15 +75,16 @@ def _fidelity(report: FoldReport) -> list[Element]:
     if found is None:
         why = next((note for note in report.notes if "fidelity was not measured" in note), "")
         return [*judged, element("p", f"{why or 'Not measured: the folded model was not verified'}.")]
-    rows = [
-        (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval))
+    rows: list[tuple[Content, ...]] = [
+        (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval),
+         *([", ".join(f.measures)] if any(other.measures for other in found.outputs) else []))
         for f in found.outputs
-    ]
+    ]  # fmt: skip
     caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
-    head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval")
+    head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval", "Other measures")
     line = report.estimate_line
     estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
-    parts = [table(caption, head, rows, "figures"), *estimate, *judged]
+    parts = [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *estimate, *judged]
     if found.accuracy_a is not None or found.accuracy_b is not None:
         parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
     return parts

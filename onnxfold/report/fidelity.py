@@ -68,15 +68,11 @@ class Fidelity:
     neighbours_kept: float | None = None
     kl_divergence: float | None = None
 
-    def __str__(self) -> str:
-        """Return what was measured, in one line."""
-        error = self.relative_error
-        parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
-        if self.top1_agreement is not None:
-            low, high = self.top1_interval or (None, None)
-            sure = "" if low is None else f" (95 % confidence interval {low:.1%} to {high:.1%})"
-            parts.append(f"top-1 agreement {self.top1_agreement:.1%}{sure}")
-        elif self.snr_db is not None and math.isfinite(self.snr_db):
+    @property
+    def measures(self) -> list[str]:
+        """What was measured for this kind of answer beside the relative error and the agreement, in words."""
+        parts = []
+        if self.top1_agreement is None and self.snr_db is not None and math.isfinite(self.snr_db):
             parts.append(f"SNR {self.snr_db:.1f} dB")
         shares = {
             "positions with the same class": self.pixel_agreement, "mean IoU": self.mean_iou,
@@ -89,4 +85,14 @@ class Fidelity:
         if self.worst_channels:
             worst = ", ".join(f"{channel}: {noise:.1f}" for channel, noise in self.worst_channels)
             parts.append(f"worst channels in dB {worst}")
-        return f"{self.output}: {', '.join(parts)}"
+        return parts
+
+    def __str__(self) -> str:
+        """Return what was measured, in one line."""
+        error = self.relative_error
+        parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
+        if self.top1_agreement is not None:
+            low, high = self.top1_interval or (None, None)
+            sure = "" if low is None else f" (95 % confidence interval {low:.1%} to {high:.1%})"
+            parts.append(f"top-1 agreement {self.top1_agreement:.1%}{sure}")
+        return f"{self.output}: {', '.join(parts + self.measures)}"

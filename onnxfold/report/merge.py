@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxfold.report.latency import LatencyRecord, milliseconds
+from onnxfold.report.verdict import Verdict
 
 if TYPE_CHECKING:
     from onnxfold.report.fold_report import FidelityReport
@@ -19,20 +20,18 @@ class NetworkShare:
         Its file, or its number.
     fidelity : FidelityReport, optional
         Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not measured.
+    verdict : Verdict, optional
+        What is kept of it.
     """
 
     name: str
     fidelity: "FidelityReport | None" = None
+    verdict: Verdict | None = None
 
     def __str__(self) -> str:
-        if self.fidelity is None:
+        if self.fidelity is None or self.verdict is None:
             return f"{self.name}: not measured"
-        parts = []
-        for output in self.fidelity.outputs:
-            agreement = output.top1_agreement
-            text = f"{output.output}: relative error {output.relative_error:.3g}"
-            parts.append(text if agreement is None else f"{text}, top-1 agreement {agreement:.1%}")
-        return f"{self.name}, {self.fidelity.samples} samples of {self.fidelity.inputs}: {'; '.join(parts)}"
+        return f"{self.name}, {self.verdict} ({'; '.join(map(str, self.fidelity.outputs))})"
 
 
 @dataclass(frozen=True)

@@ -152,5 +152,6 @@ def all_measures(
     notes = "; ".join(report.notes) or None
     return found | {
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
+        "verdict": None if report.verdict is None else str(report.verdict),
         "warning": report.warning or None, "seconds": report.seconds,
     }  # fmt: skip

@@ -61,7 +61,7 @@
     const known = [...axes.filter((a) => !a.key.endsWith('_part')), ...errors]
       .filter((axis) => row.values[axis.key] != null)
       .map((axis) => `${axis.title}: ${shown(axis, row.values[axis.key])}`);
-    chosen.replaceChildren(html('strong', row.name), html('p', known.join(' · ')));
+    chosen.replaceChildren(html('strong', row.name), html('p', row.verdict), html('p', known.join(' · ')));
     const code = document.createElement('pre');
     code.append(html('code', row.command));
     chosen.append(code);

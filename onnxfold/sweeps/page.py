@@ -158,7 +158,8 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], p
         "models": [printable(name) for name in models], "methods": list(dict.fromkeys(row.method for row in rows)),
         "rows": [
             {"model": printable(row.model), "method": row.method, "name": printable(_name(row)),
-             "command": printable(row.command or ""), "values": {axis.key: axis.value(row) for axis in axes},
+             "command": printable(row.command or ""), "verdict": printable(row.verdict or ""),
+             "values": {axis.key: axis.value(row) for axis in axes},
              **({"picked": True} if _is(row, picked) else {})}
             for row in rows
         ],

@@ -55,6 +55,7 @@ class Row:
     agreement_samples: int | None = None
     agreement_on: str | None = None
     relative_error: float | None = None
+    verdict: str | None = None
     estimated_agreement: float | None = None
     estimated_agreement_low: float | None = None
     estimated_agreement_high: float | None = None
@@ -141,7 +142,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 #: Text columns that people ask for.
-TEXTS = ("method", "model", "goal", "cluster", "repair", "inputs", "agreement_on", "key", "worker")
+TEXTS = ("method", "model", "goal", "cluster", "repair", "inputs", "agreement_on", "verdict", "key", "worker")
 
 #: What a model takes, in the order in which it is shown; and how good a fold is, the best known first.
 COSTS = ("latency", "weights", "macs", "size", "ram", "flash")

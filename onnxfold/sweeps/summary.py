@@ -31,7 +31,7 @@ def summary(rows: Sequence[Row]) -> Table:
 
 def details(row: Row, folder: Path) -> list[str]:
     """Return what is known of a picked model, and the command that makes it."""
-    lines = [described(row)]
+    lines = [described(row), *([row.verdict] if row.verdict else [])]
     if row.file is not None:
         lines.append(f"model: {folder / row.file}")
     lines += [f"{QUANTITIES[name].title.partition(' (')[0]}: {shown(name, row)}" for name in QUANTITIES

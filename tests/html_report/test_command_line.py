@@ -19,6 +19,7 @@ from onnxfold.config.as_plain import CHANGE_NOTHING
 from onnxfold.errors import OnnxFoldError
 from onnxfold.html_report import command_line
 from onnxfold.html_report.page import render_html
+from onnxfold.report import Verdict
 from tests.html_report.parse import Page
 from tests.html_report.reports import bare
 
@@ -133,3 +134,12 @@ def test_what_was_in_memory_is_named_so() -> None:
     assert words[words.index("--calibration") + 1] == "FILE.npz"
     page = Page(render_html(report))
     assert "FILE.npz stands for the given arrays" in page.texts[page.by_id("reproduce")]
+
+
+def test_a_destroyed_result_is_written_again_only_by_force() -> None:
+    report = bare()
+    report.config = FoldConfig().to_dict()
+    report.verdict = Verdict("damaged", "y", "50% of the original's answers", "64 samples of data")
+    assert "--force" not in shlex.split(command_line(report))
+    report.verdict = dataclasses.replace(report.verdict, state="destroyed")
+    assert "--force" in shlex.split(command_line(report))

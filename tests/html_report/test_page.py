@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from onnxfold.html_report import render_html
-from onnxfold.report import FoldReport
+from onnxfold.report import Fidelity, FoldReport
 from tests.html_report.colours import contrast
 from tests.html_report.parse import Page
 from tests.html_report.reports import NASTY, SECTION_NAMES, bare, large, nasty, rich, without_numbers
@@ -130,6 +130,15 @@ def test_the_numbers_are_those_of_the_report() -> None:
         ["onnxfold", "0.1.0"], ["numpy", "2.0.0"], ["onnx", "1.17.0"], ["SHA-256 of the model's file", "5e" * 32],
     ]  # fmt: skip
     assert "onnxfold 0.1.0, numpy 2.0.0, onnx 1.17.0; folded in 31.4 s." in page.texts[page.all("footer")[0]]
+
+
+def test_every_measure_of_an_output_is_in_the_table() -> None:
+    report = rich()
+    assert report.fidelity is not None
+    masks = Fidelity("mask", 0.1, kind="dense", pixel_agreement=0.875, mean_iou=0.75)
+    report.fidelity.outputs.append(masks)
+    page = Page(render_html(report))
+    assert page.rows("fidelity")[2] == ["mask", "0.1", "", "", "positions with the same class 87.5%, mean IoU 75.0%"]
 
 
 def test_the_picture_of_the_network_shows_widths_groups_and_joins() -> None:

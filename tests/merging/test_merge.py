@@ -109,8 +109,8 @@ def test_the_command(tmp_path: Path) -> None:
     arguments = [*map(str, paths), str(out), "--heads", "join", "--inputs", "dead-leaves", "--samples", "16"]
     result = CliRunner().invoke(cli, ["merge", *arguments, "--cache", "none", "--report", str(tmp_path / "r.json")])
     assert result.exit_code == 0, result.output
-    assert "share of a.onnx" in result.output
-    assert "share of b.onnx" in result.output
+    assert "share of a.onnx, verdict: " in result.output
+    assert "share of b.onnx, verdict: " in result.output
     assert run(onnx.load(out), random_input(onnx.load(paths[0]), 0))[0].shape[1] == 10
     assert json.loads((tmp_path / "r.json").read_text())["merged"]["heads"] == ["join"]
 

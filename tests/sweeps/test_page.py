@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from itertools import product
 
@@ -42,8 +43,9 @@ def test_nothing_is_fetched_and_only_its_own_script_runs() -> None:
 
 
 def test_all_folds_are_there_with_their_commands() -> None:
-    rows = sweep_rows()
+    rows = [replace(row, verdict=f"verdict: keeps {i}") for i, row in enumerate(sweep_rows())]
     data = _data(render_page(rows))
+    assert data["rows"][3]["verdict"] == "verdict: keeps 3"
     assert [entry["command"] for entry in data["rows"]] == [r.command for r in rows if r.status == "done"]
     keys = [axis["key"] for axis in data["axes"]]
     assert keys == ["latency", "weights", "macs", "size", "latency_part", "weights_part", "macs_part", "size_part"]

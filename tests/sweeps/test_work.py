@@ -65,6 +65,7 @@ def test_everything_is_measured(outcome: Outcome) -> None:
     assert row.export_difference < 1e-4
     assert row.latency_ms is None  # other jobs run here: that is for the last phase
     assert row.inputs == "32 samples of noise"
+    assert (row.verdict or "").startswith("verdict: ")
 
 
 def test_the_command_makes_the_same_model(outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
