@@ -58,7 +58,7 @@ def test_the_steps_of_the_action_fold_and_tell(user: User, tmp_path: Path) -> No
     onnx.save(models.residual(0), str(model))
     given = {
         "model": model.name, "output": folded.name, "report": "page.html",
-        "arguments": "--channel-ratio 0.25 --inputs dead-leaves --samples 16 --quiet",
+        "arguments": "--channel-ratio 0.25 --inputs dead-leaves --samples 16 --quiet --force",
         "package": str(next(user.folder.glob("*.whl"))),
     }  # fmt: skip
     outputs, summary = _run(user, tmp_path, given)
