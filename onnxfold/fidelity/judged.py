@@ -41,9 +41,9 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
     Kind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
     Kind.TOKENS: (Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),),
     Kind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
-    Kind.DETECTIONS: (
+    Kind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
-        Limits("channel_snr_db", 20.0, 1.0, "the original's detections at {:.1f} dB (median of the channels)"),
+        Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),
         Limits("snr_db", 20.0, 0.0, "the original's detections at {:.1f} dB"),
     ),
     Kind.EMBEDDING: (

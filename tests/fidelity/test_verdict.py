@@ -72,6 +72,13 @@ def test_a_verdict_says_what_is_kept(share: float, state: str) -> None:
     assert str(verdict).endswith("measured on 256 samples of held-out dead leaves")
 
 
+@pytest.mark.parametrize(("noise", "state"), [(3.0, "destroyed"), (9.7, "damaged"), (25.0, "kept")])
+def test_a_detector_is_destroyed_long_before_its_channels_are_noise(noise: float, state: str) -> None:
+    """Of a YOLO, 3 dB on dead leaves left 3 % of the cells that it names in photographs, 9.7 dB 52 %."""
+    found = Fidelity("y", 0.5, kind="detections", channel_snr_db=noise)
+    assert verdict_on(FidelityReport([found], 256, "held-out dead leaves")).state == state
+
+
 def test_a_fidelity_that_further_samples_contradict_is_refused() -> None:
     report = FidelityReport([Fidelity("y", 0.1, 0.988, (0.966, 0.996), 256)], 256, "held-out dead leaves")
     require_fidelity(0.99, report)
