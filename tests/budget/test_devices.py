@@ -48,11 +48,11 @@ def test_a_model_gets_less_than_the_board_has(name: str) -> None:
 
 
 def test_limits() -> None:
-    """983,040 bytes for sketches less 168 KiB; all RAM less 60 KiB; half of the PSRAM of the ESP-EYE."""
-    assert device_budgets(load_device("arduino-nano-33-ble")) == {"flash": 983_040 - 168 * 1024, "ram": 196 * 1024}
+    """983,040 bytes for sketches less 168 KiB; all RAM less 24 and 32 KiB; half of the PSRAM of the ESP-EYE."""
+    assert device_budgets(load_device("arduino-nano-33-ble")) == {"flash": 983_040 - 168 * 1024, "ram": 200 * 1024}
     eye = load_device("esp-eye")
     assert device_budgets(eye) == {"flash": (4096 - 64 - 256) * 1024, "ram": 4 << 20}
-    assert eye.internal_ram_bytes == pytest.approx((160 - 28) * 1024, abs=2)
+    assert eye.internal_ram_bytes == pytest.approx((160 - 24) * 1024, abs=2)
 
 
 def test_a_profile_of_ones_own(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     path.write_text(NANO.replace("ram_bytes = 262_144", "ram_bytes = 524_288"))
     profile = load_device(path)
     assert profile.name == "my-board"
-    assert device_budgets(profile)["ram"] == (512 - 60) * 1024
+    assert device_budgets(profile)["ram"] == (512 - 56) * 1024
     path.write_text("\n".join(line for line in NANO.splitlines() if not line.startswith("aliases")))
     assert load_device(str(path)).aliases == ()
 
@@ -69,12 +69,13 @@ def test_a_profile_needs_no_more_than_memories_and_clock(tmp_path: Path) -> None
     """What estimates and emulation need may be left out."""
     head, sources = NANO.split("[sources]")
     head = head.split("[cycles_per_instruction]")[0]
-    optional = ("kind", "emulated_core", "edge_impulse_device", "cycles_per_instruction")
+    optional = ("kind", "emulated_core", "edge_impulse_device", "cycles_per_instruction", "stack_bytes")
     lines = [line for line in (head + "[sources]" + sources).splitlines() if not line.startswith(optional)]
     (tmp_path / "plain.toml").write_text("\n".join(lines))
     profile = load_device(tmp_path / "plain.toml")
     assert (profile.kind, profile.emulated_core, profile.edge_impulse_device) == ("microcontroller", "", "")
     assert profile.cycles_per_instruction == {}
+    assert profile.stack_bytes == 8192
 
 
 def test_cycles_per_instruction_are_pairs() -> None:
@@ -103,6 +104,7 @@ def test_cycles_per_instruction_are_pairs() -> None:
         ("cycles_per_instruction = ", "# ", "sources where these come from: cycles_per_instruction"),
         ('["arduino-nano-33-ble-sense"]', '"x"', "has aliases = 'x', which is not a list of strings"),
         ('psram_bytes = "none on the board"', "", "sources where these come from: psram_bytes"),
+        ("stack_bytes = 32_768", "stack_bytes = 262_144", "runtime_ram_bytes and stack_bytes leave no ram for a model"),
         ("= 172_032", "= 999_999", "runtime_flash_bytes leaves no flash for a model"),
         ("[sources]", "[sources", "is not TOML"),
     ],
