@@ -15,8 +15,12 @@ NANO = files("onnxfold.budget").joinpath("devices", "arduino-nano-33-ble.toml").
 
 
 def test_known_devices() -> None:
-    assert known_devices() == ("arduino-nano-33-ble", "esp-eye", "jetson-nano")
+    assert known_devices() == (
+        "arduino-nano-33-ble", "esp-eye", "esp32-s3", "jetson-nano", "raspberry-pi-4", "rp2040", "stm32f4", "stm32h7",
+    )  # fmt: skip
     assert load_device("arduino-nano-33-ble-sense") == load_device("Arduino-Nano-33-BLE")
+    names = [name for device in map(load_device, known_devices()) for name in (device.name, *device.aliases)]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,12 @@ def test_known_devices() -> None:
     [
         ("arduino-nano-33-ble", 64_000_000, 1 << 20, 256 << 10, 0),
         ("esp-eye", 240_000_000, 4 << 20, 520 << 10, 8 << 20),
+        ("esp32-s3", 240_000_000, 8 << 20, 512 << 10, 8 << 20),
         ("jetson-nano", 1_430_000_000, 16 << 30, 4 << 30, 0),
+        ("raspberry-pi-4", 1_500_000_000, 16 << 30, 4 << 30, 0),
+        ("rp2040", 133_000_000, 2 << 20, 264 << 10, 0),
+        ("stm32f4", 180_000_000, 512 << 10, 128 << 10, 0),
+        ("stm32h7", 480_000_000, 2 << 20, 1056 << 10, 0),
     ],
 )
 def test_figures_of_the_data_sheets(name: str, clock_hz: int, flash: int, ram: int, psram: int) -> None:
@@ -41,7 +50,7 @@ def test_a_model_gets_less_than_the_board_has(name: str) -> None:
     assert 0 < limits["ram"] < max(profile.ram_bytes, profile.psram_bytes)
     assert profile.internal_ram_bytes < profile.ram_bytes
     words = {"name", "title", "aliases", "kind", "emulated_core", "latency_table", "sources"}
-    figures = {f.name for f in fields(DeviceProfile)} - words
+    figures = {f.name for f in fields(DeviceProfile) if getattr(profile, f.name) not in ("", {})} - words
     assert figures == profile.sources.keys()
     # What no data sheet says is called an assumption.
     assert all("assumption" in profile.sources[key] for key in ("runtime_flash_bytes", "runtime_ram_bytes"))
@@ -52,6 +61,10 @@ def test_limits() -> None:
     assert device_budgets(load_device("arduino-nano-33-ble")) == {"flash": 983_040 - 168 * 1024, "ram": 200 * 1024}
     eye = load_device("esp-eye")
     assert device_budgets(eye) == {"flash": (4096 - 64 - 256) * 1024, "ram": 4 << 20}
+    # Static RAM and stack: all of it; one range of AXI SRAM; four banks of six; what caches and the ROM leave.
+    internal = {n: load_device(n).internal_ram_bytes for n in ("stm32f4", "stm32h7", "rp2040", "esp32-s3")}
+    expected = {"stm32f4": 128 - 16, "stm32h7": 512 - 16, "rp2040": 256 - 20, "esp32-s3": 334 - 88}
+    assert internal == {name: pytest.approx(kilobytes * 1024, abs=2) for name, kilobytes in expected.items()}
     assert eye.internal_ram_bytes == pytest.approx((160 - 24) * 1024, abs=2)
 
 
