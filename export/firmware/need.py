@@ -33,18 +33,30 @@ def need_of(view: GraphView, dtype: str = "float32") -> MemoryNeed:
             export_model(to_model(one), path, dtype=dtype, verify=False)
             return read_tflite(path).need
     except (ConfigError, ExportError, UnsupportedModelError) as error:
-        return counted_need(view, str(error))
+        return counted_need(view, str(error), shrinks=4 if dtype == "int8" else 1)
 
 
-def counted_need(view: GraphView, why: str) -> MemoryNeed:
-    """Return what a model needs at least, counted on its graph, with the reason why it is not known better."""
+def counted_need(view: GraphView, why: str, *, shrinks: int = 1) -> MemoryNeed:
+    """Return what a model needs at least, counted on its graph, with the reason why it is not known better.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+    why : str
+        The reason.
+    shrinks : int
+        How many times smaller elements are than those of the graph.
+    """
     try:
         sizes = BatchOfOne(view)
         buffers = sum(_bytes(sizes, name) for name in (*view.input_names, *view.output_names))
     except UnsupportedModelError:
         buffers = 0
+    ram = count_ram(view)
     return MemoryNeed(
-        runtime=RUNTIME, model_bytes=count_flash(view), activation_bytes=count_ram(view), buffer_bytes=buffers,
+        runtime=RUNTIME, model_bytes=count_flash(view) // shrinks, buffer_bytes=buffers // shrinks,
+        activation_bytes=None if ram is None else ram // shrinks,
         basis=f"counted on the graph, lower bounds: {why}", is_exact=False,
     )  # fmt: skip
 

@@ -16,7 +16,8 @@ from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 
 _FPUS = ("none", "single", "double")
-_KINDS = ("microcontroller", "linux")
+MICROCONTROLLER = "microcontroller"
+_KINDS = (MICROCONTROLLER, "linux")
 _CHOICES = {"fpu": _FPUS, "kind": _KINDS}
 _LARGEST_FILE = 1 << 20
 _LARGEST_FIGURE = 1 << 60
@@ -95,7 +96,7 @@ class DeviceProfile:
     runtime_ram_bytes: int
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
-    kind: str = "microcontroller"
+    kind: str = MICROCONTROLLER
     cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     emulated_core: str = ""
     edge_impulse_device: str = ""
