@@ -1,4 +1,4 @@
-"""What a model needs on a board: in TensorFlow Lite Micro, or counted on the graph where it cannot be exported."""
+"""Memory needs of a model on a board: in TensorFlow Lite Micro, or counted on the graph where it cannot be exported."""
 
 import tempfile
 from pathlib import Path

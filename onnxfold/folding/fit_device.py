@@ -29,6 +29,8 @@ from onnxfold.progress import silent
 _TRIES, _NARROWER = 12, 0.99
 #: What is left free, up to which no fold at wider limits is tried.
 _SLACK = 0.06
+#: Flash that is left for names that are longer in another export of the same model.
+_SPARE_BYTES = 1024
 #: A limit that limits nothing.
 _NO_LIMIT = 1 << 60
 
@@ -57,6 +59,7 @@ class DeviceFit:
     """
 
     def __init__(self, task: FoldTask, board: DeviceProfile, need_of: NeedOf, *, may_keep: bool) -> None:
+        board = replace(board, runtime_flash_bytes=board.runtime_flash_bytes + _SPARE_BYTES)
         self._board, self._need_of, self._may_keep = board, need_of, may_keep
         self._quick = replace(task, method=find_method("prune-l2")).prepared(None)
         graphs = task.opened.graphs

@@ -1,4 +1,4 @@
-"""What a board has for a model, and what a misfit says."""
+"""Room of a board for a model, and the line that says that it does not fit."""
 
 from dataclasses import replace
 
