@@ -18,7 +18,7 @@ from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
-from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
+from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.load import ModelLike, blames_broken_files
@@ -198,7 +198,7 @@ def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
 def _advised(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
     """Return in one line why a model does not fit a board, and what to do; '' if it fits."""
     reason = misfit(need, board)
-    smaller = "give --dtype int8 or smaller" if dtype != "int8" else "give smaller"
+    smaller = "give --dtype int8 or smaller" if (need.runtime, dtype) == (RUNTIME, "float32") else "give smaller"
     what_to_do = f"fold it with --device, or {smaller} inputs (--input-shapes)"
     return f"the model for {board.name} {reason}; {what_to_do}" if reason else ""
 

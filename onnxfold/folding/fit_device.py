@@ -68,7 +68,7 @@ class DeviceFit:
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
         self._least = self._counted(narrowest)
-        need = need_of(task.opened.view)
+        self._need = need = need_of(task.opened.view)
         if misfit(need, board):
             reason = misfit(self._need_at(task, replace(request, widths=narrowest)), board)
             if reason:
@@ -81,9 +81,27 @@ class DeviceFit:
         self._limits = self._scaled(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
-        """Return what the limits ask of the widths."""
+        """Return what the limits ask of the widths.
+
+        Parameters
+        ----------
+        task : FoldTask
+            The model.
+
+        Raises
+        ------
+        NothingToFoldError
+            If the model fits as it is, and nothing else is asked for; with what it takes.
+        """
         at = replace(task, config=_within(task.config, self._limits))
-        return replace(at.request(may_keep_all=self._may_keep), may_keep=self._may_keep)
+        request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
+        whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
+        if request.widths is not None or not request.budgets.exceeded(whole):
+            try:
+                request.require_change(request.widths or whole)
+            except NothingToFoldError as error:
+                raise NothingToFoldError(f"{error}; {_told(self._need, self._board)}") from None
+        return request
 
     def fold(self, task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
         """Fold so that the model fits.
@@ -122,8 +140,8 @@ class DeviceFit:
         reason = ""
         for tried in range(_TRIES):
             task.progress(f"fit {self._board.name}", tried, _TRIES)
-            request = self.request(task).knowing([w for graph in self._quick.graphs for w in graph.lossless])
             try:
+                request = self.request(task).knowing([w for graph in self._quick.graphs for w in graph.lossless])
                 widths = request.choose(losses)
             except NothingToFoldError:
                 if best is None:

@@ -46,6 +46,6 @@ def test_it_exports_in_int8_and_fits_as_it_was_planned(quantised: onnx.ModelProt
     project = write_project(quantised, tmp_path / "sketch", "arduino", dtype="int8")
     assert (project.input_bytes, project.output_bytes) == (3 * 16 * 16, 5)
     with pytest.raises(
-        ExportError, match="the model is quantised, .* export it, or the float32 model, with --dtype int8"
+        ExportError, match=r"the model is quantised, .* export it, or the float32 model, with --dtype int8"
     ):
         export_model(quantised, tmp_path / "float.tflite")
