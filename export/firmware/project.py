@@ -356,7 +356,8 @@ def _write_readme(draft: Path, template: str, model: _Model, name: str, folder: 
         activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if tflm else "",
         **more,
     )
-    _write(draft, {"README.md": text})
+    notes = "".join(f"- {printable(note)}\n" for note in model.notes)
+    _write(draft, {"README.md": f"{text}\n## Notes\n\n{notes}" if notes else text})
 
 
 def _size(size_bytes: int) -> str:

@@ -213,6 +213,7 @@ def test_int8_projects(model: Path, tmp_path: Path) -> None:
     done = run(model, tmp_path / "out", "--format", "arduino", "--dtype", "int8", "--report", tmp_path / "report.json")
     assert done.exit_code == 0, done.output
     assert "note: 'x' is int8: value = " in done.output
+    assert "- 'x' is int8: value = " in (tmp_path / "out" / "README.md").read_text()
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["input_bytes"], report["output_bytes"], report["dtype"]) == (2 * 8 * 8, 5, "int8")
     assert "{MODEL_INT8, 128, 0," in (tmp_path / "out" / "src" / "model_tensors.c").read_text()
