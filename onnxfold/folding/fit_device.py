@@ -31,6 +31,8 @@ _TRIES, _NARROWER = 12, 0.99
 _SLACK = 0.06
 #: Flash that is left for names that are longer in another export of the same model.
 _SPARE_BYTES = 1024
+#: Constants that are so many times too large for a board are not exported to know it.
+_HOPELESS = 8
 #: A limit that limits nothing.
 _NO_LIMIT = 1 << 60
 
@@ -59,7 +61,8 @@ class DeviceFit:
     """
 
     def __init__(self, task: FoldTask, board: DeviceProfile, need_of: NeedOf, *, may_keep: bool) -> None:
-        board = replace(board, runtime_flash_bytes=board.runtime_flash_bytes + _SPARE_BYTES)
+        spare = min(_SPARE_BYTES, board.model_flash_bytes // 64)
+        board = replace(board, runtime_flash_bytes=board.runtime_flash_bytes + spare)
         self._board, self._need_of, self._may_keep = board, need_of, may_keep
         self._quick = replace(task, method=find_method("prune-l2")).prepared(None)
         graphs = task.opened.graphs
@@ -68,6 +71,11 @@ class DeviceFit:
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
         self._least = self._counted(narrowest)
+        if self._least[1] > _HOPELESS * board.model_flash_bytes:
+            raise BudgetError(
+                f"{board.name} cannot hold the model: even at its narrowest widths it has {self._least[1]:,} bytes of "
+                f"constants, for {board.model_flash_bytes:,} of flash; give a device with more"
+            )
         self._need = need = need_of(task.opened.view)
         if misfit(need, board):
             reason = misfit(self._need_at(task, replace(request, widths=narrowest)), board)

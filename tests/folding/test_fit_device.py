@@ -74,6 +74,17 @@ def test_what_no_width_makes_fit_is_refused_in_one_line_before_any_run(monkeypat
     assert "\n" not in text
 
 
+def test_what_is_many_times_too_large_is_not_even_exported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(need_module, "export_model", lambda *_, **__: pytest.fail("exported"))
+    text = (files("onnxfold.budget") / "devices" / "arduino-nano-33-ble.toml").read_text()
+    tiny = text.replace("flash_bytes = 1_048_576", "flash_bytes = 65_536").replace("= 172_032", "= 61_000")
+    (tmp_path / "tiny.toml").write_text(tiny)
+    with pytest.raises(
+        BudgetError, match="tiny cannot hold the model: even at its narrowest widths it has .* of flash"
+    ):
+        quick_fold(wide(side=32), device=str(tmp_path / "tiny.toml"))
+
+
 def test_flash_of_the_file_counts(tmp_path: Path) -> None:
     board = tmp_path / "board.toml"
     text = (files("onnxfold.budget") / "devices" / "arduino-nano-33-ble.toml").read_text()
