@@ -8,9 +8,10 @@ from os import PathLike
 from pathlib import Path
 
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
+from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
-from onnxfold.edge_bench.fit import Need, misfit, needs
+from onnxfold.edge_bench.fit import misfit, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner
@@ -133,7 +134,7 @@ def measure(
 ) -> list[BenchResult]:
     """Return the rows of one job on all devices; `done` of `total` steps precede it."""
     rows: list[BenchResult] = []
-    need: Need | None = None
+    need: MemoryNeed | None = None
     for number, planned in enumerate(plans):
         progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
         if need is None and planned.device is not None:
@@ -165,7 +166,7 @@ def plan(
     return Plan(device, None, (*emulators, *estimates, *services))
 
 
-def _on_device(job: Job, planned: Plan, need: Need | None) -> list[BenchResult]:
+def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
     device = planned.device
     if planned.board is not None:
         lacking = planned.board.missing()
@@ -190,19 +191,19 @@ def _on_device(job: Job, planned: Plan, need: Need | None) -> list[BenchResult]:
 
 
 def _row(
-    job: Job, planned: Plan, need: Need | None, *, status: str, reason: str, method: str = "estimated-latency"
+    job: Job, planned: Plan, need: MemoryNeed | None, *, status: str, reason: str, method: str = "estimated-latency"
 ) -> BenchResult:
     row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
     return _with_memory(row, need, planned.device)
 
 
-def _with_memory(row: BenchResult, need: Need | None, device: DeviceProfile | None) -> BenchResult:
+def _with_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
     """Add what the model takes where a runner says nothing of memory."""
     if need is None or device is None or row.ram_bytes is not None or row.flash_bytes is not None:
         return row
     if device.kind == "linux":  # the arena of a microcontroller is not the memory of a process
-        return replace(row, flash_bytes=need.flash_bytes, memory="RAM: only when measured; flash: the model's file")
-    return replace(row, ram_bytes=need.ram_bytes, flash_bytes=need.flash_bytes, memory=need.memory)
+        return replace(row, flash_bytes=need.model_bytes, memory="RAM: only when measured; flash: the model's file")
+    return replace(row, ram_bytes=need.ram_bytes, flash_bytes=need.model_bytes, memory=need.basis)
 
 
 def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:

@@ -100,6 +100,11 @@ def _bytes(values: Array, tensor: DutTensor) -> bytes:
     placed = values.transpose(tensor.axes) if len(tensor.axes) == values.ndim else values
     if placed.shape != tensor.shape:
         raise DeviceError(_other_model(f"input '{tensor.name}' of shape {tensor.shape}", f"{placed.shape}"))
+    if placed.dtype.kind == "f" and np.dtype(tensor.element_type).kind != "f":
+        raise DeviceError(
+            f"the firmware takes '{tensor.name}' as {tensor.element_type}, and outputs are compared in float32: export "
+            "the project without --dtype"
+        )
     return np.ascontiguousarray(placed, dtype=np.dtype(tensor.element_type).newbyteorder("<")).tobytes()
 
 

@@ -1,76 +1,39 @@
 """Memory check of a model against a device profile, before any measurement."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
-from onnxfold.budget.costs.flash import count_flash
-from onnxfold.budget.costs.ram import count_ram
-from onnxfold.budget.devices import DeviceProfile
+from onnxfold.budget.memory_need import MemoryNeed, misfit
 from onnxfold.edge_bench.arena import Arena, measure_arena
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
+from onnxfold.export.firmware.need import counted_need
+from onnxfold.export.firmware.tflm_model import read_tflite
 from onnxfold.graph.load import load
 
-_M = 1 << 20
+__all__ = ["misfit", "needs"]
 
 
-@dataclass(frozen=True)
-class Need:
-    """Memory that a model needs on any device.
+def needs(job: Job) -> MemoryNeed:
+    """Return what a model takes in TensorFlow Lite Micro; what cannot be had there is counted on the ONNX graph.
 
-    Parameters
-    ----------
-    flash_bytes : int
-        The model in read-only memory, without a runtime.
-    activation_bytes : int or None
-        Activations and scratch memory; None if not known.
-    ram_bytes : int or None
-        The whole arena, tables of the interpreter included, where it was measured; else the activations.
-    memory : str
-        How these were obtained.
+    The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
     """
-
-    flash_bytes: int
-    activation_bytes: int | None
-    ram_bytes: int | None
-    memory: str
-
-
-def needs(job: Job) -> Need:
-    """Return what a model takes in TensorFlow Lite Micro; what cannot be had there is counted on the ONNX graph."""
-    view = load(job.onnx)
-    counted = count_ram(view)
-    ram = "RAM: peak of activations, counted (lower bound)"
     try:
         file = write_tflite(job)
-    except ExportError:
-        return Need(count_flash(view), counted, counted, f"{ram}; flash: constants and graph, counted")
-    flash = f"flash: {file.path.name} file"
-    arena = measure_arena(file.path, len(file.inputs), counted or 0)
-    if isinstance(arena, Arena):
-        text = f"RAM: TFLM arena on the host (upper bound); {flash}"
-        return Need(file.path.stat().st_size, arena.head, arena.total, text)
-    return Need(file.path.stat().st_size, counted, counted, f"{ram}, {arena}; {flash}")
+        need = read_tflite(file.path).need
+    except ExportError as error:
+        return counted_need(load(job.onnx), str(error))
+    arena = measure_arena(file.path, len(file.inputs), need.arena_bytes or 0)
+    if isinstance(arena, str):
+        return replace(need, basis=f"{need.basis}; not allocated here: {arena}")
+    need = _at_least(need, arena)
+    return replace(need, basis=f"{need.basis}; on this machine the arena takes {arena.total:,} bytes")
 
 
-def misfit(need: Need, profile: DeviceProfile) -> str:
-    """Return in one line why a model does not fit a device, '' if it does.
-
-    Flash is compared with what bootloader and runtime leave; activations with what the system leaves, the tables of the
-    interpreter being part of a profile's `runtime_ram_bytes`. M = 1024 K = 1,048,576 bytes.
-    """
-    reasons = []
-    if need.flash_bytes > profile.model_flash_bytes:
-        whole = need.flash_bytes + profile.runtime_flash_bytes
-        usable = int(profile.flash_bytes * profile.usable_flash_fraction)
-        reasons.append(
-            f"needs {whole / _M:.2f} MB flash ({need.flash_bytes / _M:.2f} model, "
-            f"{profile.runtime_flash_bytes / _M:.2f} runtime), has {profile.flash_bytes / _M:.4g} MB "
-            f"({usable / _M:.2f} usable)"
-        )
-    if need.activation_bytes is not None and need.activation_bytes > profile.model_ram_bytes:
-        reasons.append(
-            f"needs {need.activation_bytes / 1024:,.0f} K RAM for activations, has "
-            f"{profile.model_ram_bytes / 1024:,.0f} K beside system and runtime"
-        )
-    return f"does not fit: {'; '.join(reasons)}" if reasons else ""
+def _at_least(need: MemoryNeed, arena: Arena) -> MemoryNeed:
+    return replace(
+        need,
+        activation_bytes=max(need.activation_bytes or 0, arena.head),
+        table_bytes=max(need.table_bytes, arena.tail),
+    )

@@ -13,6 +13,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ExportError
 from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE
+from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
 from onnxfold.export.output_scale import exciting_inputs, probabilities
@@ -151,6 +152,8 @@ def export_model(
     target = checks.path("path", path)
     check_outputs([Output(target, "the output")], claims_on([model]))
     view = open_model(model, input_shapes)
+    if dtype == "int8":
+        TO_FLOATS(view)
     free = {name: view.shape(name) for name in view.input_names}
     view.fix_input_shapes(free_sizes(view))
     with part_folder(target) as folder:
@@ -250,8 +253,8 @@ def _require_floats(view: GraphView) -> None:
     done = next(filter(is_quantized, view.nodes), None)
     if done is not None:
         raise ExportError(
-            "the model is quantised, and the direct writer quantises by itself: export the float32 model with --dtype "
-            "int8",
+            "the model is quantised, and the direct writer quantises by itself: export it, or the float32 model, with "
+            "--dtype int8",
             node=done.name or node_key(done), op_type=done.op_type,
         )  # fmt: skip
 

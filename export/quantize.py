@@ -5,7 +5,7 @@ from pathlib import Path
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Port
-from onnxfold.export.tflite.serialize import SIGNATURE
+from onnxfold.export.tflite.serialize import SIGNATURE, with_inner_buffers
 from onnxfold.quantize.quiet import quiet
 from onnxfold.statistics.activations import Batches
 
@@ -49,7 +49,7 @@ def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> Non
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    path.write_bytes(content)
+    path.write_bytes(with_inner_buffers(content))
 
 
 def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:

@@ -1,13 +1,14 @@
 """The data path, from a model to a folded one."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.channels import FoldGroup
-from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig
+from onnxfold.config import DEFAULT_CACHE, INT8, NOTHING, FoldConfig
 from onnxfold.config.checks import known_keywords
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import ModelFolder, folder_of
@@ -29,6 +30,7 @@ from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
 from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inspection import Inspection, inspect_model, measure
 from onnxfold.machine.memory import limited_to
@@ -270,7 +272,9 @@ def _fold(
         reads = files_read(model, config, folder)
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped)
-        way = find_way(dropped.task, may_keep=bool(dropped.blocks or task.opened.shared))
+        way = find_way(
+            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_in(config.dtype)
+        )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = without_zero_blocks(way.folded(data), networks)
         folded = tuned(folded, task.reference, data, config, tell)
@@ -288,6 +292,17 @@ def _fold(
         external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
         merge_map=merge_arrays(folded.graphs) if config.merge_map else None,
     )  # fmt: skip
+
+
+def _need_in(dtype: str) -> Callable[[GraphView], MemoryNeed]:
+    """Return a function that says what a model needs on a board, quantised where that is asked for."""
+
+    def need(view: GraphView) -> MemoryNeed:
+        from onnxfold.export.firmware.need import need_of  # the exporters take a second to import
+
+        return need_of(view, dtype if dtype == INT8 else "float32")
+
+    return need
 
 
 @known_keywords

@@ -61,7 +61,7 @@ def test_bash_completes_commands_and_options(environment: dict[str, str]) -> Non
         ("fold --method prune", ["prune-l1", "prune-l2"]),
         ("fold --cluster kmeans", ["kmeans", "kmeans-heads"]),
         ("fold --repair re", ["recalibrate"]),
-        ("fold --device esp", ["esp-eye"]),
+        ("fold --device esp", ["esp-eye", "esp32-s3"]),
         ("fold --objective m", ["macs"]),
         ("fold --allocation u", ["uniform"]),
         ("fold --dtype i", ["int8"]),

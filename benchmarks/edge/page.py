@@ -43,7 +43,7 @@ def _ours(variants: Sequence[Variant], rows: Sequence[BenchResult]) -> list[str]
     lines = [
         "## Side by side\n",
         "Published RAM and flash are those of a model called LeNet5, the same for every board. Ours: RAM and flash of "
-        "the exported TFLite file in TensorFlow Lite Micro (arena on the host, an upper bound), and of the generated "
+        "the exported TFLite file in TensorFlow Lite Micro (arena, input and output), and of the generated "
         "C as it is linked for the board. No board was connected: latencies are estimates, ranges of what the notes "
         "at the end say, and instructions were counted in emulation.\n",
         _host(rows),
@@ -91,7 +91,7 @@ def _device(device: str, variants: Sequence[Variant], rows: Sequence[BenchResult
             for line in _line(f"**host**, {runtime}: latency", cells("measured-device", "latency", runtime))
         ]
     lines = _line(f"**{device}**: latency, estimated", cells("estimated-latency", "latency"))
-    lines += _line(f"{device}: RAM, TFLM arena", cells("estimated-latency", "ram"))
+    lines += _line(f"{device}: RAM, TFLM", cells("estimated-latency", "ram"))
     lines += _line(f"{device}: flash, .tflite", cells("estimated-latency", "flash"))
     for text, title in (("instructions", "instructions"), ("ram", "RAM, generated C"), ("flash", "flash, generated C")):
         emulated = cells("emulated-instructions", text)

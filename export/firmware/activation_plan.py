@@ -30,12 +30,12 @@ class Buffer:
 def plan(buffers: Sequence[Buffer]) -> int:
     """Give every buffer an offset such that buffers needed at the same time do not overlap; return the bytes in all.
 
-    The largest are placed first, each in the lowest gap that holds it: "greedy by size for offset calculation" of
-    Pisarchyk and Lee, Efficient memory management for deep neural net inference (arXiv 2001.03288), which TensorFlow
-    Lite Micro uses, too.
+    The largest are placed first, of equal ones the last first, each in the lowest gap that holds it: "greedy by size
+    for offset calculation" of Pisarchyk and Lee, Efficient memory management for deep neural net inference (arXiv
+    2001.03288), in the order in which TensorFlow Lite Micro does it.
     """
     placed: list[Buffer] = []
-    for buffer in sorted(buffers, key=lambda b: (-b.size_bytes, b.first)):
+    for _, buffer in sorted(enumerate(buffers), key=lambda entry: (-entry[1].size_bytes, -entry[0])):
         offset = 0
         for other in sorted(placed, key=lambda b: b.offset):
             if other.last < buffer.first or buffer.last < other.first:

@@ -1,6 +1,6 @@
 """The inputs and outputs of a model in the C files of a project."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -68,7 +68,9 @@ class Interface:
         return sum(t.size_bytes for t in self.outputs)
 
 
-def read_interface(view: GraphView, layouts: dict[str, tuple[int, ...]] | None = None) -> Interface:
+def read_interface(
+    view: GraphView, layouts: dict[str, tuple[int, ...]] | None = None, int8: Collection[str] = ()
+) -> Interface:
     """Return the inputs and outputs of a model whose shapes are fixed.
 
     Parameters
@@ -77,13 +79,17 @@ def read_interface(view: GraphView, layouts: dict[str, tuple[int, ...]] | None =
         The model.
     layouts : dict of str to tuple of int, optional
         Order of axes in memory of the tensors that have another one than in ONNX.
+    int8 : collection of str
+        The tensors that a runtime takes and gives as int8.
 
     Raises
     ------
     ExportError
         If a shape is not fixed, an element type cannot be sent, or a tensor is not aligned to its elements.
     """
-    sides = [tuple(_tensor(view, n, layouts or {}) for n in names) for names in (view.input_names, view.output_names)]
+    sides = [
+        tuple(_tensor(view, n, layouts or {}, int8) for n in names) for names in (view.input_names, view.output_names)
+    ]
     for side in sides:
         offset = 0
         for tensor in side:
@@ -152,7 +158,7 @@ def _table(name: str, count: str, tensors: Sequence[Tensor]) -> str:
     return f"\nconst model_tensor {name}[{count}] = {{\n{''.join(rows)}}};\n"
 
 
-def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]]) -> Tensor:
+def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]], int8: Collection[str]) -> Tensor:
     shape, element_type = view.shape(name), view.elem_type(name)
     if not element_type:
         raise ExportError(f"the type of '{name}' is unknown: shape inference does not know an operator before it")
@@ -160,7 +166,7 @@ def _tensor(view: GraphView, name: str, layouts: dict[str, tuple[int, ...]]) -> 
         raise ExportError(f"'{name}' has an element type that firmware cannot send: use float32, an integer or bool")
     if shape is None or None in shape:
         raise ExportError(f"'{name}' has no fixed shape: give --input-shapes for every free dimension")
-    kind = ELEMENT_TYPES[element_type]
+    kind = ELEMENT_TYPES[int(TensorProto.INT8) if name in int8 else element_type]
     axes = layouts.get(name, tuple(range(len(shape))))
     sizes = tuple(int(shape[axis] or 0) for axis in axes)
     return Tensor(name, kind[0], sizes, axes, kind[1])

@@ -2,20 +2,23 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from onnxfold.budget.costs.flash import count_flash
+from onnxfold.budget.devices import DeviceProfile, load_device
+from onnxfold.budget.memory_need import MemoryNeed, misfit
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
-from onnxfold.errors import ConfigError
+from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
-from onnxfold.export.firmware.tflm_model import operators_h, read_tflite
+from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
 from onnxfold.graph.load import ModelLike, blames_broken_files
@@ -31,8 +34,10 @@ RUNTIMES = ("tflm", "generated")
 FLASH_BYTES = 1_048_576
 RAM_BYTES = 262_144
 _STACK_BYTES = 8192
-#: Internal RAM of the ESP32 that one block of activations may take; larger ones go to PSRAM.
-_ESP_INTERNAL_BYTES = 98_304
+#: The boards that projects are for, by their profiles.
+_BOARDS = {"arduino": "arduino-nano-33-ble", "esp-idf": "esp-eye"}
+#: Protocol, C library and start-up code of firmware for QEMU, rounded up.
+_BARE_FLASH_BYTES, _BARE_RAM_BYTES = 16_384, 1024
 _ESP_PSRAM = '#include "esp_attr.h"\nEXT_RAM_BSS_ATTR'
 _CORE = ("dut.c", "dut.h", "model_run.h", "op_ticks.h", "port.h", "text.c", "text.h")
 _ARDUINO_PLATFORM = "arduino:mbed_nano (4.1.5)"
@@ -55,9 +60,17 @@ class FirmwareReport:
     input_bytes, output_bytes : int
         Size of all inputs, and of all outputs.
     arena_bytes : int
-        Memory for activations; of TensorFlow Lite Micro an estimate with its tables.
+        Memory for activations; of TensorFlow Lite Micro with an estimate of its tables.
+    model_bytes : int
+        The model in read-only memory.
+    dtype : str
+        Type of weights and activations.
+    misfit : str
+        Why the model does not fit the board, as far as its profile tells; empty if it fits.
     files : tuple of str
         The files, relative to the folder.
+    notes : tuple of str
+        What a user should know: the scales of int8, and sizes that were free.
     """
 
     path: str
@@ -66,17 +79,31 @@ class FirmwareReport:
     input_bytes: int
     output_bytes: int
     arena_bytes: int
+    model_bytes: int
+    dtype: str
+    misfit: str
     files: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Model:
     """The files of a model, by name, and what is said of it."""
 
-    runtime: str
     interface: Interface
-    arena_bytes: int
+    need: MemoryNeed
     files: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runtime(self) -> str:
+        """What runs the model."""
+        return self.need.runtime
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for activations."""
+        return self.need.arena_bytes or 0
 
 
 @known_keywords
@@ -87,6 +114,7 @@ def write_project(
     kind: str,
     *,
     runtime: str = "",
+    dtype: str = "float32",
     name: str = "",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     flash_bytes: int = FLASH_BYTES,
@@ -106,6 +134,8 @@ def write_project(
         For an Arduino Nano 33 BLE, an ESP-EYE, or QEMU's Cortex-M4F.
     runtime : {'', 'tflm', 'generated'}
         TensorFlow Lite Micro, or C code by emx-onnx-cgen; as in `KINDS` if empty.
+    dtype : {'float32', 'int8'}
+        Type of weights, activations, inputs and outputs; int8 for TensorFlow Lite Micro alone.
     name : str
         What the firmware calls the model; the file's name without its suffix if empty.
     input_shapes : mapping, optional
@@ -124,9 +154,11 @@ def write_project(
     ModelSaveError
         If the folder cannot be written.
     ExportError
-        If the model cannot be written for this runtime, or a package is missing.
+        If the model cannot be written for this runtime, a package is missing, or the model needs more memory than the
+        board has. What its profile says of system and runtime is an estimate: a model that fits without them is
+        written, and the report says why it may not fit.
     """
-    runtime = _known(kind, runtime)
+    runtime = _known(kind, runtime, dtype)
     verify, seed = checks.flag("verify", verify), checks.seed(seed)
     target = checks.path("directory", directory)
     check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
@@ -137,14 +169,45 @@ def write_project(
         found = (
             _generated(view, Path(work), name, kind)
             if runtime == "generated"
-            else _tflm(view, Path(work), name, kind, verify=verify, seed=seed)
+            else _tflm(view, Path(work), name, kind, dtype, verify=verify, seed=seed)
         )
+        board = _board(kind, flash_bytes, ram_bytes)
+        if kind != "qemu":  # whose linker says it, and by how many bytes
+            _require_room(found.need, board, dtype)
         _WRITERS[kind](draft, target.name, found, name, flash_bytes, ram_bytes)
         written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
     return FirmwareReport(
         path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
-        output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes, files=written,
+        output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes,
+        model_bytes=found.need.model_bytes, dtype=dtype, misfit=_advised(found.need, board, dtype), files=written,
+        notes=found.notes,
     )  # fmt: skip
+
+
+def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
+    """Return the profile of the board of a project; of QEMU, with the memory that its firmware is linked for."""
+    if kind in _BOARDS:
+        return load_device(_BOARDS[kind])
+    return replace(
+        load_device(_BOARDS["arduino"]), name="mps2-an386", flash_bytes=flash_bytes, ram_bytes=ram_bytes,
+        usable_flash_fraction=1.0, usable_ram_fraction=1.0, runtime_flash_bytes=_BARE_FLASH_BYTES,
+        runtime_ram_bytes=_BARE_RAM_BYTES, stack_bytes=_STACK_BYTES,
+    )  # fmt: skip
+
+
+def _advised(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
+    """Return in one line why a model does not fit a board, and what to do; '' if it fits."""
+    reason = misfit(need, board)
+    smaller = "give --dtype int8 or smaller" if (need.runtime, dtype) == (RUNTIME, "float32") else "give smaller"
+    what_to_do = f"fold it with --device, or {smaller} inputs (--input-shapes)"
+    return f"the model for {board.name} {reason}; {what_to_do}" if reason else ""
+
+
+def _require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
+    """Raise ExportError if a model does not fit a board, whatever system and runtime take."""
+    bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
+    if misfit(need, bare):
+        raise ExportError(f"{_advised(need, board, dtype)}; nothing was written")
 
 
 def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
@@ -172,13 +235,16 @@ def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> st
     )
 
 
-def _known(kind: str, runtime: str) -> str:
+def _known(kind: str, runtime: str, dtype: str) -> str:
     if kind not in KINDS:
         raise ConfigError(f"project '{kind}' is unknown; use one of {', '.join(KINDS)}")
     if runtime not in ("", *RUNTIMES):
         raise ConfigError(f"runtime '{runtime}' is unknown; use one of {', '.join(RUNTIMES)}")
     if kind == "qemu" and runtime == "tflm":
         raise ConfigError("firmware for QEMU supports only the runtime 'generated'")
+    checks.one_of("dtype", dtype, ("float32", "int8"))
+    if dtype == "int8" and (runtime or KINDS[kind]) == "generated":
+        raise ConfigError("generated C computes in float32: int8 is for the runtime tflm")
     return runtime or KINDS[kind]
 
 
@@ -186,15 +252,20 @@ def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:
     interface = read_interface(view)
     code = generate_c(view, interface, work)
     sources = {"model_generated.c": code.code, "model_generated_data.c": code.data}
-    return _model(kind, name, code.runtime, interface, code.arena_bytes, sources)
+    need = MemoryNeed(
+        runtime=code.runtime, model_bytes=count_flash(view), activation_bytes=code.arena_bytes,
+        buffer_bytes=interface.input_bytes + interface.output_bytes, basis="the project's arrays; constants, counted",
+    )  # fmt: skip
+    return _model(kind, name, interface, need, sources)
 
 
-def _tflm(view: GraphView, work: Path, name: str, kind: str, *, verify: bool, seed: int) -> _Model:
+def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, *, verify: bool, seed: int) -> _Model:
     path = work / "model.tflite"
-    report = export_model(to_model(view), path, verify=verify, seed=seed)
+    report = export_model(to_model(view), path, dtype=dtype, verify=verify, seed=seed)
     layouts = {**report.inputs, **report.outputs}
-    interface = read_interface(view, {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))})
+    axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
     found = read_tflite(path)
+    interface = read_interface(view, axes_of, found.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
     library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
     sources = {
@@ -203,7 +274,8 @@ def _tflm(view: GraphView, work: Path, name: str, kind: str, *, verify: bool, se
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
         "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
     }
-    return _model(kind, name, "TensorFlow Lite Micro", interface, found.arena_bytes, sources)
+    model = _model(kind, name, interface, found.need, sources)
+    return replace(model, notes=tuple(report.notes))
 
 
 def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
@@ -212,15 +284,15 @@ def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
     return tuple(letters.index(c) for c in layout) if sorted(layout) == sorted(letters) else ()
 
 
-def _model(kind: str, name: str, runtime: str, interface: Interface, arena_bytes: int, files: dict[str, str]) -> _Model:
-    device = {"arduino": "arduino-nano-33-ble", "esp-idf": "esp-eye", "qemu": "mps2-an386"}[kind]
-    arena = _ESP_PSRAM if kind == "esp-idf" and arena_bytes > _ESP_INTERNAL_BYTES else ""
+def _model(kind: str, name: str, interface: Interface, need: MemoryNeed, files: dict[str, str]) -> _Model:
+    device = _BOARDS.get(kind, "mps2-an386")
+    arena = _ESP_PSRAM if kind == "esp-idf" and need.in_psram(load_device(device)) else ""
     common = {
         **{n: _template(f"core/{n}") for n in _CORE},
-        "model_config.h": config_h(interface, name, device, runtime, arena_bytes, arena),
+        "model_config.h": config_h(interface, name, device, need.runtime, need.arena_bytes or 0, arena),
         "model_tensors.c": tensors_c(interface),
     }
-    return _Model(runtime, interface, arena_bytes, {**common, **files})
+    return _Model(interface, need, {**common, **files})
 
 
 def _write_qemu(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
@@ -265,7 +337,7 @@ def _write_esp_idf(draft: Path, folder: str, model: _Model, name: str, flash_byt
         main["idf_component.yml"] = f"dependencies:\n  {_ESP_COMPONENT}\n"
     _write(draft / "main", main)
     _write(draft, {n: _template(f"esp_idf/{n}") for n in ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")})
-    place = "PSRAM" if model.arena_bytes > _ESP_INTERNAL_BYTES else "internal RAM"
+    place = "PSRAM" if model.need.in_psram(load_device(_BOARDS["esp-idf"])) else "internal RAM"
     _write_readme(draft, "esp_idf", model, name, folder, {"ram_place": place})
 
 
@@ -284,7 +356,8 @@ def _write_readme(draft: Path, template: str, model: _Model, name: str, folder: 
         activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if tflm else "",
         **more,
     )
-    _write(draft, {"README.md": text})
+    notes = "".join(f"- {printable(note)}\n" for note in model.notes)
+    _write(draft, {"README.md": f"{text}\n## Notes\n\n{notes}" if notes else text})
 
 
 def _size(size_bytes: int) -> str:

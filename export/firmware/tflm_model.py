@@ -1,14 +1,17 @@
 """The .tflite file of a model as a C array, and its settings for TensorFlow Lite Micro."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.activation_plan import Buffer, aligned, plan
 from onnxfold.export.tflite.schema import schema
 
+RUNTIME = "TensorFlow Lite Micro"
 #: Operators whose method of MicroMutableOpResolver is not the name with capitals for underscores.
 _METHODS = {
     "BATCH_MATMUL": "BatchMatMul",
@@ -18,8 +21,14 @@ _METHODS = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
 }
 #: What the interpreter keeps in the arena beside activations: nodes, registrations, evaluation tensors, and kernels'
-#: data. Bytes for the interpreter, per operator and per tensor; raise MODEL_ARENA_BYTES where this is not enough.
-_TABLES = (2048, 384, 96)
+#: data. Bytes for the interpreter, per operator, per tensor, and per channel that a kernel scales. Measured where
+#: pointers have 64 bits, and rounded up; raise MODEL_ARENA_BYTES where this is not enough.
+_TABLES = (1024, 208, 24, 8)
+#: Kernels with numbers per channel in any type, and those with such numbers in integers alone.
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV")
+_SCALED = (*_CONVOLUTIONS, "FULLY_CONNECTED")
+#: Kernels of integers that add up in 32 bits, in scratch memory of the size of their result.
+_ACCUMULATING = ("MEAN", "SUM", "TRANSPOSE_CONV")
 _ELEMENT_BYTES = {
     "FLOAT32": 4, "FLOAT16": 2, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "INT32": 4, "UINT32": 4,
     "INT64": 8, "UINT64": 8, "BOOL": 1,
@@ -34,12 +43,20 @@ class TflmModel:
     ----------
     operators : tuple of str
         Names of the operators, each once.
-    arena_bytes : int
-        Memory for activations and the interpreter's tables.
+    need : MemoryNeed
+        The file, and the memory for activations, the interpreter's tables, inputs and outputs.
+    int8 : frozenset of str
+        Names of inputs and outputs in int8.
     """
 
     operators: tuple[str, ...]
-    arena_bytes: int
+    need: MemoryNeed
+    int8: frozenset[str] = frozenset()
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for activations and the interpreter's tables."""
+        return self.need.arena_bytes or 0
 
 
 def read_tflite(path: Path) -> TflmModel:
@@ -50,14 +67,36 @@ def read_tflite(path: Path) -> TflmModel:
     ExportError
         If the schema is not installed, or a tensor has an element type without size.
     """
-    model = schema().ModelT.InitFromObj(schema().Model.GetRootAsModel(path.read_bytes(), 0))
+    content = path.read_bytes()
+    model = schema().ModelT.InitFromObj(schema().Model.GetRootAsModel(content, 0))
     names = {v: k for k, v in vars(schema().BuiltinOperator).items() if not k.startswith("_")}
     codes = [names[max(c.builtinCode, c.deprecatedBuiltinCode)] for c in model.operatorCodes]
     (graph,) = model.subgraphs
-    activations = plan(_buffers(model, graph))
-    interpreter, per_operator, per_tensor = _TABLES
-    tables = interpreter + per_operator * len(graph.operators) + per_tensor * len(graph.tensors)
-    return TflmModel(tuple(sorted(set(codes))), aligned(activations + tables))
+    kinds = [codes[operator.opcodeIndex] for operator in graph.operators]
+    types = {v: k for k, v in vars(schema().TensorType).items() if not k.startswith("_")}
+    results = [graph.tensors[int(operator.outputs[0])] for operator in graph.operators]
+    integers = [types[tensor.type] in ("INT8", "INT16") for tensor in results]
+    buffers = _buffers(model, graph, types)
+    channels = 0
+    for place, (kind, result, whole) in enumerate(zip(kinds, results, integers, strict=True)):
+        if kind in _CONVOLUTIONS or (kind in _SCALED and whole):
+            channels += int(result.shape[-1])
+        if kind in _ACCUMULATING and whole:
+            buffers.append(Buffer(aligned(4 * prod(int(d) for d in result.shape)), place, place))
+    ports = [graph.tensors[int(i)] for i in (*graph.inputs, *graph.outputs)]
+    interpreter, per_operator, per_tensor, per_channel = _TABLES
+    need = MemoryNeed(
+        runtime=RUNTIME,
+        model_bytes=len(content),
+        activation_bytes=plan(buffers),
+        table_bytes=aligned(
+            interpreter + per_operator * len(kinds) + per_tensor * len(graph.tensors) + per_channel * channels
+        ),
+        buffer_bytes=sum(_size(port, types) for port in ports),
+        basis=f"RAM: arena of {RUNTIME} as it is exported, input and output; flash: the .tflite file",
+    )
+    int8 = frozenset(port.name.decode() for port in ports if types[port.type] == "INT8")
+    return TflmModel(tuple(sorted(set(codes))), need, int8)
 
 
 def operators_h(operators: tuple[str, ...]) -> str:
@@ -79,8 +118,8 @@ def method_of(operator: str) -> str:
     return _METHODS.get(operator, plain.replace("2d", "2D").replace("3d", "3D"))
 
 
-def _buffers(model: Any, graph: Any) -> list[Buffer]:
-    """Return the memory of every tensor that is not a constant."""
+def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
+    """Return the memory of every tensor that is not a constant, in the order of the file."""
     end = len(graph.operators)
     first = {int(i): 0 for i in graph.inputs}
     last = {int(i): 0 for i in graph.inputs} | {int(i): end for i in graph.outputs}
@@ -90,15 +129,16 @@ def _buffers(model: Any, graph: Any) -> list[Buffer]:
             last[i] = max(last.get(i, place), place)
         for i in (int(o) for o in operator.inputs if o >= 0):
             last[i] = max(last.get(i, place), place)
-    types = {v: k for k, v in vars(schema().TensorType).items() if not k.startswith("_")}
     found = []
     for index, tensor in enumerate(graph.tensors):
         data = model.buffers[tensor.buffer].data
-        if index not in first or (data is not None and len(data)):
-            continue
-        size = _ELEMENT_BYTES.get(types[tensor.type])
-        if size is None:
-            raise ExportError(f"tensor '{tensor.name}' has elements of type {types[tensor.type]}, which have no size")
-        shape = [int(d) for d in tensor.shape] if tensor.shape is not None else []
-        found.append(Buffer(aligned(size * prod(shape)), first[index], last[index]))
+        if index in first and (data is None or not len(data)):
+            found.append(Buffer(aligned(_size(tensor, types)), first[index], last[index]))
     return found
+
+
+def _size(tensor: Any, types: Mapping[int, str]) -> int:
+    size = _ELEMENT_BYTES.get(types[tensor.type])
+    if size is None:
+        raise ExportError(f"tensor '{tensor.name}' has elements of type {types[tensor.type]}, which have no size")
+    return size * prod(int(d) for d in tensor.shape) if tensor.shape is not None else size

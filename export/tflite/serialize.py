@@ -79,6 +79,27 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     return memoryview(builder.Bytes)[builder.Head() :]
 
 
+def with_inner_buffers(content: bytes) -> bytes | memoryview:
+    """Return a file whose constants lie inside its FlatBuffer.
+
+    Quantisers write large files with constants behind it, which TensorFlow Lite Micro does not look for: it takes them
+    for activations, and computes with whatever its arena holds.
+    """
+    model = schema().ModelT.InitFromObj(schema().Model.GetRootAsModel(content, 0))
+    if not any(buffer.offset for buffer in model.buffers):
+        return content
+    constants = [
+        content[b.offset : b.offset + b.size] if b.offset else bytes(b.data) if b.data is not None else b""
+        for b in model.buffers
+    ]
+    model.buffers = [_Buffer(_text(constant) if constant else None) for constant in constants]
+    import flatbuffers  # comes with the schema, whose absence is reported first
+
+    builder = flatbuffers.Builder(len(content) + _ALIGNMENT * len(constants))
+    builder.Finish(model.Pack(builder), _FILE_IDENTIFIER)
+    return memoryview(builder.Bytes)[builder.Head() :]
+
+
 class _Buffer:
     """A BufferT that computes its data when it is packed, aligned as the schema demands."""
 

@@ -16,11 +16,12 @@ from onnxfold.config import checks
 from onnxfold.errors import ConfigError
 
 _FPUS = ("none", "single", "double")
-_KINDS = ("microcontroller", "linux")
+MICROCONTROLLER = "microcontroller"
+_KINDS = (MICROCONTROLLER, "linux")
 _CHOICES = {"fpu": _FPUS, "kind": _KINDS}
 _LARGEST_FILE = 1 << 20
 _LARGEST_FIGURE = 1 << 60
-_MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes")
+_MAY_BE_ZERO = ("psram_bytes", "runtime_flash_bytes", "runtime_ram_bytes", "stack_bytes")
 #: What is no figure, and needs no source.
 _UNSOURCED = frozenset({"title", "aliases", "kind", "emulated_core", "latency_table", "sources"})
 _EXPECTED: Mapping[Any, str] = {
@@ -57,7 +58,7 @@ class DeviceProfile:
     usable_flash_fraction, usable_ram_fraction, usable_psram_fraction : float
         Part of each that an application may use, in [0, 1].
     runtime_flash_bytes, runtime_ram_bytes : int
-        What system and inference runtime take of that.
+        What system and inference runtime take of that, without the runtime's arena and without the stack.
     sources : mapping of str to str
         Where each figure comes from, in words.
     aliases : tuple of str
@@ -72,6 +73,8 @@ class DeviceProfile:
         is none, and estimates rest on another core's instructions.
     edge_impulse_device : str
         Name of the board in Edge Impulse's list of devices; empty if it has none.
+    stack_bytes : int
+        Stack of what runs the model, where that lies in the RAM that is counted; by default that of our firmware.
     latency_table : str
         Path of the report of a fold with `max_latency` that was done on such a board, from the profile's folder; the
         table in it is of one network. Empty if there is none.
@@ -93,10 +96,11 @@ class DeviceProfile:
     runtime_ram_bytes: int
     sources: Mapping[str, str]
     aliases: tuple[str, ...] = ()
-    kind: str = "microcontroller"
+    kind: str = MICROCONTROLLER
     cycles_per_instruction: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     emulated_core: str = ""
     edge_impulse_device: str = ""
+    stack_bytes: int = 8192
     latency_table: str = ""
 
     @property
@@ -106,13 +110,18 @@ class DeviceProfile:
 
     @property
     def internal_ram_bytes(self) -> int:
-        """Internal RAM left for a model's activations."""
-        return int(self.ram_bytes * self.usable_ram_fraction) - self.runtime_ram_bytes
+        """Internal RAM left for a model's arena, inputs and outputs."""
+        return int(self.ram_bytes * self.usable_ram_fraction) - self.runtime_ram_bytes - self.stack_bytes
+
+    @property
+    def model_psram_bytes(self) -> int:
+        """PSRAM left for an arena."""
+        return int(self.psram_bytes * self.usable_psram_fraction)
 
     @property
     def model_ram_bytes(self) -> int:
         """The larger of internal RAM and PSRAM left for activations: an arena is one block, in either of them."""
-        return max(self.internal_ram_bytes, int(self.psram_bytes * self.usable_psram_fraction))
+        return max(self.internal_ram_bytes, self.model_psram_bytes)
 
 
 def known_devices() -> tuple[str, ...]:
@@ -186,7 +195,8 @@ def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
     profile = DeviceProfile(name=name, **table)
     for key, left in device_budgets(profile).items():
         if left < 1:
-            raise ConfigError(f"device profile {where}: runtime_{key}_bytes leaves no {key} for a model")
+            taken = "runtime_ram_bytes and stack_bytes leave" if key == "ram" else "runtime_flash_bytes leaves"
+            raise ConfigError(f"device profile {where}: {taken} no {key} for a model")
     return profile
 
 

@@ -103,17 +103,24 @@ def _project(
     from onnxfold.errors import ConfigError
     from onnxfold.export.firmware import write_project
 
-    for name in ("backend", "dtype", "keep_nchw_inputs"):
+    for name in ("backend", "keep_nchw_inputs"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise ConfigError(f"--{name.replace('_', '-')} is not for projects, which hold the model in float32")
+            raise ConfigError(f"--{name.replace('_', '-')} is not for projects")
+    if options["dtype"] == "float16":
+        raise ConfigError("--dtype float16 is not for projects: their runtimes compute in float32 or int8")
     done = write_project(
-        model, output, options["output_format"], runtime=runtime, input_shapes=dict(options["input_shapes"]),
+        model, output, options["output_format"], runtime=runtime, dtype=options["dtype"],
+        input_shapes=dict(options["input_shapes"]),
         verify=verify, seed=options["seed"],
     )  # fmt: skip
     with _reported(report, asdict(done)):
         say(f"runs in: {done.runtime}")
         say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
-        say(f"activations: {done.arena_bytes:,} bytes")
+        say(f"arena: {done.arena_bytes:,} bytes, model: {done.model_bytes:,} bytes ({done.dtype})")
+        for note in done.notes:
+            say(f"note: {note}")
+        if done.misfit:
+            say(f"warning: {done.misfit}", error=True)
         say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): see its README.md for the next steps")
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from onnxfold.budget.devices import MICROCONTROLLER, load_device
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fidelity_search import smallest_fold, smallest_request
+from onnxfold.folding.fit_device import DeviceFit, NeedOf
 from onnxfold.folding.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask
@@ -57,7 +59,7 @@ class Way:
         return self.fold(task, self.request, data if self.runs else ChosenInputs(None))
 
 
-def find_way(task: FoldTask, *, may_keep: bool) -> Way:
+def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -> Way:
     """Return the way in which a task is folded, its conditions checked before anything is run but for latency.
 
     Parameters
@@ -66,6 +68,8 @@ def find_way(task: FoldTask, *, may_keep: bool) -> Way:
         The task.
     may_keep : bool
         Whether all groups may keep their widths, because blocks or equal weights went.
+    need_of : callable, optional
+        Says what a model needs on a board; without it, a device's limits are those of what is counted on the graph.
 
     Raises
     ------
@@ -80,6 +84,13 @@ def find_way(task: FoldTask, *, may_keep: bool) -> Way:
         return Way(task, smallest_request(task), smallest_fold, runs=True)
     if config.lossless:
         return Way(task, task.request(), fold_lossless, runs=False)
+    if need_of is not None and config.device is not None:
+        board = load_device(config.device)
+        if board.kind == MICROCONTROLLER and not task.method.drops_blocks:
+            fit = DeviceFit(task, board, need_of, may_keep=may_keep)
+            request = fit.request(task)
+            runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)
+            return Way(task, request, fit.fold, runs)
     request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
     measures = config.max_latency is not None and config.latency_table is None and config.device is None
     runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)

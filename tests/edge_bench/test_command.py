@@ -7,6 +7,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
+from onnxfold.budget.devices import known_devices, load_device
 from onnxfold.commands.bench import bench
 from onnxfold.edge_bench import chart
 from onnxfold.errors import ConfigError, ModelNotFoundError
@@ -63,8 +64,9 @@ def test_without_any_tool_this_machine_is_measured(
     rows = json.loads((tmp_path / "out.json").read_text())["results"]
     assert "ok" in {r["status"] for r in rows if r["device"] == "host"}
     others = [r for r in rows if r["device"] != "host"]
-    assert [r["device"] for r in others] == ["arduino-nano-33-ble", "esp-eye", "jetson-nano"]
+    assert [r["device"] for r in others] == list(known_devices())
     for row in others:
+        device = load_device(row["device"])
         assert row["status"] == "unavailable"
-        assert "apt install gcc-arm-none-eabi" in row["reason"]
-    assert "--host user@board" in others[-1]["reason"]
+        assert ("apt install gcc-arm-none-eabi" in row["reason"]) == bool(device.cycles_per_instruction)
+        assert ("--host user@board" if device.kind == "linux" else "--port") in row["reason"]

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from onnxfold.commands.export import PROJECTS, export
 from onnxfold.edge_bench.arena import Arena, measure_arena
-from onnxfold.errors import ConfigError, ModelSaveError
+from onnxfold.errors import ConfigError, ExportError, ModelSaveError
 from onnxfold.export import firmware, to_tflite
 from onnxfold.export.firmware import project as project_module
 from onnxfold.export.firmware import write_project
@@ -139,7 +139,8 @@ def test_nothing_is_left_of_a_failure(model: Path, tmp_path: Path, monkeypatch: 
     ("options", "message"),
     [
         (("--format", "qemu", "--runtime", "tflm"), "only the runtime 'generated'"),
-        (("--format", "arduino", "--dtype", "int8"), "--dtype is not for projects"),
+        (("--format", "arduino", "--dtype", "float16"), "float16 is not for projects"),
+        (("--format", "qemu", "--dtype", "int8"), "generated C computes in float32"),
         (("--format", "arduino", "--keep-nchw-inputs"), "--keep-nchw-inputs is not for projects"),
         (("--runtime", "generated"), "--runtime is for projects"),
     ],
@@ -182,14 +183,59 @@ def test_names_that_the_protocol_cannot_carry() -> None:
 
 @needs_tflite
 @pytest.mark.skipif(find_spec("tflite_micro") is None, reason="pip install tflite-micro")
-@pytest.mark.parametrize("name", ["residual", "dense_net", "autoencoder"])
-def test_arena_is_as_large_as_tensorflow_lite_micro_needs(name: str, tmp_path: Path) -> None:
-    """On a machine with 64-bit pointers, whose tables are larger than a board's."""
-    path = to_tflite(getattr(models, name)(0), tmp_path / "net.tflite")
-    planned = read_tflite(path).arena_bytes
-    needed = measure_arena(path, 1, planned)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("name", ["residual", "preact_residual", "dense_net", "autoencoder", "conv1d"])
+def test_arena_is_what_tensorflow_lite_micro_needs(name: str, dtype: str, tmp_path: Path) -> None:
+    """Activations and scratch memory exactly; tables on a machine with 64-bit pointers, larger than a board's."""
+    if dtype == "int8":
+        pytest.importorskip("ai_edge_quantizer")
+    path = to_tflite(getattr(models, name)(0), tmp_path / "net.tflite", dtype=dtype, verify=False)
+    planned = read_tflite(path).need
+    needed = measure_arena(path, 1, planned.arena_bytes or 0)
     assert isinstance(needed, Arena)
-    assert needed.total <= planned <= needed.head + 4 * needed.tail
+    assert planned.activation_bytes == needed.head
+    assert needed.tail <= planned.table_bytes <= 1.4 * needed.tail + 1024
+
+
+@needs_tflite
+def test_large_int8_files_keep_their_constants_inside(tmp_path: Path) -> None:
+    """TensorFlow Lite Micro takes constants behind the FlatBuffer, where quantisers put them, for activations."""
+    pytest.importorskip("ai_edge_quantizer")
+    path = to_tflite(models.mlp(0, widths=(16, 512, 600)), tmp_path / "net.tflite", dtype="int8")
+    need = read_tflite(path).need
+    assert need.model_bytes > 256 << 10
+    assert need.activation_bytes == 512 + 608
+
+
+@needs_tflite
+def test_int8_projects(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_quantizer")
+    done = run(model, tmp_path / "out", "--format", "arduino", "--dtype", "int8", "--report", tmp_path / "report.json")
+    assert done.exit_code == 0, done.output
+    assert "note: 'x' is int8: value = " in done.output
+    assert "- 'x' is int8: value = " in (tmp_path / "out" / "README.md").read_text()
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["input_bytes"], report["output_bytes"], report["dtype"]) == (2 * 8 * 8, 5, "int8")
+    assert "{MODEL_INT8, 128, 0," in (tmp_path / "out" / "src" / "model_tensors.c").read_text()
+    assert (
+        f"#define MODEL_ARENA_BYTES {report['arena_bytes']}\n"
+        in (tmp_path / "out" / "src" / "model_config.h").read_text()
+    )
+
+
+@needs_tflite
+def test_what_no_board_holds_is_refused_and_what_may_not_fit_is_warned_of(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ExportError, match=r"arduino-nano-33-ble does not fit: needs .* K too much; fold it .*nothing was"
+    ):
+        write_project(small_model(width=800), tmp_path / "none", "arduino", verify=False)
+    assert not (tmp_path / "none").exists()
+    # Between what the board has and what system and stack leave of it.
+    onnx.save(small_model(width=700), tmp_path / "close.onnx")
+    done = run(tmp_path / "close.onnx", tmp_path / "close", "--format", "arduino", "--no-verify")
+    assert done.exit_code == 0
+    assert "warning: the model for arduino-nano-33-ble does not fit: needs " in done.stderr
+    assert "warning" not in run(model, tmp_path / "small", "--format", "arduino", "--no-verify").stderr
 
 
 def tflm_program(folder: Path, arena: int, operators: tuple[str, ...] = ("CONV_2D",)) -> Path:

@@ -22,7 +22,7 @@ from onnxfold.edge_bench.qemu_build import DoesNotFitError, Firmware, build, pro
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.runner import Job
-from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld
+from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld, write_project
 from onnxfold.graph.load import load
 from tests.firmware.jobs import job_of, small_model
 
@@ -107,6 +107,24 @@ def test_weights_are_in_flash_and_activations_in_ram(row: BenchResult, job: Job,
     assert row.flash_bytes == firmware.flash_bytes
     assert 0 < row.details["stack_bytes"] < 4096
     assert row.ram_bytes == sections[".bss"] + row.details["stack_bytes"]
+
+
+def test_the_planned_memory_is_what_is_linked(report: FirmwareReport, firmware: Firmware) -> None:
+    planned = report.arena_bytes + report.input_bytes + report.output_bytes
+    assert planned <= firmware.static_bytes <= planned + 1024
+    assert report.model_bytes - 2048 <= firmware.sections[".rodata"] <= report.model_bytes
+    assert firmware.flash_bytes <= report.model_bytes + 16_384
+    assert report.misfit == ""
+
+
+def test_the_report_and_the_linker_say_the_same_of_what_does_not_fit(job: Job, tmp_path: Path) -> None:
+    planned = write_project(job.onnx, tmp_path / "firmware", "qemu", ram_bytes=9000)
+    assert "K too much" in planned.misfit
+    with pytest.raises(DoesNotFitError) as error:
+        build(tmp_path / "firmware")
+    needed = 9000 + error.value.overflow["RAM"]
+    whole = planned.arena_bytes + planned.input_bytes + planned.output_bytes + 8192 + 1024
+    assert needed <= whole <= needed + 1024
 
 
 def test_firmware_knows_its_own_size(dut: Dut, firmware: Firmware) -> None:

@@ -137,6 +137,13 @@ def test_boards_that_misbehave(word: str, said: bytes | None, limits: dict[str, 
     assert seconds < PATIENCE_S
 
 
+def test_int8_firmware_is_not_compared_in_floats(job: Job) -> None:
+    signature = b"x-input-[int8,1x2x8x8,0 1 2 3,x]\r\nx-output-[int8,1x5,0 1,y]\r\n" + READY
+    status, reason, _ = run(otherwise(GoodBoard(job), "signature", signature), job)
+    assert status == "failed"
+    assert "the firmware takes 'x' as int8, and outputs are compared in float32: export the project without" in reason
+
+
 def test_no_board_at_the_port(job: Job) -> None:
     (row,) = SerialRunner("/dev/no-such-port").run(job, NANO)
     assert row.status == "unavailable"
