@@ -2,7 +2,7 @@
 
 from onnxfold.files.atomic import explained, new_folder, part_folder, replace_by, replacing, write, writing
 from onnxfold.files.cache import Cache, key_of
-from onnxfold.files.claims import Output, Read, check_outputs, given
+from onnxfold.files.claims import Output, Read, check_outputs, check_own, given
 from onnxfold.files.contents import Entry, entries_of
 from onnxfold.files.targets import STDOUT, Target, check_ending, is_disk_full, reason, target_of
 
@@ -15,6 +15,7 @@ __all__ = [
     "Target",
     "check_ending",
     "check_outputs",
+    "check_own",
     "entries_of",
     "explained",
     "given",
