@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.commands.run_demo import bundled_test_images, made_folder
-from onnxfold.files import check_own, write
+from onnxfold.commands.run_demo import bundled_test_images
+from onnxfold.files import check_own, made_folder, write
 from onnxfold.folding.merge_map import npz_of
 
 #: The test set, in the form that ``--data`` takes: an array named after the model's input, and labels.

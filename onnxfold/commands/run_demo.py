@@ -1,15 +1,12 @@
 """Run the demo: fold a bundled trained model to several sizes and show the accuracy of each."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import numpy as np
 
 from onnxfold import api
-from onnxfold.errors import ModelSaveError
-from onnxfold.files import check_own, reason
+from onnxfold.files import check_own, made_folder
 from onnxfold.graph.provenance import is_made_here
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import Progress, ProgressBar, fold_stages
@@ -29,31 +26,6 @@ def bundled_test_images() -> tuple[Array, Array]:
     padded = np.pad(images, ((0, 0), (_PAD, _PAD), (_PAD, _PAD)))
     x = (padded.astype(np.float32) / 255.0 - _MEAN) / _STD
     return x[:, None].astype(np.float32), labels
-
-
-@contextmanager
-def made_folder(path: Path) -> Iterator[None]:
-    """Make a folder where it is missing; after an error, what was made goes again if nothing is in it.
-
-    Raises
-    ------
-    ModelSaveError
-        If it cannot be created.
-    """
-    made = []
-    try:
-        try:
-            made = [folder for folder in (path, *path.parents) if not folder.exists()]
-            path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            why = reason(error) if isinstance(error, OSError) else error
-            raise ModelSaveError(f"cannot create the folder '{path}': {why}") from None
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for folder in made:
-                folder.rmdir()
-        raise
 
 
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:

@@ -9,7 +9,6 @@ import hashlib
 import os
 import platform
 import re
-import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from onnxfold._version import __version__
 from onnxfold.config import DEFAULT_CACHE, NO_CACHE
 from onnxfold.errors import ConfigError
+from onnxfold.files.contents import open_regular
 from onnxfold.files.parts import part_file
 from onnxfold.files.targets import reason
 
@@ -199,12 +199,8 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is no file")
-        if found.st_size > limit:
+    with open_regular(path, follows=False) as file:
+        if os.fstat(file.fileno()).st_size > limit:
             raise ValueError("it is larger than the whole cache may be")
         return file.read()
 
