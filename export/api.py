@@ -178,6 +178,9 @@ def export_model(
 def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
     """Load a model with its inputs fixed, in float32: a model in other floats as its float32 twin."""
     view = load(model, input_shapes)
+    cut = next((name for name in (*view.input_names, *view.output_names) if "\0" in name), None)
+    if cut is not None:
+        raise ExportError(f"the name '{cut}' holds a zero byte, where names in TFLite files end: rename it")
     if view.input_shapes:
         fix_inputs(view, view.input_shapes)
     others = FLOAT_TYPES - {TensorProto.FLOAT}
