@@ -10,10 +10,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from onnxfold._version import __version__
 from onnxfold.config import DEFAULT_CACHE, NO_CACHE
@@ -22,6 +23,7 @@ from onnxfold.files.contents import open_regular
 from onnxfold.files.parts import part_file
 from onnxfold.files.targets import reason
 
+T = TypeVar("T")
 #: Bytes of all files together.
 LIMIT = 256 << 20
 
@@ -98,6 +100,28 @@ class Cache:
         with suppress(OSError):  # a read-only folder forgets what was wanted last
             os.utime(path)
         return content
+
+    def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
+        """Return the content of a file as a value; None where there is none, or another one than was put there.
+
+        Parameters
+        ----------
+        kind, key : str
+            As in :meth:`get`.
+        reader : callable
+            Makes the value; raises ValueError for what nobody kept. A checksum does not say who made it.
+        """
+        content = self.get(kind, key)
+        if content is None:
+            return None
+        try:
+            return reader(content)
+        except (ValueError, RecursionError) as error:
+            assert self._folder is not None
+            path = self._folder / _name(kind, key)
+            why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+            self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again: {why}")
+            return None
 
     def put(self, kind: str, key: str, content: bytes) -> None:
         """Keep a content, and drop what was wanted least recently until all files fit into the limit.
