@@ -1,7 +1,8 @@
 """Export a model: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def export_model(
     keep_nchw_inputs: bool = False,
     verify: bool = True,
     seed: int = 0,
+    within: Callable[[ExportReport], AbstractContextManager[Any]] = nullcontext,
 ) -> ExportReport:
     """Export a model and check that the file computes the same.
 
@@ -132,6 +134,8 @@ def export_model(
         Run the file beside onnxruntime on the same inputs.
     seed : int
         Seed of these inputs.
+    within : callable, optional
+        Called with the report; the file appears inside of the context that it returns, such as one that writes more.
 
     Raises
     ------
@@ -168,14 +172,18 @@ def export_model(
         if output_format == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
-        replace_by(target, draft)
-    report.seconds = time.perf_counter() - start
+        report.seconds = time.perf_counter() - start
+        with within(report):
+            replace_by(target, draft)
     return report
 
 
 def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
     """Load a model with its inputs fixed, in float32: a model in other floats as its float32 twin."""
     view = load(model, input_shapes)
+    cut = next((name for name in (*view.input_names, *view.output_names) if "\0" in name), None)
+    if cut is not None:
+        raise ExportError(f"the name '{cut}' holds a zero byte, where names in TFLite files end: rename it")
     if view.input_shapes:
         fix_inputs(view, view.input_shapes)
     others = FLOAT_TYPES - {TensorProto.FLOAT}

@@ -7,6 +7,7 @@ Examples
 >>> result.save("folded.onnx")  # doctest: +SKIP
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from onnxfold._version import __version__
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from onnxfold.merging import merge
 
 __all__ = ["FoldConfig", "FoldResult", "__version__", "compare", "fold", "inspect", "merge", "to_torch"]
+
+
+# Before onnxruntime is imported: version 1.32 reports its use to its maker, and leaves files for that in the folder of
+# temporary files and in the user's cache.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __dir__() -> list[str]:

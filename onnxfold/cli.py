@@ -1,6 +1,8 @@
 """The command line: the group of commands, and the handling of errors."""
 
+import errno
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from onnxfold.commands.fold import fold
 from onnxfold.commands.inspect import inspect
 from onnxfold.commands.merge import merge
 from onnxfold.commands.sweep import sweep
-from onnxfold.errors import OnnxFoldError, OutputClosedError, OutputError
+from onnxfold.errors import ConfigError, OnnxFoldError, OutputClosedError, OutputError
 from onnxfold.files import is_disk_full, reason
 from onnxfold.machine.python import keep_folders_out
 from onnxfold.terminal import drop_output, log_to_terminal, prepare_streams, say, say_traceback, say_usage_error
@@ -40,6 +42,11 @@ for _command in (fold, merge, inspect, compare, export, bench, sweep, demo):
     cli.add_command(_command)
 
 
+#: Errors that say something of a file and where it lies, and nothing of the code that uses it.
+_OF_FILES = (errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG, errno.ENFILE,
+             errno.ENOTDIR, errno.EPERM, errno.EROFS)  # fmt: skip
+
+
 class _TerminatedError(BaseException):
     """SIGTERM, as an exception that everything cleans up after, as after Ctrl-C."""
 
@@ -58,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
+        _check_surroundings(arguments)
         code = cli.main(arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)  # click returns what `context.exit` was given
     except _TerminatedError:
@@ -80,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             say_traceback(error)
-        if isinstance(error, OSError) and is_disk_full(error):  # what users asked for is explained where it is written
-            say(f"error: cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}", error=True)
+        if isinstance(error, OSError) and (why := _outside(error)):
+            say(f"error: {why}", error=True)
             sys.exit(1)
         if isinstance(error, MemoryError):
             say(
@@ -97,6 +105,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(1)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _check_surroundings(arguments: Sequence[str]) -> None:
+    """Refuse what neither this program nor the libraries below it can run with."""
+    if any("\0" in argument for argument in arguments):  # a system passes none, a program that calls this may
+        raise ConfigError("an argument contains a zero byte, which no path or name may: leave it out")
+    try:
+        os.getcwd()
+    except OSError:
+        raise ConfigError("the working folder does not exist any more: change to another one") from None
+
+
+def _outside(error: OSError) -> str:
+    """Return what is wrong with the machine or its files, where nothing nearer to it has said so; '' for a bug."""
+    if is_disk_full(error):  # what users asked for is explained where it is written
+        return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
+    if error.filename is not None and error.errno in _OF_FILES:
+        return f"'{os.fsdecode(error.filename)}' cannot be used: {reason(error)}"
+    return ""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

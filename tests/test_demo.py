@@ -12,7 +12,9 @@ from onnxfold import api
 from onnxfold.cli import cli
 from onnxfold.commands.run_demo import SPARSITIES, bundled_test_images, run_demo
 from onnxfold.errors import ConfigError, ModelSaveError
+from onnxfold.graph.provenance import add_run
 from onnxfold.inputs.arrays import load_arrays
+from tests.files.command import files_of_at_most
 
 
 @pytest.mark.long
@@ -56,6 +58,48 @@ def test_a_copy_may_be_made_again_and_folds_nothing(tmp_path: Path) -> None:
             f"wrote {tmp_path / name}" for name in ("lenet5.onnx", "fashion_mnist_test.npz", "README.md")
         ]
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("name", ["README.md", "lenet5.onnx", "fashion_mnist_test.npz"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_copy_replaces_nothing_of_a_user(name: str, is_link: bool, tmp_path: Path) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "folder"
+    folder.mkdir()
+    mine.write_text("mine")
+    if is_link:
+        (folder / name).symlink_to(mine)
+    else:
+        (folder / name).write_text("mine")
+    done = _demo("--copy", folder)
+    assert isinstance(done.exception, ConfigError)
+    assert f"'{folder / name}' " in str(done.exception)
+    assert (mine.read_text(), (folder / name).read_text(), len(list(folder.iterdir()))) == ("mine", "mine", 1)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_the_demo_replaces_only_what_it_folded(is_link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxfold.commands.run_demo.SPARSITIES", (0.5,))
+    path, mine = tmp_path / "lenet5_50.onnx", tmp_path / "mine.onnx"
+    original = (files("onnxfold.data") / "lenet5.onnx").read_bytes()
+    (mine if is_link else path).write_bytes(original)
+    if is_link:
+        path.symlink_to(mine)
+    done = _demo("--out", tmp_path)
+    assert isinstance(done.exception, ConfigError)
+    assert path.read_bytes() == original
+    if not is_link:
+        model = onnx.load(path)
+        add_run(model, {})
+        onnx.save(model, path)
+        run_demo(tmp_path, "lenet5")
+        assert path.stat().st_size < len(original)
+
+
+def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
+    with files_of_at_most(100_000):
+        done = _demo("--copy", tmp_path / "new" / "folder")
+    assert isinstance(done.exception, ModelSaveError)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_takes_a_folder_and_no_other_output(tmp_path: Path) -> None:

@@ -29,6 +29,19 @@ from onnxfold.cli import main
 main()
 """
 
+#: Sends a signal in the middle of what is imported before anything is run.
+_SIGNALLED_EARLY = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            signal.raise_signal(int(sys.argv[1]))
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from onnxfold.__main__ import run
+run()
+"""
+
 CASES = {
     "done": (0, ("inspect", "in.onnx"), ""),
     "no model": (1, ("inspect", "text.onnx"), "error: 'text.onnx' is not an ONNX model"),
@@ -76,6 +89,13 @@ def test_a_signal_ends_a_run_with_its_code_and_leaves_nothing(code: int, moved: 
     assert done.stderr.strip().splitlines()[-1] == words
     assert "Traceback" not in done.stderr
     assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("code", SIGNALS)
+def test_a_signal_in_the_first_second(code: int, folder: Path) -> None:
+    number, words = SIGNALS[code]
+    done = _run(folder, "-c", _SIGNALLED_EARLY, int(number))
+    assert (done.returncode, done.stderr) == (code, f"{words}\n")
 
 
 def test_a_reader_that_leaves(folder: Path) -> None:

@@ -1,7 +1,8 @@
 """Firmware projects that hold a model: an Arduino sketch, an ESP-IDF project, firmware for QEMU."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -121,6 +122,7 @@ def write_project(
     ram_bytes: int = RAM_BYTES,
     verify: bool = True,
     seed: int = 0,
+    within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext,
 ) -> FirmwareReport:
     """Write a project that puts a model on a board.
 
@@ -146,6 +148,9 @@ def write_project(
         Run the .tflite file beside onnxruntime on this machine; generated code is compared when it runs.
     seed : int
         Seed of the inputs of that.
+    within : callable, optional
+        Called with the report; the context that it returns, such as one that writes more, ends before the project
+        appears.
 
     Raises
     ------
@@ -176,12 +181,15 @@ def write_project(
             _require_room(found.need, board, dtype)
         _WRITERS[kind](draft, target.name, found, name, flash_bytes, ram_bytes)
         written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
-    return FirmwareReport(
-        path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
-        output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes,
-        model_bytes=found.need.model_bytes, dtype=dtype, misfit=_advised(found.need, board, dtype), files=written,
-        notes=found.notes,
-    )  # fmt: skip
+        report = FirmwareReport(
+            path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
+            output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes,
+            model_bytes=found.need.model_bytes, dtype=dtype, misfit=_advised(found.need, board, dtype), files=written,
+            notes=found.notes,
+        )  # fmt: skip
+        with within(report):
+            pass
+    return report
 
 
 def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:

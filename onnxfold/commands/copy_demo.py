@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.commands.run_demo import bundled_test_images, made_folder
-from onnxfold.files import write
+from onnxfold.commands.run_demo import bundled_test_images
+from onnxfold.files import check_own, made_folder, write
 from onnxfold.folding.merge_map import npz_of
 
 #: The test set, in the form that ``--data`` takes: an array named after the model's input, and labels.
@@ -30,16 +30,19 @@ def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:
 
     Raises
     ------
+    ConfigError
+        If there is another file of one of these names.
     ModelSaveError
         If the folder cannot be made, or a file cannot be written.
     """
     images, labels = bundled_test_images()
     bundled = files("onnxfold.data")
     contents = {
-        f"{name}.onnx": (bundled / f"{name}.onnx").read_bytes(),
-        TEST_SET: npz_of({"image": images, "y": labels.astype(np.int64)}),
-        "README.md": (bundled / "README.md").read_bytes(),
+        folder / f"{name}.onnx": (bundled / f"{name}.onnx").read_bytes(),
+        folder / TEST_SET: npz_of({"image": images, "y": labels.astype(np.int64)}),
+        folder / "README.md": (bundled / "README.md").read_bytes(),
     }
-    folder = made_folder(folder)
-    write({folder / file: content for file, content in contents.items()})
-    return [folder / file for file in contents]
+    check_own(contents, lambda path: path.read_bytes() == contents[path], "the demo")
+    with made_folder(folder):
+        write(contents)
+    return list(contents)

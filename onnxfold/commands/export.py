@@ -1,8 +1,8 @@
 """The command ``onnxfold export``."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
-from onnxfold.files import STDOUT, Output, check_outputs, given, write
+from onnxfold.files import STDOUT, Output, check_outputs, given, writing
 from onnxfold.terminal import say
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
@@ -76,18 +76,16 @@ def export(
     if runtime is not None:
         raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
     options["input_shapes"] = dict(options["input_shapes"])
-    done = export_model(model, output, verify=not no_verify, **options)
-    with _reported(report, done.to_dict()):
+    done = export_model(model, output, verify=not no_verify, within=_report_to(report), **options)
+    with json_on_stdout(report == STDOUT, done.to_dict):
         _print(done)
 
 
-@contextmanager
-def _reported(report: Path | None, values: dict[str, Any]) -> Iterator[None]:
-    """Write a report, then let the block print."""
-    if report is not None and report != STDOUT:
-        write({report: (json.dumps(values, indent=2) + "\n").encode()})
-    with json_on_stdout(report == STDOUT, lambda: values):
-        yield
+def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]]:
+    """Return what writes a report together with what it is about: on a full disk neither appears."""
+    if path is None or path == STDOUT:
+        return nullcontext
+    return lambda done: writing({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
 
 
 def _project(
@@ -111,9 +109,9 @@ def _project(
     done = write_project(
         model, output, options["output_format"], runtime=runtime, dtype=options["dtype"],
         input_shapes=dict(options["input_shapes"]),
-        verify=verify, seed=options["seed"],
+        verify=verify, seed=options["seed"], within=_report_to(report),
     )  # fmt: skip
-    with _reported(report, asdict(done)):
+    with json_on_stdout(report == STDOUT, lambda: asdict(done)):
         say(f"runs in: {done.runtime}")
         say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
         say(f"arena: {done.arena_bytes:,} bytes, model: {done.model_bytes:,} bytes ({done.dtype})")

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold import api
-from onnxfold.errors import ModelSaveError
+from onnxfold.files import check_own, made_folder
+from onnxfold.graph.provenance import is_made_here
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import Progress, ProgressBar, fold_stages
 from onnxfold.report import milliseconds
@@ -27,21 +28,6 @@ def bundled_test_images() -> tuple[Array, Array]:
     return x[:, None].astype(np.float32), labels
 
 
-def made_folder(path: Path) -> Path:
-    """Return a folder, created if it is missing.
-
-    Raises
-    ------
-    ModelSaveError
-        If it cannot be created.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelSaveError(f"cannot create the folder '{path}': {error.strerror}") from None
-    return path
-
-
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right.
 
@@ -56,8 +42,24 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     -------
     list of (sparsity, accuracy)
         Reached sparsity and top-1 accuracy in onnxruntime, the original first.
+
+    Raises
+    ------
+    ConfigError
+        If a file that would be replaced is a link, or was not folded by this tool.
+    ModelSaveError
+        If something cannot be written.
     """
-    made_folder(out)
+    check_own((_folded(out, name, sparsity) for sparsity in SPARSITIES), is_made_here, "the demo")
+    with made_folder(out):
+        return _run_demo(out, name)
+
+
+def _folded(out: Path, name: str, sparsity: float) -> Path:
+    return out / f"{name}_{round(100 * sparsity)}.onnx"
+
+
+def _run_demo(out: Path, name: str) -> list[tuple[float, float]]:
     images, labels = bundled_test_images()
     rows: list[tuple[str, ...]] = []
     results = []
@@ -81,7 +83,7 @@ def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
                 # The same result whether torch, which inverting images takes, is installed or not.
                 progress = _within(tell, f"fold {number} of {len(SPARSITIES)}")
                 result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
-                path = result.save(out / f"{name}_{round(100 * sparsity)}.onnx")
+                path = result.save(_folded(out, name, sparsity))
                 report = api.compare(model, path, {"image": images}, labels)
                 fold = result.report
                 row = (

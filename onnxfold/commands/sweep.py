@@ -26,7 +26,7 @@ from onnxfold.commands.shared import (
 )
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, NoModelError
-from onnxfold.files import Output, check_outputs, write
+from onnxfold.files import Output, check_outputs, check_own, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_json, say_table
 
@@ -143,7 +143,7 @@ def _run(
     """Run what is missing; write the page."""
     from onnxfold.graph.model_files import claims_on
     from onnxfold.sweeps.grid import SweepRequest, goals_of
-    from onnxfold.sweeps.page import render_page
+    from onnxfold.sweeps.page import is_page, render_page
     from onnxfold.sweeps.pick import pick as best_of
     from onnxfold.sweeps.run import Place, run_sweep
 
@@ -152,6 +152,7 @@ def _run(
     roles = {f"--{name}": options[name] for name in ("data", "calibration", "tokenizer")}
     if folder.path.exists():
         check_outputs([Output(folder.page, "the page"), Output(folder.whole, "the results")], claims_on(models, roles))
+        check_own([folder.page], is_page, "a sweep")
     shared = {name: options[name] for name in _SHARED if options[name] not in (None, ())}
     if "input_shapes" in shared:
         shared["input_shapes"] = dict(shared["input_shapes"])

@@ -249,7 +249,7 @@ def wilson_interval(successes: int, trials: int, z: float = Z95) -> tuple[float,
 
 
 def _rows(x: Array) -> Array:
-    return x.reshape(len(x), -1) if x.ndim else x.reshape(1, 1)
+    return x.reshape(len(x), math.prod(x.shape[1:])) if x.ndim else x.reshape(1, 1)
 
 
 def _log_shares(x: Array) -> Array:

@@ -8,7 +8,7 @@ the null device is dropped.
 import io
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -88,6 +88,31 @@ def new_folder(path: Path) -> Iterator[Path]:
         else:
             draft.chmod(0o755)
         draft.replace(real)
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder where it is missing; after an error, what was made goes again if nothing is in it.
+
+    Raises
+    ------
+    ModelSaveError
+        If it cannot be created.
+    """
+    made = []
+    try:
+        try:
+            made = [folder for folder in (path, *path.parents) if not folder.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            why = reason(error) if isinstance(error, OSError) else error
+            raise ModelSaveError(f"cannot create the folder '{path}': {why}") from None
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+        raise
 
 
 @contextmanager

@@ -9,19 +9,21 @@ import hashlib
 import os
 import platform
 import re
-import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from onnxfold._version import __version__
 from onnxfold.config import DEFAULT_CACHE, NO_CACHE
 from onnxfold.errors import ConfigError
+from onnxfold.files.contents import open_regular
 from onnxfold.files.parts import part_file
 from onnxfold.files.targets import reason
 
+T = TypeVar("T")
 #: Bytes of all files together.
 LIMIT = 256 << 20
 
@@ -98,6 +100,28 @@ class Cache:
         with suppress(OSError):  # a read-only folder forgets what was wanted last
             os.utime(path)
         return content
+
+    def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
+        """Return the content of a file as a value; None where there is none, or another one than was put there.
+
+        Parameters
+        ----------
+        kind, key : str
+            As in :meth:`get`.
+        reader : callable
+            Makes the value; raises ValueError for what nobody kept. A checksum does not say who made it.
+        """
+        content = self.get(kind, key)
+        if content is None:
+            return None
+        try:
+            return reader(content)
+        except (ValueError, RecursionError) as error:
+            assert self._folder is not None
+            path = self._folder / _name(kind, key)
+            why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+            self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again: {why}")
+            return None
 
     def put(self, kind: str, key: str, content: bytes) -> None:
         """Keep a content, and drop what was wanted least recently until all files fit into the limit.
@@ -199,12 +223,8 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is no file")
-        if found.st_size > limit:
+    with open_regular(path, follows=False) as file:
+        if os.fstat(file.fileno()).st_size > limit:
             raise ValueError("it is larger than the whole cache may be")
         return file.read()
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +102,30 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read], closed: Iter
                     f"{output.role} '{output.path}' is {read.role}: give another path; "
                     "files that are read are never overwritten"
                 )
+
+
+def check_own(paths: Iterable[Path], is_own: Callable[[Path], bool], whose: str) -> None:
+    """Raise before a file is replaced that is not one of those that a command writes.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files of names that the user did not choose.
+    is_own : callable
+        Whether a file is one of them.
+    whose : str
+        What writes them.
+
+    Raises
+    ------
+    ConfigError
+        If there is another file, a folder, or a link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise ConfigError(f"'{path}' is a link, which {whose} does not follow: give another folder")
+        if path.exists() and not (path.is_file() and is_own(path)):
+            raise ConfigError(f"'{path}' was not written by {whose}, so it stays: give another folder")
 
 
 def _is_written(output: Output) -> bool:

@@ -1,12 +1,13 @@
 """Contents of a folder: all of them are copied, and nothing outside of the folder is read."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfileobj
+from typing import IO
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files.targets import reason
@@ -61,6 +62,29 @@ class Entry:
             _copy_file(source / self.place, made)
 
 
+def open_regular(path: Path, *, follows: bool = True) -> IO[bytes]:
+    """Open a file for reading, which never waits for what a FIFO or a device may say.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    follows : bool
+        Whether it may be a link.
+
+    Raises
+    ------
+    OSError
+        If it is no file, or cannot be opened.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags if follows else flags | getattr(os, "O_NOFOLLOW", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
 def entries_of(folder: Path) -> tuple[Entry, ...]:
     """Return everything in a folder, folders before what is in them, in the order of names.
 
@@ -105,15 +129,12 @@ def _entries(root: Path, place: Path) -> Iterator[Entry]:
 
 def _copy_file(source: Path, made: Path) -> None:
     """Copy a file with its mode; what took its place since it was found is not followed, and not waited for."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        opened = os.fdopen(os.open(source, flags), "rb")
+        opened = open_regular(source, follows=False)
     except OSError as error:
         raise ModelLoadError(f"'{source}' cannot be read: {reason(error)}") from None
-    with closing(opened) as file:
+    with opened as file:
         mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            raise ModelLoadError(f"'{source}' is no file any more")
         with made.open("xb") as copy:
             copyfileobj(file, copy, 1 << 20)
         made.chmod(stat.S_IMODE(mode) & 0o777)

@@ -2,7 +2,8 @@
 
 They lie in the folder of what they become, because only a move inside of a file system is atomic, under short names of
 their own, because the name of what they become may be as long as a name can be. A run that is killed leaves them
-behind; a later run removes those that nobody holds a lock on and that nobody wrote to for a day.
+behind; a later run removes those that nobody holds a lock on and that nobody wrote to for a day. Their names hold their
+number in the file system, so that nothing of a user's that is called alike is taken for one.
 """
 
 import os
@@ -72,6 +73,7 @@ def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
     try:
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             hold(file.fileno())
+            path = _marked(path)
             yield Part(path, file)
     finally:
         path.unlink(missing_ok=True)
@@ -88,6 +90,7 @@ def part_directory(folder: Path) -> Iterator[Path]:
         with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(path, os.O_RDONLY)
             hold(descriptor)
+        path = _marked(path)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
@@ -112,7 +115,9 @@ def _remove_if_stale(path: Path) -> None:
     descriptor = os.open(path, flags)
     try:
         found = os.fstat(descriptor)
-        if time.time() - found.st_mtime < _STALE_SECONDS or not hold(descriptor):
+        if path.name != _mark(path.name.split("-")[1], found) or time.time() - found.st_mtime < _STALE_SECONDS:
+            return
+        if not hold(descriptor):
             return
         if stat.S_ISDIR(found.st_mode):
             shutil.rmtree(path, ignore_errors=True)
@@ -124,3 +129,15 @@ def _remove_if_stale(path: Path) -> None:
 
 def _fresh(folder: Path) -> Path:
     return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+
+
+def _marked(path: Path) -> Path:
+    """Write the number of a new part into its name, where open files can be renamed."""
+    marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
+    with suppress(PermissionError):  # Windows, where no remains are removed
+        return path.rename(marked)
+    return path
+
+
+def _mark(token: str, found: os.stat_result) -> str:
+    return f"{_PREFIX}{token}-{found.st_ino:x}{_SUFFIX}"

@@ -22,7 +22,7 @@ from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.layer_shapes import LayerShape
 from onnxfold.latency.layers import LatencyProfile, profile_layers
 from onnxfold.latency.micro_models import Measure, Sample, measure_shape, pairs_of
-from onnxfold.latency.table import LatencyTable
+from onnxfold.latency.table import LatencyTable, samples_of
 from onnxfold.progress import Progress
 
 #: A profile that varies by more is made again; so it may be the last time where folds are measured afterwards.
@@ -146,9 +146,9 @@ def measure_table(
         pairs = list(pairs)
         cores = str(os.cpu_count())
         key = key_of({"layer": shape.key, "pairs": repr(pairs), "threads": str(threads), "cores": cores})
-        kept = cache.get("latency", key)
+        kept = cache.read("latency", key, lambda content: samples_of("the cache", json.loads(content)))
         if kept is not None:
-            return tuple((a, b, s) for a, b, s in json.loads(kept))
+            return kept
         found = instruments.measure(shape, pairs, seconds, threads=threads)
         cache.put("latency", key, json.dumps(found).encode())
         return found

@@ -1,8 +1,10 @@
 """Provenance of a model: the list of runs that made it, in its metadata."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import onnx
 from onnx import ModelProto
 
 KEY = "onnxfold"
@@ -27,6 +29,15 @@ def add_run(model: ModelProto, run: dict[str, Any]) -> None:
         earlier += runs_of(prop.value)
     entry = kept[0] if kept else model.metadata_props.add(key=KEY)
     entry.value = json.dumps([*earlier, run], sort_keys=True)
+
+
+def is_made_here(path: Path) -> bool:
+    """Whether a file is a model with such an entry."""
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception:  # whatever is wrong with it, it is none
+        return False
+    return any(prop.key == KEY for prop in model.metadata_props)
 
 
 def runs_of(text: str) -> list[dict[str, Any]]:

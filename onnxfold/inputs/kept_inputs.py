@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,16 +13,54 @@ import numpy as np
 
 from onnxfold.files import Cache, key_of
 from onnxfold.graph.fingerprint import fingerprint
+from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
 
 _KIND = "inputs"
+#: Whether a value can be what is told.
+Told = Callable[[Any], bool]
 #: Beginnings of the names of variables that choose kernels of the libraries.
 _KERNELS = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NPY_", "OMP_NUM_", "ONEDNN_", "OPENBLAS_", "TORCH_")
 #: What is made faster than this, in seconds, is made again: a cache full of it would hold little that helps.
 WORTH_SECONDS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What an input can be.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Its type.
+    shape : tuple of int or None
+        Its shape, None for what is free.
+    least, most : float
+        Its range; by default more than any input that is generated has.
+    """
+
+    dtype: np.dtype[Any]
+    shape: Shape
+    least: float = -1e12
+    most: float = 1e12
+
+    def made(self, name: str, described: Any) -> tuple[int, ...]:
+        """Return the shape that a file says that an input has, if it can have it; else raise a ValueError."""
+        dtype, made = described if isinstance(described, list) and len(described) == 2 else (None, None)
+        if dtype != self.dtype.name or not isinstance(made, list) or len(made) != len(self.shape):
+            raise ValueError(f"'{name}' has another type or rank")
+        for axis, (size, fixed) in enumerate(zip(made, self.shape, strict=True)):
+            if type(size) is not int or size < (axis == 0 and fixed is None) or fixed not in (None, size):
+                raise ValueError(f"'{name}' has another shape")
+        return tuple(made)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text."""
+    return isinstance(value, str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +86,49 @@ class KeptInputs:
         return b"".join([head.encode(), b"\n", *arrays])
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "KeptInputs":
-        """Read what :meth:`to_bytes` wrote."""
-        end = content.index(b"\n")
-        head = json.loads(content[:end])
-        batches: Batches = []
-        at = end + 1
+    def from_bytes(cls, content: bytes, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> "KeptInputs":
+        """Read what :meth:`to_bytes` wrote.
+
+        Parameters
+        ----------
+        content : bytes
+            The content of a file, whoever wrote it.
+        kinds : mapping of str to Kind
+            What each batch holds.
+        told : mapping of str to callable
+            What is told, each with a function that says whether a value can be it.
+
+        Raises
+        ------
+        ValueError
+            If it is not that.
+        """
+        line, _, arrays = content.partition(b"\n")
+        head = json.loads(line)
+        if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
+            raise ValueError("it holds no batches")
+        if not isinstance(head.get("told"), dict) or not all(
+            is_it(head["told"].get(name)) for name, is_it in told.items()
+        ):
+            raise ValueError("it does not tell what its values are")
+        batches, at = [], 0
         for described in head["batches"]:
             batch: dict[str, Array] = {}
-            for name, (dtype, shape) in described.items():
-                batch[name] = np.frombuffer(content, dtype, prod(shape), at).reshape(shape).copy()
+            if not isinstance(described, dict) or described.keys() != kinds.keys():
+                raise ValueError("its inputs are not those of the model")
+            for name, shape in described.items():
+                kind = kinds[name]
+                made = kind.made(name, shape)
+                batch[name] = np.frombuffer(arrays, kind.dtype, prod(made), at).reshape(made).copy()
                 at += batch[name].nbytes
+                values = batch[name].astype(np.float64)
+                if not ((values >= kind.least) & (values <= kind.most)).all():
+                    raise ValueError(f"'{name}' has values that no input has")
+            if len({len(values) for name, values in batch.items() if kinds[name].shape[:1] == (None,)}) > 1:
+                raise ValueError("its inputs are of different lengths")
             batches.append(batch)
+        if at != len(arrays):
+            raise ValueError("it has another length than it says")
         return cls(batches, head["told"])
 
 
@@ -90,10 +160,17 @@ class Shelf:
                 "model": fingerprint(view), "decided by": repr(decided_by), "sums": _order_of_sums(),
             })  # fmt: skip
 
-    def find(self) -> KeptInputs | None:
-        """Return what an earlier run made; None if there is nothing."""
-        content = self._cache.get(_KIND, self._key) if self._key else None
-        return None if content is None else KeptInputs.from_bytes(content)
+    def find(self, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> KeptInputs | None:
+        """Return what an earlier run made; None if there is nothing, or nothing that could be it.
+
+        Parameters
+        ----------
+        kinds, told
+            As of :meth:`KeptInputs.from_bytes`.
+        """
+        if not self._key:
+            return None
+        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, told))
 
     def keep(self, inputs: KeptInputs) -> None:
         """Keep inputs that took long to make."""

@@ -89,7 +89,7 @@ class LatencyTable:
         return cls(
             dense_s=_seconds("dense_s", found.get("dense_s")),
             nodes={name: _seconds(name, s, least=0.0) for name, s in _mapping(found, "nodes").items()},
-            layers={key: tuple(_sample(key, entry) for entry in _list(key, rows)) for key, rows in layers.items()},
+            layers={key: samples_of(key, rows) for key, rows in layers.items()},
             block=_whole("block", found.get("block"), 4096),
             threads=_whole("threads", found.get("threads"), 4096),
             correction=_seconds("correction", found.get("correction")),
@@ -133,10 +133,17 @@ def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def _list(key: str, values: Any) -> list[Any]:
+def samples_of(key: str, values: Any) -> tuple[Sample, ...]:
+    """Read the samples of a layer.
+
+    Raises
+    ------
+    ConfigError
+        If they are none.
+    """
     if not isinstance(values, list) or len(values) > _MOST_ENTRIES:
         raise ConfigError(f"latency table: the samples of '{key}' are no list")
-    return values
+    return tuple(_sample(key, entry) for entry in values)
 
 
 def _sample(key: str, values: Any) -> Sample:

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from queue import Empty, Queue
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError
@@ -125,11 +127,11 @@ def existing_cluster(address: str) -> Iterator["Client"]:
     """
     require_packages("distributed")
     import dask
-    from distributed import Client
+    import distributed  # noqa: F401  # before the settings change, because it brings settings of its own
 
     with dask.config.set(_OF_CLIENTS), _quiet():
         try:
-            client = Client(address, timeout=_CONNECT_SECONDS)
+            client = _connected(address)
         except (OSError, ValueError, TypeError) as error:
             why = shortened(" ".join(str(error).split())) or type(error).__name__
             hint = "start one with 'dask scheduler'"
@@ -138,6 +140,34 @@ def existing_cluster(address: str) -> Iterator["Client"]:
             raise ConfigError(f"no scheduler answers at '{address}': {why}; {hint}") from None
         with client:
             yield client
+
+
+def _connected(address: str) -> "Client":
+    """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever.
+
+    Raises
+    ------
+    OSError
+        If nothing answers.
+    """
+    from distributed import Client
+
+    done: Queue[Client | BaseException] = Queue()
+
+    def connect() -> None:
+        try:
+            done.put(Client(address, timeout=_CONNECT_SECONDS))
+        except BaseException as error:  # it is raised below, in the thread that waits
+            done.put(error)
+
+    Thread(target=connect, daemon=True).start()
+    try:
+        made = done.get(timeout=_CONNECT_SECONDS + 1)
+    except Empty:
+        raise TimeoutError(f"it said nothing for {_CONNECT_SECONDS} seconds") from None
+    if isinstance(made, BaseException):
+        raise made
+    return made
 
 
 def described(client: "Client") -> str:

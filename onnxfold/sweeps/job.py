@@ -5,8 +5,6 @@ other options, and the versions of this tool and of the libraries it computes wi
 finds what it has, and finds nothing that another version made.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -19,6 +17,7 @@ from onnxfold.config import INT8, FoldConfig
 from onnxfold.files.cache import code_version
 from onnxfold.folding.methods import find_method
 from onnxfold.sweeps.content import Content
+from onnxfold.sweeps.row import hash_of, key_of
 
 #: Roles of contents; those after the first two are options of a fold that are paths.
 MODEL, DATA, PATHS = "model", "data", ("calibration", "tokenizer")
@@ -95,7 +94,7 @@ class Job:
     @cached_property
     def setting(self) -> str:
         """Hash of everything but versions: two jobs with the same setting ask for the same."""
-        return _hash({
+        return hash_of({
             "contents": {role: content.digest for role, content in self.contents.items()},
             "goal": [self.goal.name, self.goal.value], "method": self.method, "seed": self.seed,
             "options": dict(self.options), "parity": self.parity,
@@ -104,13 +103,13 @@ class Job:
     @cached_property
     def key(self) -> str:
         """Hash of everything that decides the result."""
-        return _hash({"setting": self.setting, "versions": dict(self.versions)})
+        return key_of(self.setting, self.versions)
 
     @cached_property
     def inputs_key(self) -> str:
         """Hash of what decides the inputs of the fold; jobs with the same one share them."""
         kind = self.options.get("inputs", "auto")
-        return _hash({
+        return hash_of({
             "contents": {role: content.digest for role, content in self.contents.items() if role != DATA},
             "kind": find_method(self.method).inputs if kind == "auto" else kind, "seed": self.seed,
             "options": {name: self.options.get(name) for name in _ABOUT_INPUTS},
@@ -146,7 +145,3 @@ class Job:
         stem = Path(self.contents[MODEL].main).stem if self.model.lower().endswith(".onnx") else Path(self.model).name
         goal = "".join(c if c.isalnum() or c in ".-" else "-" for c in str(self.goal))
         return f"{stem}-{goal}-{self.method}-seed{self.seed}-{self.key[:8]}"
-
-
-def _hash(parts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
+from onnxfold.files import open_regular
 from onnxfold.html_report.elements import Content, Element, breakable, element, serialise, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
@@ -16,6 +18,11 @@ from onnxfold.sweeps.summary import part, plain, written
 
 #: Values of a model that is compared with itself; what is lacking there is nothing.
 _SAME = {"agreement": 1.0, "estimated_agreement": 1.0, "relative_error": 0.0}
+
+
+#: What the pages of sweeps are known by.
+_TITLE = "Sweep of folds"
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,7 @@ class Axis:
             return 1.0
         if self.quantity.column in _SAME:
             return _SAME[self.quantity.column] - self.is_lack
-        named = (getattr(row, f"{self.quantity.column}_before", None) for row in rows)
-        before = next((float(value) for value in named if value is not None), None)
+        before = next((value for value in map(self.quantity.before, rows) if value is not None), None)
         return 1.0 - before if before is not None and self.is_lack else before
 
     def to_dict(self) -> dict[str, object]:
@@ -90,6 +96,12 @@ def render_page(rows: Sequence[Row], picked: Row | None = None) -> str:
     return f"<!DOCTYPE html>\n{serialise(page)}\n"
 
 
+def is_page(path: Path) -> bool:
+    """Whether a file is the page of a sweep."""
+    with open_regular(path) as file:
+        return f"<title>{_TITLE}</title>".encode() in file.read(_HEAD_BYTES)
+
+
 def _cost_axes() -> list[Axis]:
     whole = [Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in COSTS]
     return whole + [Axis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
@@ -123,7 +135,7 @@ def _head() -> Element:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("title", "Sweep of folds"),
+        element("title", _TITLE),
         element("style", style),
     )
 
@@ -168,7 +180,7 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], p
             for name in models
         ],
     }  # fmt: skip
-    text = json.dumps(data).replace("<", "\\u003c")  # nothing in it ends the element
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")  # nothing in it ends the element
     return [
         element(
             "section",

@@ -7,13 +7,14 @@ process in between leaves a row in both places, and it is read once.
 
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError, ModelLoadError
-from onnxfold.files import explained, new_folder, reason, write
+from onnxfold.files import check_own, explained, made_folder, new_folder, open_regular, reason, write
 from onnxfold.files.locks import is_held_elsewhere
 from onnxfold.sweeps.extra import require_packages
 from onnxfold.sweeps.row import COLUMN_TYPES, Row
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 _PARTS, _WHOLE, _MODELS, _LOCK = "results", "results.parquet", "models", ".lock"
+#: More than any sweep has.
+_MOST_ROWS = 10_000_000
 
 
 class SweepFolder:
@@ -61,24 +64,32 @@ class SweepFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder, and let no other sweep write into it.
+        """Make the folder, and let no other sweep write into it; after an error, it goes again if nothing is in it.
 
         Raises
         ------
         ConfigError
-            If another sweep does.
+            If another sweep does, or if there is something of these names that no sweep wrote.
         ModelSaveError
             If it cannot be made.
         """
+        lock = self.path / _LOCK
+        if not lock.exists() and not self.whole.exists():  # then no sweep wrote here
+            check_own((self.path / _PARTS, self.models), lambda _: False, "a sweep")
+        with made_folder(self.path), self._locked(lock), made_folder(self.path / _PARTS), made_folder(self.models):
+            yield
+
+    @contextmanager
+    def _locked(self, lock: Path) -> Iterator[None]:
         with explained(self.path):
-            for folder in (self.path, self.path / _PARTS, self.models):
-                folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if is_held_elsewhere(descriptor):
                 raise ConfigError(f"another sweep writes to '{self.path}': wait for it, or give another --out")
             yield
         finally:
+            if os.listdir(self.path) == [_LOCK]:
+                lock.unlink()
             os.close(descriptor)
 
     def rows(self) -> dict[str, Row]:
@@ -87,12 +98,11 @@ class SweepFolder:
         Raises
         ------
         ModelLoadError
-            If a file cannot be read.
+            If a file cannot be read, or is not as a sweep wrote it: no row is left out in silence.
         """
-        found: dict[str, Row] = {}
-        for path in (self.whole, *self._parts()):
-            for row in _read(path):
-                found[row.key] = row
+        found = {row.key: row for row in _read(self.whole)}
+        for path in self._parts():
+            found |= {row.key: row for row in _read(path, key=path.stem)}
         return found
 
     def add(self, row: Row) -> None:
@@ -174,14 +184,45 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     return written.getvalue()
 
 
-def _read(path: Path) -> list[Row]:
-    from pyarrow import ArrowException, parquet
+def _read(path: Path, key: str | None = None) -> list[Row]:
+    """Return the rows of a file, of which each has a key of its own; of a part, the one row of a key."""
+    from pyarrow import ArrowException
 
     try:
-        with suppress(FileNotFoundError):
-            return [Row.from_dict(values) for values in parquet.read_table(io.BytesIO(path.read_bytes())).to_pylist()]
+        with open_regular(path) as file:
+            rows = [Row.from_dict(values) for values in _plain(file.read())]
+    except FileNotFoundError:
+        return []
     except OSError as error:
-        raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
-    except (ArrowException, TypeError, ValueError):
-        raise ModelLoadError(f"'{path}' is no result of a sweep: remove it, and start again") from None
-    return []
+        raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}; remove it, and start again") from None
+    except (ArrowException, MemoryError) as error:
+        raise _not_ours(path, type(error).__name__) from None
+    except ValueError as error:
+        raise _not_ours(path, str(error)) from None
+    twice = [name for name, count in Counter(row.key for row in rows).items() if count > 1]
+    if twice:
+        raise _not_ours(path, f"it has several rows of the job {twice[0]}")
+    if key is not None and [row.key for row in rows] != [key]:
+        raise _not_ours(path, "it has not the one row that its name says")
+    return rows
+
+
+def _not_ours(path: Path, why: str) -> ModelLoadError:
+    return ModelLoadError(f"'{path}' is no result of a sweep ({why}): remove it, and start again")
+
+
+def _plain(content: bytes) -> list[dict[str, Any]]:
+    """Return the known columns of a file; those of other types than a sweep writes are not read."""
+    from pyarrow import parquet
+
+    file, types = parquet.ParquetFile(io.BytesIO(content)), {field.name: field.type for field in _schema()}
+    if file.metadata.num_rows > _MOST_ROWS:
+        raise ValueError(f"it says that it has {file.metadata.num_rows:,} rows")
+    found = file.schema_arrow
+    if len({*found.names}) != len(found.names):
+        raise ValueError("it has two columns of one name")
+    wrong = [field.name for field in found if field.name in types and field.type != types[field.name]]
+    if wrong:
+        raise ValueError(f"'{wrong[0]}' has another type")
+    rows: list[dict[str, Any]] = file.read([name for name in found.names if name in types]).to_pylist()
+    return rows

@@ -1,12 +1,27 @@
 """Rows: what is known of a job when it is finished, and the columns that people ask for."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from math import isfinite
 from typing import Any
 
 #: Values of the column `status`: a fold that was measured; one that cannot be made, which is not tried again; and one
 #: whose workers died, which is tried again when the sweep is started again.
 DONE, FAILED, LOST = "done", "failed", "lost"
+#: Most characters of a value that is quoted.
+_SHOWN = 40
+
+
+def hash_of(parts: Mapping[str, Any]) -> str:
+    """Return the hash of plain values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def key_of(setting: str, versions: Mapping[str, str]) -> str:
+    """Return the key of a job: the hash of its setting, and of the versions that it is run by."""
+    return hash_of({"setting": setting, "versions": dict(versions)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +93,66 @@ class Row:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Row":
-        """Return a row of plain values; columns that are not known here are dropped."""
-        return cls(**{name: values[name] for name in COLUMN_TYPES if name in values})
+        """Return a row of plain values; columns that are not known here are dropped.
+
+        Raises
+        ------
+        ValueError
+            If a value is missing, is of another type, or is not possible.
+        """
+        known = {name: value for name, value in values.items() if name in COLUMN_TYPES}
+        for f in fields(cls):
+            value = known.get(f.name, f.default)
+            if value is MISSING or not _is_possible(f.name, value):
+                what = "nothing" if value in (None, MISSING) else repr(str(value)[:_SHOWN])
+                raise ValueError(f"{what} cannot be the '{f.name}' of a fold")
+        row = cls(**known)
+        if row.key != key_of(row.setting, json.loads(row.versions)):
+            raise ValueError(f"the key {row.key[:_SHOWN]!r} is not that of the row's setting and versions")
+        return row
 
 
 #: Types of the columns: str, int or float; all but the first may be None.
 COLUMN_TYPES: Mapping[str, type] = {
     f.name: next(kind for kind in (str, int, float) if f.type in (kind, kind | None)) for f in fields(Row)
 }
+
+
+_NULLABLE = {f.name for f in fields(Row) if f.default is None}
+#: Columns whose values are more than numbers from zero on, or more than text.
+_POSSIBLE: Mapping[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in (DONE, FAILED, LOST),
+    "file": lambda value: (
+        value.startswith("models/") and not {"", ".", ".."} & {*value.split("/")} and "\0" not in value
+    ),
+    "sparsity": lambda value: not value > 1.0,
+    "options": lambda value: _is_object(value),
+    "versions": lambda value: _is_object(value) and all(isinstance(v, str) for v in json.loads(value).values()),
+}
+_ROUNDING = 1e-6
+_FRACTIONS = ("accuracy", "agreement", "estimated_agreement")
+
+
+def _is_possible(name: str, value: Any) -> bool:
+    """Whether a column can have a value."""
+    kind = COLUMN_TYPES[name]
+    if value is None:
+        return name in _NULLABLE
+    if type(value) is not kind:
+        return False
+    if name in _POSSIBLE:
+        return _POSSIBLE[name](value)
+    if kind is str or not isfinite(value):  # what is not finite is shown as not known
+        return True
+    is_fraction = kind is float and name.startswith(_FRACTIONS)
+    return bool(-_ROUNDING <= value <= 1 + _ROUNDING if is_fraction else value >= 0)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -111,15 +178,22 @@ class Quantity:
 
     def value(self, row: Row) -> float | None:
         """Return the value in a row; None where it is unknown."""
-        found = getattr(row, self.column)
-        return None if found is None else float(found)
+        return _finite(getattr(row, self.column))
+
+    def before(self, row: Row) -> float | None:
+        """Return the value of the model before the fold; None where it is unknown."""
+        return _finite(getattr(row, f"{self.column}_before", None))
 
     def ratio(self, row: Row) -> float | None:
         """Return the value over that of the model before the fold; None where one is unknown."""
         if self.column == "latency_ms":
-            return row.latency_ratio
-        now, before = self.value(row), getattr(row, f"{self.column}_before", None)
-        return None if now is None or not before else now / before
+            return _finite(row.latency_ratio)
+        now, before = self.value(row), self.before(row)
+        return None if now is None or not before else _finite(now / before)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not isfinite(value) else float(value)
 
 
 #: By the names that people use, in the order of tables.

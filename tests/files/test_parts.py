@@ -26,7 +26,7 @@ def remains(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     else:
         path.mkdir()
         (path / "model.tflite").write_text("half of a model")
-    return path
+    return path.rename(tmp_path / f".onnxfold-0123456789abcdef-{path.stat().st_ino:x}.part")
 
 
 @pytest.mark.parametrize(("age", "stays"), [(0, True), (DAY - 60, True), (DAY + 60, False)])
@@ -62,7 +62,11 @@ def test_running_writers_hold_their_parts(tmp_path: Path) -> None:
 
 
 def test_only_parts_are_removed(tmp_path: Path) -> None:
-    mine = [tmp_path / name for name in (".onnxfold-notes", "x.part", ".onnxfold-link.part", "important")]
+    names = (
+        ".onnxfold-notes", "x.part", ".onnxfold-link.part", ".onnxfold-0123456789abcdef.part", ".onnxfold-.part",
+        ".onnxfold-0123456789abcdef-1.part", "important",
+    )  # fmt: skip
+    mine = [tmp_path / name for name in names]
     for path in mine:
         if "link" in path.name:
             path.symlink_to("important")

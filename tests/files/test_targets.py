@@ -4,15 +4,18 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from onnxfold.errors import ConfigError, ModelSaveError
-from onnxfold.files import replacing, target_of
+from onnxfold.files import atomic, replacing, target_of
 from tests.files.command import FAST, files_of_at_most, is_root, onnxfold, snapshot, write_model
 
 OUTPUTS = {
@@ -244,6 +247,31 @@ def test_a_full_disk_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     done = onnxfold("fold", "in.onnx", "o.onnx", *FAST)
     assert (done.code, done.stderr) == (2, "error: cannot write 'o.onnx': no space left on the disk\n")
     assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("arguments", [("o.tflite",), ("project", "--format", "arduino")])
+def test_an_export_and_its_report_appear_together(
+    arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replacing = atomic.replacing
+
+    def full(path: Path) -> Any:
+        if path.suffix == ".json":
+            raise ModelSaveError("no space left on the disk")
+        return replacing(path)
+
+    monkeypatch.setattr(atomic, "replacing", full)
+    before = snapshot(folder)
+    done = onnxfold("export", "in.onnx", *arguments, "--report", "r.json", "--no-verify")
+    assert (done.code, done.stderr) == (2, "error: no space left on the disk\n")
+    assert snapshot(folder) == before
+
+
+def test_onnxruntime_leaves_and_sends_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import onnxfold, onnxruntime"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
+    subprocess.run(command, env={**clean, "TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_for_temporary_files_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 
 import onnxfold
 from onnxfold.cli import cli
+from onnxfold.files import cache
 from onnxfold.graph.fingerprint import fingerprint
 from onnxfold.graph.load import load
 from onnxfold.inputs import kept_inputs, model_inputs
-from onnxfold.inputs.kept_inputs import KeptInputs
+from onnxfold.inputs.kept_inputs import KeptInputs, Kind, is_text
 from testing import models
 
 QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify": False}
@@ -89,6 +90,41 @@ def test_a_damaged_file_is_made_again_with_a_note(tmp_path: Path, inversions: li
     assert len(inversions) == 2
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'{"told"', b"[" * 50_000, "it is nested too deeply"),
+        (b'{"told"', b'{"tell"', "it does not tell what its values are"),
+        (b'"kind": "deep-inversion"', b'"kind": ["x"]', "it does not tell what its values are"),
+        (b'"steps": [2]', b'"steps": 2', "it does not tell what its values are"),
+        (b'"batches": [', b'"batches": 1, "_": [', "it holds no batches"),
+        (b'"x": [', b'"y": [', "its inputs are not those of the model"),
+        (b'"float32"', b'"float64"', "'x' has another type or rank"),
+        (b'"float32"', b'"O"', "'x' has another type or rank"),
+        (b'"float32", [8, ', b'"float32", [-8, ', "'x' has another shape"),
+        (b'"float32", [8, ', b'"float32", [8.0, ', "'x' has another shape"),
+        (b'"float32", [8, ', b'"float32", [7, ', "it has another length than it says"),
+        (b'"float32", [8, ', b'"float32", [9000000000000, ', "buffer is smaller than requested size"),
+        (b"\x00\x00\xc0\x7f", b"", "'x' has values that no input has"),
+    ],
+)
+def test_what_was_changed_below_its_checksum_is_made_again(
+    old: bytes, new: bytes, why: str, tmp_path: Path, inversions: list[int]
+) -> None:
+    model = models.residual(0)
+    bytes_, _, _ = _folded(model, cache=tmp_path)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()[len(cache._HEAD) + cache._DIGEST :]
+    changed = content.replace(old, new, 1) if new else content[:-4] + old  # a NaN
+    assert changed != content
+    path.write_bytes(cache._HEAD + cache._digest(path.name, changed) + changed)
+    again, _, notes = _folded(model, cache=tmp_path)
+    assert again == bytes_
+    assert len(notes) == 1
+    assert why in notes[0]
+    assert len(inversions) == 2
+
+
 def test_a_folder_that_cannot_be_written_is_noted(tmp_path: Path, inversions: list[int]) -> None:
     (tmp_path / "file").write_text("")
     _, _, notes = _folded(models.residual(0), cache=tmp_path / "file" / "folder")
@@ -132,9 +168,13 @@ def test_batches_come_back_as_they_are() -> None:
             "flag": np.array(True),
             "empty": np.zeros(0),
         }
-        for n, dtype in ((2, np.float32), (1, np.float16))
+        for n, dtype in ((2, np.float16), (1, np.float16))
     ]
-    found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes())
+    kinds = {
+        "x": Kind(np.dtype(np.float16), (None, 2, None)), "ids": Kind(np.dtype(np.int64), (None,)),
+        "flag": Kind(np.dtype(bool), ()), "empty": Kind(np.dtype(np.float64), (0,)),
+    }  # fmt: skip
+    found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes(), kinds, {"kind": is_text})
     assert found.told == {"kind": "x\n"}
     for batch, kept in zip(batches, found.batches, strict=True):
         assert list(batch) == list(kept)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from onnxfold.sweeps.row import Row
+from onnxfold.sweeps.row import Row, key_of
 
 
 def row(number: int = 0, **values: Any) -> Row:
     """Return the row of a fold that is half as large and half as slow as the model, unless something else is said."""
     known: dict[str, Any] = {
-        "key": f"{number:064x}", "setting": f"{number:064x}", "status": "done", "model": "net.onnx",
+        "setting": f"{number:064x}", "status": "done", "model": "net.onnx",
         "model_sha256": "ab" * 32, "goal": "sparsity 0.5", "method": "fold-ls", "seed": 0,
         "command": f"onnxfold fold net.onnx {number}.onnx --sparsity 0.5", "file": f"models/{number}.onnx",
         "weights_before": 1000, "weights": 500, "macs_before": 4_000_000, "macs": 2_000_000,
@@ -20,7 +21,9 @@ def row(number: int = 0, **values: Any) -> Row:
         "finished": f"2026-01-01T00:00:{number:02d}.000+00:00", "versions": '{"onnxfold": "0.1.0", "code": "c"}',
         "latency_host": "host, onnxruntime, 1 thread",
     }  # fmt: skip
-    return Row(**(known | values))
+    known |= values
+    key = key_of(known["setting"], json.loads(known["versions"]))
+    return Row(**({"key": key} | known))
 
 
 def sweep_rows() -> list[Row]:

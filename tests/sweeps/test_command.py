@@ -10,6 +10,7 @@ import pytest
 
 from onnxfold import api
 from onnxfold.sweeps import run as run_module
+from onnxfold.sweeps.page import is_page, render_page
 from onnxfold.sweeps.results import SweepFolder
 from tests.command_line import onnxfold
 from tests.sweeps.rows import row, sweep_rows
@@ -75,6 +76,23 @@ def test_what_cannot_be_done_is_one_line(folder: Path, arguments: list[Any], cod
     assert last.lower().startswith("error: ")
     assert says in last
     assert len(SweepFolder(folder).rows()) == 25
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_page_of_a_user_stays(is_link: bool, tmp_path: Path) -> None:
+    mine, page = tmp_path / "mine.html", tmp_path / "out" / "index.html"
+    page.parent.mkdir()
+    (mine if is_link else page).write_text("mine")
+    if is_link:
+        page.symlink_to(mine)
+    done = onnxfold("sweep", MODEL, "--out", page.parent, "--sparsity", "0.5")
+    assert done.returncode == 2
+    assert f"'{page}' " in done.stderr
+    assert "give another folder" in done.stderr
+    assert (page.read_text(), list(page.parent.iterdir())) == ("mine", [page])
+    page.unlink()
+    page.write_text(render_page([]))
+    assert is_page(page)
 
 
 def test_a_folder_without_results_is_said(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -145,6 +146,16 @@ def test_a_sweep_that_was_killed_goes_on(client: Any, tmp_path: Path, monkeypatc
 def test_no_scheduler_is_a_plain_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxfold.sweeps.cluster._CONNECT_SECONDS", 1)
     for address in ("tcp://127.0.0.1:9", "nonsense"):
+        with pytest.raises(ConfigError, match=f"no scheduler answers at '{address}'"), existing_cluster(address):
+            pass
+
+
+def test_a_scheduler_that_says_nothing_is_a_plain_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxfold.sweeps.cluster._CONNECT_SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # the system takes the connection
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"no scheduler answers at '{address}'"), existing_cluster(address):
             pass
 

@@ -53,6 +53,15 @@ def test_all_folds_are_there_with_their_commands() -> None:
     assert data["rows"][0]["values"]["agreement"] == pytest.approx(1 - (rows[0].agreement or 0))  # type: ignore[index]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_not_known(value: float) -> None:
+    names = ("relative_error", "latency_ratio", "latency_ms_before", "accuracy", "accuracy_before")
+    data = _data(render_page([row(1, **dict.fromkeys(names, value)), row(2)]))
+    assert [entry["values"]["relative_error"] for entry in data["rows"]] == [None, 0.1]  # type: ignore[index]
+    assert [entry["values"]["latency_part"] for entry in data["rows"]] == [None, 0.49]  # type: ignore[index]
+    assert data["originals"][0]["values"]["latency"] == 3.0  # type: ignore[index]
+
+
 def test_the_table_is_the_front_of_every_model() -> None:
     rows = sweep_rows()
     page = Page(render_page(rows))

@@ -12,7 +12,7 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.kept_inputs import KeptInputs, Shelf
+from onnxfold.inputs.kept_inputs import KeptInputs, Kind, Shelf, is_text
 from onnxfold.inputs.tokens.feeds import Others
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInterface
 from onnxfold.inputs.tokens.language_model import LanguageModel
@@ -108,7 +108,8 @@ class TokenWriter:
         """
         known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
-        kept = shelf.find()
+        ids = Kind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
+        kept = shelf.find({"ids": ids}, {"kind": (WRITTEN, FILLED, UNIFORM, PRIOR).__contains__, "reason": is_text})
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.told["kind"], kept.told["reason"])
         found = self._written(plan, requested, seed, progress)
