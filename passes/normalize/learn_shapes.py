@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from onnxfold.graph.shape_inference import UNNAMED
 from onnxfold.graph.symbols import summands
 from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
@@ -80,10 +81,10 @@ def _symbols(view: GraphView) -> dict[str, bool]:
 
 
 def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
-    """Yield the dimensions of an input, and a symbol for each."""
-    shape = view.shape(name) or ()
+    """Yield the dimensions of an input, and a symbol for each; those of several inputs may be equal without saying so."""
+    shape, alone = view.shape(name) or (), len(view.input_names) == 1
     for axis, (size, symbol) in enumerate(zip(shape, [*view.symbols(name), *[""] * len(shape)], strict=False)):
-        yield size, symbol or _OPEN.format(axis)
+        yield size, symbol if symbol and (alone or not symbol.startswith(UNNAMED)) else _OPEN.format(axis)
 
 
 def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
