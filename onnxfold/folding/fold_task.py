@@ -121,7 +121,14 @@ def open_task(
     )
     needs_groups = not (config.keeps_widths or config.lossless)
     opened = open_model(
-        model, config.input_shapes, progress, form=form, needs_groups=needs_groups, shares=networks is None
+        model,
+        config.input_shapes,
+        progress,
+        form=form,
+        needs_groups=needs_groups,
+        shares=networks is None,
+        sizes=config.generates,
+        runs=config.verify,
     )
     if networks is not None:
         opened = networks.known_to(opened)

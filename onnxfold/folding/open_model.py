@@ -17,10 +17,12 @@ from onnxfold.folding.scopes import (
 )
 from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.finite import require_no_nan
+from onnxfold.graph.known_operators import require_known_operators
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.free_sizes import needed_sizes
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
@@ -89,6 +91,8 @@ def open_model(
     form: GraphForm = PLAIN,
     needs_groups: bool = True,
     shares: bool = True,
+    sizes: bool = False,
+    runs: bool = False,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -106,6 +110,10 @@ def open_model(
         Whether there is nothing to do without fold groups.
     shares : bool
         Whether equal weights, which the file stores several times, become one.
+    sizes : bool
+        Whether free dimensions get other sizes than the usual ones where the network runs with others only.
+    runs : bool
+        Whether onnxruntime must know all operators.
 
     Raises
     ------
@@ -118,6 +126,8 @@ def open_model(
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
+    if runs:
+        require_known_operators(view.model)
     size_bytes = bytes_of(model, view)
     blocks = dequantize_blocks(view)
     if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
@@ -125,6 +135,8 @@ def open_model(
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
     size = stored_size(view, size_bytes)
+    if sizes:
+        _assume_sizes(view)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
@@ -137,3 +149,15 @@ def open_model(
     if needs_groups:
         require_groups(scopes)
     return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)
+
+
+def _assume_sizes(view: GraphView) -> None:
+    """Assume sizes that a network runs with where it does not at the usual ones, and say so."""
+    needed = {name: shape for name, shape in needed_sizes(view).items() if name not in view.input_shapes}
+    if not needed:
+        return
+    view.assume({**view.input_shapes, **needed})
+    told = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
+    view.notes.append(
+        f"the network is run at {told}, smaller free dimensions give no result: --input-shapes sets others"
+    )

@@ -35,5 +35,5 @@ def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = si
     """
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with limited_to(config.max_memory):
-        opened = open_model(model, config.input_shapes, progress, needs_groups=False)
+        opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=config.generates)
         return choose_inputs(opened, config, chosen, progress, needed=True)

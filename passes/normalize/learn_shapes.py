@@ -81,7 +81,7 @@ def _symbols(view: GraphView) -> dict[str, bool]:
 
 
 def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
-    """Yield the dimensions of an input, and a symbol for each; those of several inputs may be equal without saying so."""
+    """Yield the dimensions of an input with a symbol each; of several inputs, equal ones may have other names."""
     shape, alone = view.shape(name) or (), len(view.input_names) == 1
     for axis, (size, symbol) in enumerate(zip(shape, [*view.symbols(name), *[""] * len(shape)], strict=False)):
         yield size, symbol if symbol and (alone or not symbol.startswith(UNNAMED)) else _OPEN.format(axis)
