@@ -309,11 +309,6 @@ class FoldConfig:
         return self.dtype == INT8
 
     @property
-    def generates(self) -> bool:
-        """Whether no samples are given, so that the network is run on generated inputs."""
-        return self.calibration is None and self.data is None
-
-    @property
     def keeps_widths(self) -> bool:
         """Whether no channel is to go, so that quantising is all there is to do."""
         nothing_else = not self.has_limits and not any(self.ratios.values())

@@ -109,6 +109,11 @@ def choose_inputs(
     return ChosenInputs(inputs, (*inputs.notes, *cache.notes), labelled)
 
 
+def generates(config: FoldConfig) -> bool:
+    """Whether no samples are given, so that a network is run on generated inputs."""
+    return config.calibration is None and config.data is None
+
+
 def require_given(config: FoldConfig) -> None:
     """Check that the data of a request is there.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
-from onnxfold.folding.choose_inputs import ChosenInputs, require_given
+from onnxfold.folding.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.fold_model import request_widths
 from onnxfold.folding.joined_model import JoinedModel
 from onnxfold.folding.methods import Method, find_method
@@ -127,7 +127,7 @@ def open_task(
         form=form,
         needs_groups=needs_groups,
         shares=networks is None,
-        sizes=config.generates,
+        sizes=generates(config),
         runs=config.verify,
     )
     if networks is not None:

@@ -1,10 +1,12 @@
 """Load a model, check it, and analyse its graphs: the part of a fold before the request matters."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
+from onnxfold.errors import MemoryLimitError, NothingToFoldError
 from onnxfold.folding.lossless import share_equal_weights
 from onnxfold.folding.scopes import (
     PLAIN,
@@ -21,8 +23,10 @@ from onnxfold.graph.known_operators import require_known_operators
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
+from onnxfold.graph.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.free_sizes import needed_sizes
+from onnxfold.inputs.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
@@ -113,7 +117,7 @@ def open_model(
     sizes : bool
         Whether free dimensions get other sizes than the usual ones where the network runs with others only.
     runs : bool
-        Whether onnxruntime must know all operators.
+        Whether onnxruntime must be able to run the model.
 
     Raises
     ------
@@ -123,6 +127,8 @@ def open_model(
         If a weight is NaN, or infinite in a fold group.
     NothingToFoldError
         If there is no fold group, where one is needed.
+    UnsupportedModelError, VerificationError
+        If onnxruntime must be able to run the model, and lacks an operator, or does not load what has no groups.
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
@@ -147,7 +153,13 @@ def open_model(
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
-        require_groups(scopes)
+        try:
+            require_groups(scopes)
+        except NothingToFoldError:
+            if runs:  # a file that onnxruntime does not load may be why
+                with suppress(MemoryLimitError):
+                    Session(model)
+            raise
     return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)
 
 
@@ -157,7 +169,8 @@ def _assume_sizes(view: GraphView) -> None:
     if not needed:
         return
     view.assume({**view.input_shapes, **needed})
-    told = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
+    sizes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
     view.notes.append(
-        f"the network is run at {told}, smaller free dimensions give no result: --input-shapes sets others"
+        f"the network is run at {sizes}, because it does not run at a length of {FREE_DIMENSION}: --input-shapes sets "
+        "others"
     )

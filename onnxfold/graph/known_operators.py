@@ -28,8 +28,8 @@ def require_known_operators(model: ModelProto) -> None:
         if (node.domain, node.op_type) not in functions and not runtime.runs(node.domain, node.op_type):
             whose = f" of the domain '{node.domain}'" if node.domain else ""
             raise UnsupportedModelError(
-                f"{node_label(node)}{whose} is an operator that onnxruntime does not have, so no result can be checked: "
-                "--no-verify folds the model by its weights alone"
+                f"{node_label(node)}{whose} is an operator that onnxruntime does not have, so no result can be "
+                "checked: --no-verify folds the model by its weights alone"
             )
 
 

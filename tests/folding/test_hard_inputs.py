@@ -111,3 +111,18 @@ def test_a_foreign_operator_is_named_first(inside: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr("onnxfold.folding.open_model.require_no_nan", lambda view: pytest.fail("work was done"))
     with pytest.raises(UnsupportedModelError, match=r"'lion' \(Roar\) of the domain 'acme'.*--no-verify"):
         quick_fold(model, 0.3)
+
+
+def test_a_file_that_onnxruntime_does_not_load_is_not_blamed_on_its_channels() -> None:
+    """Its bias does not broadcast, so that no shape is known behind it."""
+    body = """
+        c = Conv (x, w)
+        s = Add (c, b)
+        r = Relu (s)
+        m = GlobalAveragePool (r)
+        f = Flatten (m)
+        y = Gemm (f, v)
+    """
+    model = _model(body, "float[n, 3, 8, 8] x", w=(16, 3, 1, 1), b=(16,), v=(16, 4))
+    with pytest.raises(VerificationError, match="onnxruntime does not load"):
+        quick_fold(model, 0.3)
