@@ -73,6 +73,30 @@ def infer_types(
         ``TensorProto`` element type; shape, a dimension is None where it is symbolic or unknown; symbols, equal where
         dimensions are known to be equal.
     """
+    work = light_model(model, weights, input_shapes)
+    given = {*weights, *(i.name for i in work.graph.input)}
+    sizes: dict[str, int] = {}
+    for info in model.graph.input:
+        if info.name in input_shapes:
+            sizes.update(_sizes_of(info, input_shapes[info.name]))
+    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
+    del work.graph.node[:]
+    work.graph.node.extend(nodes)
+    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
+    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
+    return _with_foreign(work, foreign, weights) if foreign else read_types(_inferred(work))
+
+
+def light_model(
+    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
+) -> ModelProto:
+    """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input.
+
+    Parameters
+    ----------
+    model, weights, input_shapes
+        As of :func:`infer_types`.
+    """
     work = ModelProto()
     work.CopyFrom(model)
     drop_inferable(work)
@@ -80,23 +104,17 @@ def infer_types(
     for output in work.graph.output:
         if output.type.HasField("tensor_type") and output.name not in given:
             output.type.tensor_type.ClearField("shape")
-    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
-    del work.graph.node[:]
-    work.graph.node.extend(nodes)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
-    sizes: dict[str, int] = {}
     for number, info in enumerate(work.graph.input):
         if info.name in input_shapes:
-            sizes.update(_sizes_of(info, input_shapes[info.name]))
             _set_shape(info, input_shapes[info.name])
         _name_dimensions(info, number)
-    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
-    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
-    return _with_foreign(work, foreign, weights) if foreign else _types(_inferred(work))
+    return work
 
 
-def _types(inferred: ModelProto) -> dict[str, TensorType]:
+def read_types(inferred: ModelProto) -> dict[str, TensorType]:
+    """Return the types that a model states."""
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
@@ -114,7 +132,7 @@ def _with_foreign(
     given: dict[str, TensorType] = {}
     types: dict[str, TensorType] = {}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
-        types = _types(_inferred(_declaring(work, given)))
+        types = read_types(_inferred(_declaring(work, given)))
         found: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
@@ -234,7 +252,7 @@ def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
     backwards = [(node, attr) for node in concats for attr in node.attribute if attr.name == "axis" and attr.i < 0]
     if not backwards:
         return False
-    ranks = {name: len(kind[1]) for name, kind in _types(inferred).items()}
+    ranks = {name: len(kind[1]) for name, kind in read_types(inferred).items()}
     ranks |= {tensor.name: len(tensor.dims) for tensor in work.graph.initializer}
     left = len(backwards)
     for node, attr in backwards:

@@ -16,8 +16,8 @@ from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 
 
-def _view(body: str, inputs: str) -> GraphView:
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float y)'
+def _view(body: str, inputs: str, opset: int = 17) -> GraphView:
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (float y)'
     model = onnx.parser.parse_model(text + "{" + body + "}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     view = load(model)
@@ -132,3 +132,33 @@ def test_what_paddle_writes(sizes: str) -> None:
     NORMALIZE(view)
     assert (view.shape("twice") or ())[2:] == (8,)
     assert [g.size for g in find_groups(view).groups] == [6, 4]
+
+
+def test_many_reshapes_one_behind_the_other() -> None:
+    """As TensorFlow writes a matrix product of higher rank; every shape is computed from the one before."""
+    pytest.importorskip("sympy")
+    body = "x0 = Identity (x) last = Constant <value_ints = [6]> ()"
+    for i in range(12):
+        body += f"""
+            shape{i} = Shape (x{i})
+            outer{i} = Slice (shape{i}, start, end)
+            count_of{i} = ReduceProd <axes = [0], keepdims = 0> (outer{i})
+            count{i} = Unsqueeze <axes = [0]> (count_of{i})
+            inner{i} = Concat <axis = 0> (count{i}, last)
+            flat{i} = Reshape (x{i}, inner{i})
+            active{i} = Relu (flat{i})
+            first{i} = Slice (shape{i}, start, middle)
+            second{i} = Slice (shape{i}, middle, end)
+            batch_of{i} = ReduceProd <axes = [0], keepdims = 0> (first{i})
+            batch{i} = Unsqueeze <axes = [0]> (batch_of{i})
+            length_of{i} = ReduceProd <axes = [0], keepdims = 0> (second{i})
+            length{i} = Unsqueeze <axes = [0]> (length_of{i})
+            back{i} = Concat <axis = 0> (batch{i}, length{i}, last)
+            x{i + 1} = Reshape (active{i}, back{i})
+        """
+    body += "".join(f"{name} = Constant <value_ints = [{i}]> ()" for i, name in enumerate(("start", "middle", "end")))
+    body += "y = Relu (x12)"
+    view = _view(body, "float[n, sequence, 6] x", opset=12)
+    assert view.shape("y") is None
+    LearnShapes()(view)
+    assert (view.shape("y"), view.symbols("y")[:2]) == ((None, None, 6), ("n", "sequence"))
