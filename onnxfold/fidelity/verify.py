@@ -232,7 +232,7 @@ def _slower(latency: LatencyRecord) -> str:
 
 
 def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:
-    """Return what onnx's checker has to say; whether shapes fit together is left to onnxruntime, which is asked next."""
+    """Return what onnx's checker has to say; whether shapes fit together is left to onnxruntime, asked next."""
     problem = checker_problem(model)
     if not problem:
         return ()
