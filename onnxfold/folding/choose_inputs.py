@@ -160,7 +160,7 @@ def _run(view: GraphView, batch: dict[str, Array], inputs: ModelInputs) -> None:
         for name in answers.intersection(node.output) if inputs.is_drawn else ():
             values = walk.values[name][0]
             if values.dtype.kind == "f" and np.isnan(values).any():
-                raise VerificationError(f"output '{name}' is NaN on them: give samples, --calibration FILE.npz")
+                raise VerificationError(f"output '{name}' is NaN on generated inputs: give samples, --calibration")
         walk.release(node)
 
 
