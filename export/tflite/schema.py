@@ -60,6 +60,7 @@ OPTIONS = {
     "GELU": "GeluOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "MIRROR_PAD": "MirrorPadOptions",
+    "ONE_HOT": "OneHotOptions",
     "PACK": "PackOptions",
     "SHAPE": "ShapeOptions",
     "RESHAPE": "ReshapeOptions",
@@ -70,6 +71,7 @@ OPTIONS = {
     "SPLIT": "SplitOptions",
     "SPLIT_V": "SplitVOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
+    "TOPK_V2": "TopKV2Options",
     "TRANSPOSE_CONV": "TransposeConvOptions",
 }
 

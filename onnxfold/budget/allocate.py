@@ -57,9 +57,12 @@ def require_reachable(space: WidthSpace, cost: Cost, before: int, sparsity: floa
     smallest = cost(space.narrowest)
     if smallest > before * (1.0 - sparsity + TOLERANCE):
         given = f", with the widths of {len(space.fixed)} of them given" if space.fixed else ""
+        said = f"{1 - smallest / before:.3g} is the most that the fold groups of this model allow{given}"
+        if smallest >= before:
+            said = f"no width of the fold groups makes this model smaller{given}"
         raise BudgetError(
-            f"sparsity {sparsity:.3g} cannot be reached: {1 - smallest / before:.3g} is the most that the fold groups "
-            f"of this model allow{given}; ask for less, or run 'onnxfold inspect' for the reasons"
+            f"sparsity {sparsity:.3g} cannot be reached: {said}; ask for less, "
+            "or run 'onnxfold inspect' for the reasons"
         )
 
 

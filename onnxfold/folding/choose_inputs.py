@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from os import PathLike
 
+import numpy as np
+
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
 from onnxfold.files import Cache
@@ -12,13 +14,14 @@ from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.footprint import Footprint, feed_shapes
 from onnxfold.graph.load import load
 from onnxfold.graph.session import in_batches, sample_count
+from onnxfold.graph.tensors import Array
 from onnxfold.graph.trial_run import require_trial_run
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.progress import Progress
-from onnxfold.statistics.observe import observe
+from onnxfold.statistics.activations import Activations
 
 #: Samples that show whether a network runs.
 _FEW = 2
@@ -106,6 +109,11 @@ def choose_inputs(
     return ChosenInputs(inputs, (*inputs.notes, *cache.notes), labelled)
 
 
+def generates(config: FoldConfig) -> bool:
+    """Whether no samples are given, so that a network is run on generated inputs."""
+    return config.calibration is None and config.data is None
+
+
 def require_given(config: FoldConfig) -> None:
     """Check that the data of a request is there.
 
@@ -126,20 +134,34 @@ def require_given(config: FoldConfig) -> None:
 
 
 def _require_run(view: GraphView, inputs: ModelInputs) -> None:
-    """Run a network on two samples, or where it refuses these, on a whole batch.
+    """Run a network on two samples, or on a whole batch where it refuses these or they prove little.
 
-    One would hide a shape that holds for one sample only; a batch of a large network takes as long as a repair.
+    One would hide a shape that holds for one sample only; a batch of a large network takes as long as a repair. Drawn
+    integers may be lengths, as the number of a graph's nodes is, and those of two samples fit together by chance.
     """
     first = inputs.batches[0]
-    if not inputs.fixed_batch and sample_count(first) > _FEW:
+    counts = inputs.is_drawn and not inputs.are_tokens and any(values.dtype.kind in "iu" for values in first.values())
+    if not inputs.fixed_batch and sample_count(first) > _FEW and not counts:
         try:
-            observe(view, (), [next(in_batches(first, _FEW))], match=False)
+            return _run(view, next(in_batches(first, _FEW)), inputs)
         except EndlessRunError:
             raise
         except VerificationError:  # what was cut may not be samples
-            observe(view, (), [first], match=False)
-    else:
-        observe(view, (), [first], match=False)
+            pass
+    return _run(view, first, inputs)
+
+
+def _run(view: GraphView, batch: dict[str, Array], inputs: ModelInputs) -> None:
+    """Run a network, and refuse generated inputs on which it gives no numbers, as where a mask leaves nothing."""
+    walk = Activations(view, [batch])
+    answers = set(view.output_names)
+    for node in view.nodes:
+        walk.run(node)
+        for name in answers.intersection(node.output) if inputs.is_drawn else ():
+            values = walk.values[name][0]
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                raise VerificationError(f"output '{name}' is NaN on generated inputs: give samples, --calibration")
+        walk.release(node)
 
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:

@@ -11,11 +11,12 @@ from onnxfold.budget.width_request import WidthRequest, whole_widths, width_requ
 from onnxfold.channels.streams import is_about_stream
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
-from onnxfold.errors import NothingToFoldError
+from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.methods import Method
 from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
+from onnxfold.folding.scopes import about_integers
 from onnxfold.graph.provenance import add_run
 from onnxfold.graph.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
@@ -100,10 +101,14 @@ def request_widths(
     if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
         raise NothingToFoldError(f"nothing to fold: {_no_stream(opened)}")
     whole, note = method.whole(groups)
-    request = width_request(
-        opened.graphs, config, opened.size.parameters, adds_biases=repair.adds_biases, adds_nodes=repair.adds_nodes,
-        per_token=opened.size.macs_per == "token", whole=whole,
-    )  # fmt: skip
+    try:
+        request = width_request(
+            opened.graphs, config, opened.size.parameters, adds_biases=repair.adds_biases, adds_nodes=repair.adds_nodes,
+            per_token=opened.size.macs_per == "token", whole=whole,
+        )  # fmt: skip
+    except BudgetError as error:
+        integers = about_integers(opened.scopes)
+        raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None
     if note:
         request = replace(request, remarks=(*request.remarks, note))
     if request.widths is not None and not may_keep_all:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
-from onnxfold.folding.choose_inputs import ChosenInputs, require_given
+from onnxfold.folding.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.fold_model import request_widths
 from onnxfold.folding.joined_model import JoinedModel
 from onnxfold.folding.methods import Method, find_method
@@ -121,7 +121,14 @@ def open_task(
     )
     needs_groups = not (config.keeps_widths or config.lossless)
     opened = open_model(
-        model, config.input_shapes, progress, form=form, needs_groups=needs_groups, shares=networks is None
+        model,
+        config.input_shapes,
+        progress,
+        form=form,
+        needs_groups=needs_groups,
+        shares=networks is None,
+        sizes=generates(config),
+        runs=config.verify,
     )
     if networks is not None:
         opened = networks.known_to(opened)

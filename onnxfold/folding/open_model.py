@@ -1,10 +1,12 @@
 """Load a model, check it, and analyse its graphs: the part of a fold before the request matters."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
+from onnxfold.errors import MemoryLimitError, NothingToFoldError
 from onnxfold.folding.lossless import share_equal_weights
 from onnxfold.folding.scopes import (
     PLAIN,
@@ -17,10 +19,14 @@ from onnxfold.folding.scopes import (
 )
 from onnxfold.folding.stored_size import bytes_of, stored_size
 from onnxfold.graph.finite import require_no_nan
+from onnxfold.graph.known_operators import require_known_operators
 from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import weight_bytes
 from onnxfold.graph.scratch import Scratch
+from onnxfold.graph.session import Session
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.free_sizes import needed_sizes
+from onnxfold.inputs.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 from onnxfold.progress import Progress
@@ -89,6 +95,8 @@ def open_model(
     form: GraphForm = PLAIN,
     needs_groups: bool = True,
     shares: bool = True,
+    sizes: bool = False,
+    runs: bool = False,
 ) -> OpenedModel:
     """Load a model, normalise and analyse its graphs.
 
@@ -106,6 +114,10 @@ def open_model(
         Whether there is nothing to do without fold groups.
     shares : bool
         Whether equal weights, which the file stores several times, become one.
+    sizes : bool
+        Whether free dimensions get other sizes than the usual ones where the network runs with others only.
+    runs : bool
+        Whether onnxruntime must be able to run the model.
 
     Raises
     ------
@@ -115,9 +127,13 @@ def open_model(
         If a weight is NaN, or infinite in a fold group.
     NothingToFoldError
         If there is no fold group, where one is needed.
+    UnsupportedModelError, VerificationError
+        If onnxruntime must be able to run the model, and lacks an operator, or does not load what has no groups.
     """
     progress("load", 0, 0)
     view = load(model, input_shapes)
+    if runs:
+        require_known_operators(view.model)
     size_bytes = bytes_of(model, view)
     blocks = dequantize_blocks(view)
     if blocks:  # a factor of a weight of few bits would have no blocks to be stored in
@@ -125,6 +141,8 @@ def open_model(
     if weight_bytes(view) > memory.limit() // _SCRATCH_PART:
         view.use_scratch(Scratch())
     size = stored_size(view, size_bytes)
+    if sizes:
+        _assume_sizes(view)
     progress("check weights", 0, 0)
     has_infinite = require_no_nan(view)
     progress("find fold groups", 0, 0)
@@ -135,5 +153,24 @@ def open_model(
     for scope in scopes:
         require_finite_channels(scope, everywhere=has_infinite)
     if needs_groups:
-        require_groups(scopes)
+        try:
+            require_groups(scopes)
+        except NothingToFoldError:
+            if runs:  # a file that onnxruntime does not load may be why
+                with suppress(MemoryLimitError):
+                    Session(model)
+            raise
     return OpenedModel(model, size, scopes, blocks=blocks, form=form, shared=shared)
+
+
+def _assume_sizes(view: GraphView) -> None:
+    """Assume sizes that a network runs with where it does not at the usual ones, and say so."""
+    needed = {name: shape for name, shape in needed_sizes(view).items() if name not in view.input_shapes}
+    if not needed:
+        return
+    view.assume({**view.input_shapes, **needed})
+    sizes = " ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in needed.items())
+    view.notes.append(
+        f"the network is run at {sizes}, because it does not run at a length of {FREE_DIMENSION}: --input-shapes sets "
+        "others"
+    )

@@ -1,6 +1,6 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups, head_axes
@@ -164,16 +164,24 @@ def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
 
 
+def about_integers(scopes: Iterable[Scope]) -> str:
+    """Return what to say of a model that is quantised, '' of others."""
+    done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
+    if done is None:
+        return ""
+    return (
+        f"the model is quantised, see {done.op_type} '{done.name or node_key(done)}', and no other channels can be "
+        "merged: fold the float32 model, with --dtype int8 to quantise it again"
+    )
+
+
 def require_groups(scopes: list[Scope]) -> None:
     """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
     if all_groups(scopes):
         return
-    done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
-    if done is not None:
-        raise NothingToFoldError(
-            f"nothing to fold: the model is quantised, see {done.op_type} '{done.name or node_key(done)}', and no other"
-            " channels can be merged: fold the float32 model, with --dtype int8 to quantise it again"
-        )
+    integers = about_integers(scopes)
+    if integers:
+        raise NothingToFoldError(f"nothing to fold: {integers}")
     refusals = all_refusals(scopes)
     if not refusals:
         raise NothingToFoldError("nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels")

@@ -2,7 +2,7 @@
 
 from onnxfold.config import FoldConfig
 from onnxfold.folders import takes_folders
-from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs
+from onnxfold.folding.choose_inputs import ChosenInputs, choose_inputs, generates
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.graph.load import ModelLike, blames_broken_files
@@ -35,5 +35,5 @@ def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = si
     """
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with limited_to(config.max_memory):
-        opened = open_model(model, config.input_shapes, progress, needs_groups=False)
+        opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=generates(config))
         return choose_inputs(opened, config, chosen, progress, needed=True)

@@ -141,6 +141,8 @@ class _Trials:
         instead: dict[int, dict[str, Array]] = {}
         was: dict[int, Array] = {}
         for outcome, change in self._at(node):
+            if change.tensor not in self._walk.values:  # what a recurrence reads is its own result
+                continue
             place = outcome.place
             if self._locally:
                 was[place] = self._walk.trial(node, place)

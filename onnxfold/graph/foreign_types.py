@@ -9,7 +9,7 @@ same dimensions: otherwise they depend on values, and stay unknown.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -21,10 +21,11 @@ from onnxfold.graph.symbols import summands
 from onnxfold.graph.tensor_types import TensorType
 from onnxfold.graph.tensors import Array, to_proto
 
-#: The size of the i-th symbol in both runs. Sizes are large enough for windows, and even.
-_FIRST, _FIRST_STEP, _SECOND, _SECOND_STEP = 24, 8, 40, 16
+#: The size of the i-th symbol in both runs, and its step. The first ones are large enough for windows, and even; the
+#: others are for batches of what is large by itself.
+_SIZES = ((24, 8, 40, 16), (2, 1, 4, 3))
 #: Arrays larger than this are not made to run a node.
-_MOST_ELEMENTS = 1 << 22
+_MOST_ELEMENTS = 1 << 24
 _OPEN = "onnxfold_open_dimension"
 
 _ELEMENT_TYPES = {
@@ -126,16 +127,12 @@ def _measured(
 ) -> dict[str, TensorType | None]:
     """Return what runs at two sizes tell of the results; what is known already stays."""
     names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
-    sizes = {s: (_FIRST + _FIRST_STEP * i, _SECOND + _SECOND_STEP * i) for i, s in enumerate(names)}
-    for name in names:
-        parts = [sizes[part] for part in summands(name, names)]
-        if parts:
-            sizes[name] = sum(first for first, _ in parts), sum(second for _, second in parts)
+    sizes = next((found for steps in _SIZES if _fits(found := _sizes(names, *steps), given)), None)
+    if sizes is None:
+        return {}
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
-        shapes = {n: [d if isinstance(d, int) else sizes[d][which] for d in _named(k)] for n, k in given.items()}
-        if any(np.prod(shape, dtype=np.float64) > _MOST_ELEMENTS for shape in shapes.values()):
-            return {}
+        shapes = {n: _shape(kind, sizes, which) for n, kind in given.items()}
         random = np.random.default_rng(seed)
         feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in given.items()}
         if any(values is None for values in feeds.values()):
@@ -158,6 +155,28 @@ def _measured(
         elem_type = told[0] if told else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
         found[output] = _read(elem_type, dims)
     return found
+
+
+def _sizes(
+    names: Iterable[str], first: int, first_step: int, second: int, second_step: int
+) -> dict[str, tuple[int, int]]:
+    """Return the size of every symbol in both runs."""
+    known = list(names)
+    sizes = {s: (first + first_step * i, second + second_step * i) for i, s in enumerate(known)}
+    for name in known:
+        parts = [sizes[part] for part in summands(name, known)]
+        if parts:
+            sizes[name] = sum(a for a, _ in parts), sum(b for _, b in parts)
+    return sizes
+
+
+def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -> list[int]:
+    return [d if isinstance(d, int) else sizes[d][which] for d in _named(kind)]
+
+
+def _fits(sizes: Mapping[str, tuple[int, int]], given: Mapping[str, TensorType]) -> bool:
+    shapes = (_shape(kind, sizes, 1) for kind in given.values())
+    return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
 
 
 def _drawn(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:

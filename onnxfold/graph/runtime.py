@@ -33,8 +33,8 @@ def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) 
 
 
 def runs(domain: str, op_type: str) -> bool:
-    """Whether onnxruntime knows an operator."""
-    return ("" if domain in DEFAULT_DOMAINS else domain, op_type) in _operators()
+    """Whether onnxruntime knows an operator; of a build that does not tell, whether it may."""
+    return not _operators() or ("" if domain in DEFAULT_DOMAINS else domain, op_type) in _operators()
 
 
 @cache

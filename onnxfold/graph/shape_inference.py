@@ -36,6 +36,11 @@ _SUM = 3
 _HALF_TOLD = frozenset({"Attention"})
 #: How the symbols begin that onnx's inference makes up.
 _MADE_UP = "unk__"
+#: How those begin that stand here for dimensions of inputs without a symbol.
+UNNAMED = f"{_MADE_UP}input_"
+
+#: The operator set from which on onnx lets the axis of a Concat be negative.
+_NEGATIVE_AXES = 11
 
 #: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
 _SMALL = 4096
@@ -68,6 +73,30 @@ def infer_types(
         ``TensorProto`` element type; shape, a dimension is None where it is symbolic or unknown; symbols, equal where
         dimensions are known to be equal.
     """
+    work = light_model(model, weights, input_shapes)
+    given = {*weights, *(i.name for i in work.graph.input)}
+    sizes: dict[str, int] = {}
+    for info in model.graph.input:
+        if info.name in input_shapes:
+            sizes.update(_sizes_of(info, input_shapes[info.name]))
+    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
+    del work.graph.node[:]
+    work.graph.node.extend(nodes)
+    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
+    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
+    return _with_foreign(work, foreign, weights) if foreign else read_types(_inferred(work))
+
+
+def light_model(
+    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
+) -> ModelProto:
+    """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input.
+
+    Parameters
+    ----------
+    model, weights, input_shapes
+        As of :func:`infer_types`.
+    """
     work = ModelProto()
     work.CopyFrom(model)
     drop_inferable(work)
@@ -75,22 +104,17 @@ def infer_types(
     for output in work.graph.output:
         if output.type.HasField("tensor_type") and output.name not in given:
             output.type.tensor_type.ClearField("shape")
-    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
-    del work.graph.node[:]
-    work.graph.node.extend(nodes)
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
-    sizes: dict[str, int] = {}
-    for info in work.graph.input:
+    for number, info in enumerate(work.graph.input):
         if info.name in input_shapes:
-            sizes.update(_sizes_of(info, input_shapes[info.name]))
             _set_shape(info, input_shapes[info.name])
-    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
-    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
-    return _with_foreign(work, foreign, weights) if foreign else _types(_inferred(work))
+        _name_dimensions(info, number)
+    return work
 
 
-def _types(inferred: ModelProto) -> dict[str, TensorType]:
+def read_types(inferred: ModelProto) -> dict[str, TensorType]:
+    """Return the types that a model states."""
     infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
@@ -108,7 +132,7 @@ def _with_foreign(
     given: dict[str, TensorType] = {}
     types: dict[str, TensorType] = {}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
-        types = _types(_inferred(_declaring(work, given)))
+        types = read_types(_inferred(_declaring(work, given)))
         found: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
@@ -209,7 +233,38 @@ def _stand_ins(node: NodeProto) -> list[NodeProto]:
 
 
 def _inferred(work: ModelProto) -> ModelProto:
-    """Return the model with the shapes that ONNX infers, or unchanged if the inference fails.
+    """Return the model with the shapes that ONNX infers, or unchanged if the inference fails."""
+    done = _inferred_once(work)
+    while _count_from_front(work, done):
+        done = _inferred_once(work)
+    return done
+
+
+def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
+    """Count axes of Concat from the front where a rank is known now; return whether there was such an axis.
+
+    Before version 11 of the operator set onnx infers nothing for a negative axis. PaddlePaddle writes it, and
+    onnxruntime runs it.
+    """
+    if max((o.version for o in work.opset_import if o.domain in DEFAULT_DOMAINS), default=0) >= _NEGATIVE_AXES:
+        return False
+    concats = [node for node in work.graph.node if node.op_type == "Concat" and node.domain in DEFAULT_DOMAINS]
+    backwards = [(node, attr) for node in concats for attr in node.attribute if attr.name == "axis" and attr.i < 0]
+    if not backwards:
+        return False
+    ranks = {name: len(kind[1]) for name, kind in read_types(inferred).items()}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in work.graph.initializer}
+    left = len(backwards)
+    for node, attr in backwards:
+        rank = next((ranks[name] for name in node.input if name in ranks), 0)
+        if -rank <= attr.i:
+            attr.i += rank
+            left -= 1
+    return left < len(backwards)
+
+
+def _inferred_once(work: ModelProto) -> ModelProto:
+    """Return the model with the shapes that ONNX infers at the first try, or unchanged if the inference fails.
 
     Values of small integer tensors are propagated, shapes are computed from them. onnx does this for every tensor of
     rank 1, of any length: of long ones it is left out.
@@ -273,6 +328,13 @@ def _read(info: onnx.ValueInfoProto) -> TensorType:
     tensor = info.type.tensor_type
     dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
     return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)
+
+
+def _name_dimensions(info: onnx.ValueInfoProto, number: int) -> None:
+    """Give every free dimension of an input a symbol: onnx follows symbols further than dimensions without a name."""
+    for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+        if dim.dim_value < 0 or not (dim.dim_param or dim.HasField("dim_value")):  # PaddlePaddle writes -1
+            dim.dim_param = f"{UNNAMED}{number}_{axis}"
 
 
 def _sizes_of(info: onnx.ValueInfoProto, shape: Sequence[int]) -> dict[str, int]:

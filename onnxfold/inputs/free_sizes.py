@@ -10,6 +10,7 @@ from onnxfold.graph.session import Session
 from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.synthetic import FREE_DIMENSION
+from onnxfold.inputs.tokens.interface import token_interface
 
 #: Height and width of images, and lengths of anything else, the most usual ones first: networks that halve an image
 #: five times want multiples of 32, those that cut audio into windows want more samples than a window holds.
@@ -42,6 +43,32 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
         if _runs(view, sizes):
             return {name: shape for name, shape in sizes.items() if shape[1:] != (shapes[name] or ())[1:]}
     return {}
+
+
+def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
+    """Return shapes of all inputs with which a network runs that does not at the usual length of free dimensions.
+
+    Parameters
+    ----------
+    view : GraphView
+        The model.
+
+    Returns
+    -------
+    dict of str to tuple of int
+        Empty where the usual length will do, where nothing does, and for language models, whose lengths are known.
+    """
+    shapes = {name: view.shape(name) for name in view.input_names}
+    if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
+        return {}
+    try:
+        if _runs(view, dict(_with_sizes(view, FREE_DIMENSION, FREE_DIMENSION))):
+            return {}
+        sizes = free_sizes(view)
+    except MemoryLimitError:  # said where the network is run
+        return {}
+    full = {name: sizes.get(name, shape) or () for name, shape in shapes.items()} if sizes else {}
+    return {name: tuple(1 if d is None else d for d in shape) for name, shape in full.items()}
 
 
 def _with_sizes(view: GraphView, image: int, other: int) -> Iterator[tuple[str, tuple[int | None, ...]]]:

@@ -1,10 +1,12 @@
 """Learn dimensions that depend on the lengths of the inputs in ways that shape inference does not follow."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from onnxfold.graph.shape_inference import UNNAMED
+from onnxfold.graph.symbolic_shapes import symbolic_types
 from onnxfold.graph.symbols import summands
 from onnxfold.graph.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
@@ -43,6 +45,13 @@ class LearnShapes(Pass):
 def _learn(view: GraphView) -> bool:
     names = _symbols(view)
     tensors = [o for node in view.nodes for o in node.output if o]
+    unknown = [t for t in tensors if view.shape(t) is None]
+    symbolic = symbolic_types(view.model, view.weights, set(names)) if unknown else {}
+    found = view.learn({t: symbolic[t] for t in unknown if t in symbolic})
+    return _learn_at_sizes(view, names, tensors) or found
+
+
+def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequence[str]) -> bool:
     open_ones = [t for t in tensors if _is_open(view, t, names)]
     if not names or not open_ones or not any(_asks(view, node) for node in view.nodes):
         return False
@@ -80,10 +89,10 @@ def _symbols(view: GraphView) -> dict[str, bool]:
 
 
 def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
-    """Yield the dimensions of an input, and a symbol for each."""
-    shape = view.shape(name) or ()
+    """Yield the dimensions of an input with a symbol each; of several inputs, equal ones may have other names."""
+    shape, alone = view.shape(name) or (), len(view.input_names) == 1
     for axis, (size, symbol) in enumerate(zip(shape, [*view.symbols(name), *[""] * len(shape)], strict=False)):
-        yield size, symbol or _OPEN.format(axis)
+        yield size, symbol if symbol and (alone or not symbol.startswith(UNNAMED)) else _OPEN.format(axis)
 
 
 def _is_open(view: GraphView, tensor: str, names: Mapping[str, bool]) -> bool:
@@ -114,7 +123,13 @@ def _merged(view: GraphView, tensor: str, shapes: list[Shape | None], runs: list
     dims: list[int | None] = []
     symbols: list[str] = []
     anonymous = any(name.startswith(_OPEN.format("")) for name in runs[0])
-    for sizes in zip(*(shape or () for shape in shapes), strict=True):
+    known = list(zip(view.shape(tensor) or (), view.symbols(tensor), strict=False))
+    for axis, sizes in enumerate(zip(*(shape or () for shape in shapes), strict=True)):
+        if None in sizes:  # unknown at a size, too
+            size, symbol = known[axis] if len(known) == len(shapes[0] or ()) else (None, "")
+            dims.append(size)
+            symbols.append(symbol)
+            continue
         same = sizes[0] if len(set(sizes)) == 1 else None
         names = [name for name in runs[0] if all(run[name] == size for run, size in zip(runs, sizes, strict=True))]
         # Lengths that are equal at all sizes are equal, unless some input has a length that nobody named.

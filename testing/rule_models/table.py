@@ -36,7 +36,7 @@ from testing.rule_models.layers import (
     through_matmul,
     through_recurrent,
 )
-from testing.rule_models.net import Middle, build_net, plus
+from testing.rule_models.net import WIDTH, Middle, build_net, plus
 from testing.rule_models.normalisations import (
     simplified_layer_norm,
     through_batch_norm,
@@ -160,6 +160,7 @@ def _build_table() -> dict[str, Callable[[], onnx.ModelProto]]:
     for opset in (10, 13, 18):
         add(f"Resize-{opset}", "Resize", through_resize(opset), opset)
     add("Resize-sizes", "Resize", through_resize(17, sizes=True))
+    add("Crop", "Crop", lambda g, x: g.node("Crop", [x], [WIDTH, 4, 6], border=[1, 2, 1, 2]), 9)
     add("Shuffle", "Transpose", through_shuffle)
     add("Gather-order", "Gather", through_gather_order)
     add("Trilu", "Trilu", lambda g, x: g.node("Trilu", [x], g.shapes[x]))

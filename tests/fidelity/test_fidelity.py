@@ -279,3 +279,20 @@ def test_a_search_on_tokens_names_those_that_folds_are_fitted_on() -> None:
     assert report.inputs is not None
     assert report.inputs.samples == 6
     assert report.inputs.reason.endswith("; 6 of 8 fitted on")
+
+
+def test_strict_shape_inference_alone_refuses_no_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is wrong about some Reshapes that onnxruntime runs; a file that is no valid model is refused."""
+    model, check = models.mlp(0), onnx.checker.check_model
+
+    def strict(checked: onnx.ModelProto, *, full_check: bool) -> None:
+        check(checked, full_check=full_check)
+        if full_check and checked is not model:
+            raise ValueError("Dimension could not be inferred")
+
+    monkeypatch.setattr(onnx.checker, "check_model", strict)
+    notes = quick_fold(model, 0.3).report.notes
+    assert any("onnxruntime alone decides: Dimension could not" in note for note in notes)
+    monkeypatch.setattr(onnx.checker, "check_model", lambda checked, full_check: strict(checked, full_check=True))
+    with pytest.raises(VerificationError, match="rejects the folded model"):
+        quick_fold(model, 0.3)

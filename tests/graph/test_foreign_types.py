@@ -57,6 +57,11 @@ def test_lengths_that_must_fit_together() -> None:
     assert found == [new, present, present]
 
 
+def test_batches_of_what_is_large_by_itself() -> None:
+    image = _kind("n", 16, 200, 400)
+    assert _results("Crop", [image], domain="", border=[1, 2, 3, 4]) == [_kind("n", 16, 194, 396)]
+
+
 def test_operators_that_old_exporters_wrote_into_the_default_domain() -> None:
     image = _kind("n", 3, "h", 32)
     assert _results("ImageScaler", [image], domain="", scale=1.0, bias=[0.0, 0.0, 0.0]) == [image]

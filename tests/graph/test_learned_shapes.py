@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
+from onnxfold.channels import find_groups
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 
 
-def _view(body: str, inputs: str) -> GraphView:
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float y)'
+def _view(body: str, inputs: str, opset: int = 17) -> GraphView:
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (float y)'
     model = onnx.parser.parse_model(text + "{" + body + "}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     view = load(model)
@@ -99,3 +102,63 @@ def test_learned_types_reach_what_is_inferred_from_them() -> None:
     assert view.learn({"mask": (TensorProto.INT64, (3, None), ("", "sequence"))})
     assert (view.shape("y"), view.symbols("y")) == ((3, None), ("", "sequence"))
     assert not view.learn({"mask": (TensorProto.INT64, (3, None), ("", "sequence"))})
+
+
+@pytest.mark.parametrize("sizes", ["-1, 3, -1, -1", "n, 3, h, w", "2, 3, 8, 8"])
+def test_what_paddle_writes(sizes: str) -> None:
+    """Dimensions of -1 are free, and Concat counts its axis from the back before operator set 11."""
+    text = f"""<ir_version: 7, opset_import: ["" : 10]> g (float[{sizes.replace("-1", "m")}] x) => (float[m, m, 5] y)
+        <int64[1] start = {{0}}, int64[1] end = {{2}}, int64[1] rest = {{-1}}>
+    {{
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        all = Shape (c)
+        first = Slice (all, start, end)
+        target = Concat <axis = -1> (first, rest)
+        flat = Reshape (c, target)
+        rows = Transpose <perm = [0, 2, 1]> (flat)
+        m = MatMul (rows, v)
+        twice = Concat <axis = -1> (m, m)
+        y = MatMul (twice, u)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    for name, shape in {"w": (6, 3, 3, 3), "v": (6, 4), "u": (8, 5)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(random.random(shape, np.float32), name))
+    for info in (*model.graph.input, *model.graph.output):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param == "m":
+                dim.dim_value = -1
+    view = load(model)
+    NORMALIZE(view)
+    assert (view.shape("twice") or ())[2:] == (8,)
+    assert [g.size for g in find_groups(view).groups] == [6, 4]
+
+
+def test_many_reshapes_one_behind_the_other() -> None:
+    """As TensorFlow writes a matrix product of higher rank; every shape is computed from the one before."""
+    pytest.importorskip("sympy")
+    body = "x0 = Identity (x) last = Constant <value_ints = [6]> ()"
+    for i in range(12):
+        body += f"""
+            shape{i} = Shape (x{i})
+            outer{i} = Slice (shape{i}, start, end)
+            count_of{i} = ReduceProd <axes = [0], keepdims = 0> (outer{i})
+            count{i} = Unsqueeze <axes = [0]> (count_of{i})
+            inner{i} = Concat <axis = 0> (count{i}, last)
+            flat{i} = Reshape (x{i}, inner{i})
+            active{i} = Relu (flat{i})
+            first{i} = Slice (shape{i}, start, middle)
+            second{i} = Slice (shape{i}, middle, end)
+            batch_of{i} = ReduceProd <axes = [0], keepdims = 0> (first{i})
+            batch{i} = Unsqueeze <axes = [0]> (batch_of{i})
+            length_of{i} = ReduceProd <axes = [0], keepdims = 0> (second{i})
+            length{i} = Unsqueeze <axes = [0]> (length_of{i})
+            back{i} = Concat <axis = 0> (batch{i}, length{i}, last)
+            x{i + 1} = Reshape (active{i}, back{i})
+        """
+    body += "".join(f"{name} = Constant <value_ints = [{i}]> ()" for i, name in enumerate(("start", "middle", "end")))
+    body += "y = Relu (x12)"
+    view = _view(body, "float[n, sequence, 6] x", opset=12)
+    assert view.shape("y") is None
+    LearnShapes()(view)
+    assert (view.shape("y"), view.symbols("y")[:2]) == ((None, None, 6), ("n", "sequence"))

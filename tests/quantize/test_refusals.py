@@ -8,9 +8,19 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 
 from onnxfold import api
-from onnxfold.errors import ConfigError, ExportError, NothingToFoldError, UnsupportedModelError, VerificationError
+from onnxfold.budget.allocate import require_reachable
+from onnxfold.budget.width_space import WidthSpace
+from onnxfold.errors import (
+    BudgetError,
+    ConfigError,
+    ExportError,
+    NothingToFoldError,
+    UnsupportedModelError,
+    VerificationError,
+)
 from onnxfold.export import to_tflite
 from onnxfold.graph.load import load
 from onnxfold.quantize import refuse
@@ -54,6 +64,15 @@ def test_a_quantised_model_is_neither_folded_nor_quantised_again(quantized: onnx
     assert found.notes == [
         "653 weights are quantised and cannot be merged: inspect the float32 model for its fold groups"
     ]
+
+
+def test_of_a_model_that_is_quantised_in_part_the_most_is_said_with_the_reason(tmp_path: Path) -> None:
+    onnx.save(models.mlp(0), str(tmp_path / "in.onnx"))
+    quantize_dynamic(tmp_path / "in.onnx", tmp_path / "int8.onnx", nodes_to_exclude=["gemm_1_MatMul", "gemm_2_MatMul"])
+    with pytest.raises(BudgetError, match=r"0\.\d+ is the most .* is quantised, see \w+ '.*: fold the float32 model"):
+        quick_fold(tmp_path / "int8.onnx", 0.95)
+    with pytest.raises(BudgetError, match=r"no width of the fold groups makes this model smaller; ask for less"):
+        require_reachable(WidthSpace.of([], {}, (), 1, (), ()), lambda widths: 70, 60, 0.3)
 
 
 def test_the_tflite_writer_says_what_to_export_instead(quantized: onnx.ModelProto, tmp_path: Path) -> None:
@@ -103,7 +122,7 @@ def test_a_model_that_cannot_be_run_is_not_quantised() -> None:
     model = models.chain_conv(0, bn=False)
     values = numpy_helper.to_array(model.graph.initializer[0]) * np.float32(1e38)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, model.graph.initializer[0].name))
-    with pytest.raises(VerificationError, match=r"the model cannot be calibrated: tensor .* is infinite or NaN"):
+    with pytest.raises(VerificationError, match=r"output 'y' is NaN on generated inputs: give samples"):
         _int8(model)
 
 

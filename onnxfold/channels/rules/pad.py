@@ -1,4 +1,4 @@
-"""Pad, also of the channel axis (ResNet option-A shortcuts)."""
+"""Pad, also of the channel axis (ResNet option-A shortcuts), and Crop."""
 
 import numpy as np
 
@@ -28,6 +28,13 @@ def pad_input(node: NodeContext) -> None:
         pads[axis], pads[axis + rank] = given[i], given[i + len(axes)]
     places = {axis: i for i, axis in enumerate(axes)}
     _pad(node, pads, input_index=1, places=places)
+
+
+@channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
+def crop(node: NodeContext) -> None:
+    """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
+    for axis in (0, 1):
+        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
 
 
 def _pad(
