@@ -1,0 +1,88 @@
+"""int8 exports: constants that the quantiser takes, ranges of given samples, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+from onnxfold.commands.export import export
+from onnxfold.errors import ConfigError, ExportError
+from onnxfold.export import export_model
+from testing.graph_builder import GraphBuilder
+from tests.export.test_tflite import chain
+
+pytest.importorskip("ai_edge_litert")
+pytest.importorskip("ai_edge_quantizer")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx.save(chain("conv", "relu"), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def _samples(path: Path, model: Path, factor: float) -> Path:
+    shape = [d.dim_value or 8 for d in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
+    np.savez(path, x=factor * np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return path
+
+
+def test_ranges_come_from_given_samples(model: Path, tmp_path: Path) -> None:
+    wide = _samples(tmp_path / "wide.npz", model, 100.0)
+    done = run(model, tmp_path / "net.tflite", "--dtype", "int8", "--calibration", wide)
+    assert done.exit_code == 0, done.output
+    assert "given samples" in done.output
+    assert "SNR" in done.output
+
+
+def test_an_export_that_is_too_noisy_is_refused(model: Path, tmp_path: Path) -> None:
+    wide, narrow = (_samples(tmp_path / f"{f}.npz", model, f) for f in (100.0, 0.01))
+    given = ("--dtype", "int8", "--calibration", wide, "--data", narrow)
+    refused = run(model, tmp_path / "net.tflite", *given).exception
+    assert isinstance(refused, ExportError)
+    assert all(word in str(refused) for word in (" dB on ", "given samples", "--calibration", "float16", "--force"))
+    assert not (tmp_path / "net.tflite").exists()
+    assert run(model, tmp_path / "net.tflite", *given, "--force").exit_code == 0
+    assert (tmp_path / "net.tflite").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"calibration": {}}, "dtype int8"),
+        ({"calibration": {}, "dtype": "int8", "backend": "onnx2tf"}, "dtype int8"),
+        ({"data": {}, "verify": False}, "no-verify"),
+        ({"mean": 0.5, "std": 0.5}, "folder of images"),
+        ({"data": {"z": np.zeros(3)}}, "no array 'x'"),
+    ],
+)
+def test_samples_that_make_no_sense_are_refused(
+    options: dict[str, object], words: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        export_model(model, tmp_path / "net.tflite", **options)  # type: ignore[arg-type]
+
+
+def test_projects_take_no_samples(model: Path, tmp_path: Path) -> None:
+    refused = run(model, tmp_path / "project", "--format", "arduino", "--calibration", model).exception
+    assert isinstance(refused, ConfigError)
+
+
+def test_constants_that_share_a_scale_have_the_rank_of_their_operand(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)
+    amounts = g.constant("amounts", np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+    x = g.node("Pad", [x, amounts, g.constant("fill", np.array(0.5, np.float32))], (4, 10, 10))
+    x = g.node("Max", [x, g.constant("low", np.array(-0.5, np.float32))], (4, 10, 10))
+    x = g.node("Clip", [x, g.constant("least", np.array(-0.25, np.float32))], (4, 10, 10))
+    g.output(x)
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.operators["PADV2"] == 1
+    assert report.operators["MAXIMUM"] == 2
+    assert report.parity["snr_db"] > 30
