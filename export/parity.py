@@ -90,7 +90,8 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
         return batches[: max(1, -(-samples // size))]
     whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
-    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, samples, _BATCH)]
+    there = max(len(v) for v in whole.values())  # fewer than wanted where their activations take much memory
+    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, there, _BATCH)]
 
 
 def given_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:

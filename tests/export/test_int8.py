@@ -6,10 +6,14 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
+from onnx import helper
 
 from onnxfold.commands.export import export
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export import export_model
+from onnxfold.export.parity import reference_inputs
+from onnxfold.graph.load import load
+from onnxfold.inputs import synthetic
 from testing.graph_builder import GraphBuilder
 from tests.export.test_tflite import chain
 
@@ -86,3 +90,23 @@ def test_constants_that_share_a_scale_have_the_rank_of_their_operand(tmp_path: P
     assert report.operators["PADV2"] == 1
     assert report.operators["MAXIMUM"] == 2
     assert report.parity["snr_db"] > 30
+
+
+def test_parts_that_nobody_reads_are_not_written(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (4, 8, 8))
+    x = g.conv("x", 6)
+    g.nodes.append(helper.make_node("Split", [x], ["a", "b", "c"], axis=1, num_outputs=3))
+    g.opset, g.shapes["a"] = 18, (2, 8, 8)
+    g.output(g.conv("a", 4))
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert "SPLIT" not in report.operators
+    assert report.parity["snr_db"] > 30
+
+
+def test_networks_whose_activations_take_much_memory_get_fewer_samples_and_no_empty_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(synthetic, "ACTIVATION_BYTES", 1)
+    batches = reference_inputs(load(chain("conv", "relu")), samples=100)
+    assert sum(len(b["x"]) for b in batches) == 32
+    assert all(len(b["x"]) == 4 for b in batches)
