@@ -110,3 +110,21 @@ def test_networks_whose_activations_take_much_memory_get_fewer_samples_and_no_em
     batches = reference_inputs(load(chain("conv", "relu")), samples=100)
     assert sum(len(b["x"]) for b in batches) == 32
     assert all(len(b["x"]) == 4 for b in batches)
+
+
+@pytest.mark.parametrize("form", ["product first", "gate first", "HardSigmoid"])
+def test_hard_swish_is_one_operator(form: str, tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8), opset=12)
+    x = g.conv("x", 4)
+    six, shape = g.constant("six", np.array(6, np.float32)), (4, 8, 8)
+    gate = g.relu6(g.node("Add", [x, g.constant("three", np.array(3, np.float32))], shape))
+    if form == "product first":
+        y = g.node("Div", [g.node("Mul", [x, gate], shape), six], shape)
+    elif form == "gate first":
+        y = g.node("Mul", [x, g.node("Div", [gate, six], shape)], shape)
+    else:
+        y = g.node("Mul", [g.unary("HardSigmoid", x, alpha=1 / 6, beta=0.5), x], shape)
+    g.output(y)
+    report = export_model(g.build(), tmp_path / "net.tflite")
+    assert report.operators["HARD_SWISH"] == 1
+    assert not {"MUL", "DIV"} & report.operators.keys()
