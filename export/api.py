@@ -327,7 +327,7 @@ def _store(
             batches = reference_inputs(view, samples=_CALIBRATION, seed=seed + 1)
         else:
             batches = given_batches(view, calibration, _CALIBRATION)
-        quantize_int8(draft, batches, converted.inputs)
+        quantize_int8(converted, draft, batches, view.graph.name)
 
 
 def _report(
