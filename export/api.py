@@ -1,5 +1,6 @@
 """Export a model: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -54,6 +55,8 @@ DTYPES = ("float32", "float16", "int8")
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
 #: Least signal-to-noise ratio of every output of an int8 file, in decibels: a noise of a tenth of the signal.
 LEAST_SNR = 20.0
+#: More of it that is wanted on calibration inputs: a few samples make most of the noise, and others decide.
+_MARGIN = 3.0
 #: Samples that ranges of int8 are taken from: the largest values of 64 leave out some of LeNet5's logits.
 _CALIBRATION = 256
 
@@ -266,11 +269,7 @@ def _write_direct(
     _require_floats(view)
     converted = _converted(view, keep_nchw_inputs)
     ports = (converted.inputs, converted.outputs)
-    _store(converted, draft, dtype, view, seed, calibration)
-    notes = []
-    if dtype == "int8":
-        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items():
-            notes.append(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})")
+    notes = _store(converted, draft, dtype, view, seed, calibration)
     return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
 
 
@@ -315,19 +314,42 @@ def _require_floats(view: GraphView) -> None:
 
 def _store(
     converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int, calibration: Arrays | None
-) -> None:
-    from onnxfold.export.quantize import quantize_int8
+) -> list[str]:
+    """Write the draft; return what to say of it."""
     from onnxfold.export.tflite.half import store_as_float16
 
     if dtype == "float16":
         store_as_float16(converted.graph)
     draft.write_bytes(converted.to_bytes(view.graph.name))
-    if dtype == "int8":
-        if calibration is None:
-            batches = reference_inputs(view, samples=_CALIBRATION, seed=seed + 1)
-        else:
-            batches = given_batches(view, calibration, _CALIBRATION)
-        quantize_int8(converted, draft, batches, view.graph.name)
+    return _quantise(converted, draft, view, seed, calibration) if dtype == "int8" else []
+
+
+def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:
+    from onnxfold.export.quantize import quantize_int8
+
+    if calibration is None:
+        batches = reference_inputs(view, samples=_CALIBRATION, seed=seed + 1)
+    else:
+        batches = given_batches(view, calibration, _CALIBRATION)
+    size = max([len(v) for v in batches[0].values() if v.ndim], default=1)
+    probe = batches[: max(check_samples(view) // size, 1)]
+    expected = run_reference(view, probe)
+
+    def measure() -> float:
+        found = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        return math.inf if found is None else found
+
+    done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
+    notes = [
+        f"'{name}' is int8: value = {scale:.6g} (stored - {zero})"
+        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items()
+    ]
+    if done.in_float:
+        notes.append(
+            f"{done.in_float} of {len(converted.graph.operators)} operators stay in float32: with all of them in int8, "
+            f"the signal-to-noise ratio is {done.snr_db:.1f} dB"
+        )
+    return notes
 
 
 def _report(

@@ -1,11 +1,14 @@
 """Quantisation to int8 by ai-edge-quantizer: weights per channel, activations by their ranges on inputs."""
 
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from onnxfold.errors import ExportError
-from onnxfold.export.equalize import Ranges, equalize, interval
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Converted, Port
 from onnxfold.export.tflite.graph import Graph
@@ -25,52 +28,100 @@ _MOVES = frozenset({
     "SQUEEZE", "EXPAND_DIMS", "MAX_POOL_2D",
 })  # fmt: skip
 _ALL = (-np.inf, np.inf)
+#: Parts that a network is cut into where int8 makes too much noise, and how many of them may stay in float32.
+_PARTS, _MOST_PARTS = 8, 4
+#: Numbers of this size stand for minus infinity where maxima are padded.
+_LOWEST = 3e38
+#: Smallest and largest value of tensors.
+Ranges = dict[int, tuple[Array, Array]]
 
 
-def quantize_int8(converted: Converted, path: Path, batches: Batches, description: str) -> None:
-    """Write a converted model in int8, its inputs and outputs included, as microcontrollers expect it.
+@dataclass(frozen=True)
+class Int8File:
+    """What became of the operators of a file.
+
+    Parameters
+    ----------
+    in_float : int
+        Operators that stay in float32.
+    snr_db : float
+        Signal-to-noise ratio of the outputs without them.
+    """
+
+    in_float: int = 0
+    snr_db: float = math.inf
+
+
+def quantize_int8(
+    converted: Converted, path: Path, batches: Batches, measure: Callable[[], float], least: float
+) -> Int8File:
+    """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
+
+    Noise is seldom spread evenly: where the outputs have too much of it, those of eight parts of the network that make
+    most of it stay in float32, up to four of them.
 
     Parameters
     ----------
     converted : Converted
-        The model; its constants are replaced by others that compute the same.
+        The model.
     path : Path
-        Where it lies in float32, and what it is written to.
+        The file.
     batches : list of dict of str to ndarray
         Calibration inputs in ONNX's order of axes.
-    description : str
-        The model's description.
+    measure : callable
+        Returns the signal-to-noise ratio of the outputs of the file at this path, in decibels.
+    least : float
+        The ratio that is wanted.
 
     Raises
     ------
     ExportError
         If ai-edge-quantizer is not installed or refuses.
     """
+    names = tensor_names(converted.graph)
+    found = activation_ranges(path, _in_layouts(batches, converted.inputs))
+    ranges = that_matter(converted.graph, {key: found[name] for key, name in names.items() if name in found})
+    exact, of_tensors = path.read_bytes(), {names[key]: {"min": a, "max": b} for key, (a, b) in ranges.items()}
+    scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in converted.graph.operators]
+
+    def tried(in_float: Sequence[str]) -> float:
+        path.write_bytes(exact)
+        path.write_bytes(_quantised(path, of_tensors, in_float))
+        return measure()
+
+    first = tried(())
+    if first >= least:
+        return Int8File()
+    size = -(-len(scopes) // _PARTS)
+    parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
+    parts.sort(key=tried, reverse=True)
+    for count in range(1, _MOST_PARTS + 1):
+        kept = [scope for part in parts[:count] for scope in part]
+        if len(kept) <= len(scopes) / 2 and tried(kept) >= least:
+            return Int8File(len(kept), first)
+    tried(())
+    return Int8File()
+
+
+def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
+    """Return the content of a file in int8, but for some operators."""
     try:
         from ai_edge_quantizer import quantizer, recipe
     except ImportError:
         raise ExportError(
             "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         ) from None
+    rules = recipe.static_wi8_ai8()
+    exceptions = [{**rules[0], "regex": f"^{re.escape(s)}$", "algorithm_key": "no_quantize"} for s in in_float]
+    ports = [{**rules[0], "operation": side} for side in ("INPUT", "OUTPUT")]
     try:
         with quiet("ai_edge_quantizer"):  # it draws progress bars and warns of its own settings
-            names = tensor_names(converted.graph)
-            found = activation_ranges(path, _in_layouts(batches, converted.inputs))
-            ranges = {key: found[name] for key, name in names.items() if name in found}
-            equalize(converted.graph, ranges)
-            path.write_bytes(converted.to_bytes(description))
-            needed, names = that_matter(converted.graph, ranges), tensor_names(converted.graph)
-            content = (
-                quantizer.Quantizer(str(path), recipe.static_wi8_ai8())
-                .quantize(
-                    {names[key]: {"min": low, "max": high} for key, (low, high) in needed.items()},
-                    enable_progress_bar=False, enable_progress_report=False,
-                )
-                .quantized_model
-            )  # fmt: skip
+            done = quantizer.Quantizer(str(path), [*rules, *exceptions, *(ports if exceptions else ())]).quantize(
+                ranges, enable_progress_bar=False, enable_progress_report=False
+            )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    path.write_bytes(content)
+    return bytes(done.quantized_model)
 
 
 def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
@@ -83,7 +134,7 @@ def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
     graph : Graph
         The graph.
     ranges : dict of int to pair of ndarray
-        Ranges of channels, by the id of a value.
+        By the id of a value.
     """
     told: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
     for op in reversed(graph.operators):
@@ -95,14 +146,16 @@ def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
                 sides = [told.get(id(value), (np.inf, -np.inf)), *wanted]
                 told[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
     found: Ranges = {}
-    for key, (lows, highs) in ranges.items():
+    for key, (least, largest) in ranges.items():
         low, high = told.get(key, _ALL)
-        found[key] = np.clip(lows.min(), low, high), np.clip(highs.max(), low, high)
+        if least > largest:  # infinite everywhere
+            least = largest = np.zeros(())
+        found[key] = np.clip(least, low, high), np.clip(largest, low, high)
     return found
 
 
 def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Array]]:
-    """Return the smallest and largest value of every channel of the float tensors that a file computes or is given.
+    """Return the smallest and the largest value of every float tensor that a file computes or is given.
 
     The quantiser's own calibration averages ranges over batches, which cuts off what only some samples reach, and fails
     where the delegate that it runs in leaves out a tensor that nobody reads.
@@ -117,7 +170,7 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
     Returns
     -------
     dict of str to pair of ndarray
-        By the name of the tensor; channels are last.
+        By the name of the tensor.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -138,9 +191,10 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
         computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
         for detail in interpreter.get_tensor_details():
             if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
-                low, high = interval(interpreter.tensor(detail["index"])())
-                before = found.get(detail["name"], (low, high))
-                found[detail["name"]] = np.minimum(before[0], low), np.maximum(before[1], high)
+                values = interpreter.get_tensor(detail["index"])
+                values = values[np.abs(values) < _LOWEST]
+                low, high = found.get(detail["name"], (np.inf, -np.inf))
+                found[detail["name"]] = values.min(initial=low), values.max(initial=high)
     return found
 
 
