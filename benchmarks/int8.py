@@ -22,6 +22,7 @@ _UNIT = {"mean": 0.0, "std": 255.0}
 #: What makes inputs of pixels.
 PIXELS: dict[str, dict[str, Any]] = {
     "animejanai": _UNIT,
+    "face_mesh": _UNIT,
     "mediapipe_seg": _UNIT,
     "mobilefacenet": {"mean": 127.5, "std": 128.0},
     "mtcnn_onet": {"mean": 127.5, "std": 128.0},
@@ -32,9 +33,9 @@ PIXELS: dict[str, dict[str, Any]] = {
 }
 _HEAD = """# int8 exports of real models
 
-Reproduce with `python -m benchmarks.int8 --models ../shared/real --images ../shared/data/imagenet_even_500.zip`. SNR is that of the noisiest output,
-against onnxruntime in float32; a file below 20 dB is refused. *In float32*: operators that stay so, because int8 loses
-most in them.
+Reproduce with `python -m benchmarks.int8 --models ../shared/real --images ../shared/data/imagenet_even_500.zip`. SNR is
+that of the noisiest output, against onnxruntime in float32; a file below 20 dB is refused. *In float32*: operators that
+stay so, because int8 loses most in them.
 
 | file | float32 | int8 | SNR (dB) | in float32 | inputs | refusal |
 |---|---|---|---|---|---|---|

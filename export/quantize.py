@@ -29,7 +29,9 @@ _MOVES = frozenset({
 })  # fmt: skip
 _ALL = (-np.inf, np.inf)
 #: Parts that a network is cut into where int8 makes too much noise, and how many of them may stay in float32.
-_PARTS, _MOST_PARTS = 8, 4
+_PARTS, _MOST_PARTS = 12, 6
+#: Operators of a part, at least: what one gives to the next is in float32 where both are.
+_FEWEST = 4
 #: Numbers of this size stand for minus infinity where maxima are padded.
 _LOWEST = 3e38
 #: Smallest and largest value of tensors.
@@ -57,8 +59,8 @@ def quantize_int8(
 ) -> Int8File:
     """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
 
-    Noise is seldom spread evenly: where the outputs have too much of it, those of eight parts of the network that make
-    most of it stay in float32, up to four of them.
+    Noise is seldom spread evenly: where the outputs have too much of it, those of twelve parts of the network that make
+    most of it stay in float32, up to six of them.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ def quantize_int8(
     first = tried(())
     if first >= least:
         return Int8File()
-    size = -(-len(scopes) // _PARTS)
+    size = max(-(-len(scopes) // _PARTS), _FEWEST)
     parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
     parts.sort(key=tried, reverse=True)
     for count in range(1, _MOST_PARTS + 1):

@@ -128,3 +128,40 @@ def test_hard_swish_is_one_operator(form: str, tmp_path: Path) -> None:
     report = export_model(g.build(), tmp_path / "net.tflite")
     assert report.operators["HARD_SWISH"] == 1
     assert not {"MUL", "DIV"} & report.operators.keys()
+
+
+def test_maxima_are_padded_with_their_border(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)  # some maxima are negative, so that zeros would change them
+    g.output(g.node("MaxPool", [x], (4, 4, 4), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
+    exact = export_model(g.build(), tmp_path / "net.tflite")
+    assert exact.operators["MIRROR_PAD"] == 1
+    assert "PADV2" not in exact.operators
+    assert export_model(g.build(), tmp_path / "net.tflite", dtype="int8").parity["snr_db"] > 30
+
+
+def test_what_int8_loses_most_in_stays_in_float32(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)
+    for _ in range(3):
+        x = g.relu(g.conv(x, 4))
+    # A difference of large numbers, of which 8 bits tell nothing.
+    large = g.node("Add", [x, g.constant("large", np.array(1e4, np.float32))], (4, 8, 8))
+    less = g.node("Sub", [large, g.constant("same", np.array(1e4 - 1, np.float32))], (4, 8, 8))
+    for _ in range(6):
+        less = g.relu(g.conv(less, 4))
+    g.output(less)
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.parity["snr_db"] > 20
+    assert any("4 of 12 operators stay in float32" in note for note in report.notes)
+    assert any("'x' is int8" in note for note in report.notes)
+
+
+def test_a_gate_gets_the_range_that_it_tells_apart(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    far = g.constant("far", np.array([500.0, 0, 0, 0], np.float32).reshape(4, 1, 1))
+    x = g.node("Add", [g.conv("x", 4), far], (4, 8, 8))
+    g.output(g.sigmoid(x))
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert not any("stay in float32" in note for note in report.notes)
+    assert report.parity["snr_db"] > 30
