@@ -1,9 +1,10 @@
 """Export a model: load -> prepare -> convert -> write a draft -> check it -> move it into place."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,23 @@ from onnx import TensorProto
 
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
-from onnxfold.errors import ExportError
+from onnxfold.config.pixels import PixelScale, pixel_scale
+from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.c_array import write_c_array
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
 from onnxfold.export.output_scale import exciting_inputs, probabilities
-from onnxfold.export.parity import TOLERANCE, Parity, check_samples, compare, reference_inputs, run_reference
+from onnxfold.export.parity import (
+    TOLERANCE,
+    Parity,
+    check_samples,
+    compare,
+    given_batches,
+    reference_inputs,
+    run_reference,
+)
 from onnxfold.export.tflite.convert import Converted, Port, convert
 from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
@@ -28,17 +38,27 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.save import to_model
 from onnxfold.graph.tensor_types import Shape
-from onnxfold.graph.tensors import FLOAT_TYPES
+from onnxfold.graph.tensors import FLOAT_TYPES, Array
 from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.arrays import require_samples
 from onnxfold.inputs.free_sizes import free_sizes
+from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.given_samples import Given, given_samples
+from onnxfold.inputs.tokens.interface import token_interface
+from onnxfold.statistics.activations import Batches
+
+Arrays = dict[str, Array]
 
 BACKENDS = ("direct", "onnx2tf", "auto")
 DTYPES = ("float32", "float16", "int8")
-#: Most that rounding weights to 11 bits, or weights and activations to 8, may change outputs by, relative to the
-#: largest one: about three times what small networks show (float16 0.0004, int8 0.03), and far below what a wrong
-#: calibration does (0.3 and more).
-TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 0.1}
+#: Most that rounding weights to 11 bits may change outputs by, relative to the largest one: about three times what
+#: small networks show (0.0004).
+TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
+#: Least signal-to-noise ratio of every output of an int8 file, in decibels: a noise of a tenth of the signal.
+LEAST_SNR = 20.0
+#: More of it that is wanted on calibration inputs: a few samples make most of the noise, and others decide.
+_MARGIN = 3.0
 #: Samples that ranges of int8 are taken from: the largest values of 64 leave out some of LeNet5's logits.
 _CALIBRATION = 256
 
@@ -107,7 +127,13 @@ def export_model(
     dtype: str = "float32",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     keep_nchw_inputs: bool = False,
+    calibration: Given | None = None,
+    data: Given | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    channels: str = "rgb",
     verify: bool = True,
+    force: bool = False,
     seed: int = 0,
     within: Callable[[ExportReport], AbstractContextManager[Any]] = nullcontext,
 ) -> ExportReport:
@@ -124,16 +150,28 @@ def export_model(
     backend : {'direct', 'onnx2tf', 'auto'}
         Own writer, onnx2tf in an interpreter of its own, or the second where the first refuses.
     dtype : {'float32', 'float16', 'int8'}
-        Type of the stored weights; with 'int8' activations are quantised, too, calibrated on synthetic inputs.
+        Type of the stored weights; with 'int8' activations are quantised, too.
     input_shapes : mapping, optional
         Sizes of inputs to fix. Others that are free get usual ones that the model runs with, and a note; a batch
         stays free where the backend can leave it so, else it is 1.
     keep_nchw_inputs : bool
         Leave the axes of inputs as ONNX has them; else images are channels last.
+    calibration : path or mapping of str to ndarray, optional
+        Samples that ranges of int8 are taken from, up to 256 of them: an .npz file of arrays named after the inputs, or
+        a folder of JPEG and PNG files. By default inputs are generated.
+    data : path or mapping of str to ndarray, optional
+        Samples that the file is checked on; by default those of the calibration, or generated ones.
+    mean, std : float or sequence of float, optional
+        Mean and standard deviation of the pixels of folders, one or one per channel. Numbers up to 1 are for pixels
+        from 0 to 1, larger ones for pixels from 0 to 255.
+    channels : str
+        The order of channels that the model takes, and that mean and std are in: 'rgb', or 'bgr' as OpenCV reads.
     verify : bool
         Run the file beside onnxruntime on the same inputs.
+    force : bool
+        Write an int8 file even if its outputs are too noisy.
     seed : int
-        Seed of these inputs.
+        Seed of generated inputs.
     within : callable, optional
         Called with the report; the file appears inside of the context that it returns, such as one that writes more.
 
@@ -143,7 +181,7 @@ def export_model(
         If an option makes no sense, or the target is a file that the export reads.
     ExportError
         If an operator cannot be converted (names node, operator and reason), no interpreter is installed, or the
-        outputs differ by more than the tolerance. No file is left behind.
+        outputs differ by more than the tolerance, of int8 by a noise above -20 dB. No file is left behind.
     ModelSaveError
         If the file cannot be written.
     """
@@ -151,24 +189,40 @@ def export_model(
     checks.one_of("backend", backend, BACKENDS)
     checks.one_of("dtype", dtype, DTYPES)
     checks.one_of("format", output_format, ("tflite", "c-array"))
-    verify, seed = checks.flag("verify", verify), checks.seed(seed)
+    verify, force, seed = checks.flag("verify", verify), checks.flag("force", force), checks.seed(seed)
+    scale = pixel_scale(mean, std, channels)
+    if calibration is not None and (dtype != "int8" or backend == "onnx2tf"):
+        raise ConfigError("calibration sets the ranges of int8: give it with dtype int8 and the direct writer")
+    if data is not None and not verify:
+        raise ConfigError("data checks the file, and no-verify leaves the check out: give one of them")
+    if scale is not None and not any(map(_is_path, (calibration, data))):
+        raise ConfigError("mean, std and channels are for a folder of images: give calibration or data, too")
+    for given in filter(_is_path, (calibration, data)):
+        require_samples(given, scaled=scale is not None)
     keep_nchw_inputs = checks.flag("keep_nchw_inputs", keep_nchw_inputs)
     target = checks.path("path", path)
-    check_outputs([Output(target, "the output")], claims_on([model]))
+    reads = {"calibration": calibration, "data": data}
+    check_outputs(
+        [Output(target, "the output")],
+        claims_on([model], {name: Path(v) for name, v in reads.items() if _is_path(v)}),  # type: ignore[arg-type]
+    )
     view = open_model(model, input_shapes)
     if dtype == "int8":
         TO_FLOATS(view)
     free = {name: view.shape(name) for name in view.input_names}
     view.fix_input_shapes(free_sizes(view))
+    ranged, checked = (_arrays(view, v, scale) for v in (calibration, data))
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
-        report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed)
+        report, ports = _write(view, draft, backend, dtype, keep_nchw_inputs, seed, ranged)
         report.path = str(target)
         report.notes += view.notes + _note_on_sizes(view, free)
         if verify:
-            parity = _check(view, draft, ports, seed)
+            parity = _check(view, draft, ports, dtype, seed, ranged if checked is None else checked)
+            if ranged is not None or checked is not None:
+                parity = replace(parity, inputs="given")
             report.parity = asdict(parity)
-            _judge(parity, dtype)
+            _judge(parity, dtype, force=force)
         if output_format == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
@@ -194,11 +248,17 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | Non
 
 
 def _write(
-    view: GraphView, draft: Path, backend: str, dtype: str, keep_nchw_inputs: bool, seed: int
+    view: GraphView,
+    draft: Path,
+    backend: str,
+    dtype: str,
+    keep_nchw_inputs: bool,
+    seed: int,
+    calibration: Arrays | None = None,
 ) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
     if backend != "onnx2tf":
         try:
-            return _write_direct(view, draft, dtype, keep_nchw_inputs, seed)
+            return _write_direct(view, draft, dtype, keep_nchw_inputs, seed, calibration)
         except ExportError as error:
             if backend != "auto":
                 raise
@@ -215,16 +275,12 @@ def _write(
 
 
 def _write_direct(
-    view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int
+    view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int, calibration: Arrays | None
 ) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
     _require_floats(view)
     converted = _converted(view, keep_nchw_inputs)
     ports = (converted.inputs, converted.outputs)
-    _store(converted, draft, dtype, view, seed)
-    notes = []
-    if dtype == "int8":
-        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items():
-            notes.append(f"'{name}' is int8: value = {scale:.6g} (stored - {zero})")
+    notes = _store(converted, draft, dtype, view, seed, calibration)
     return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
 
 
@@ -267,15 +323,44 @@ def _require_floats(view: GraphView) -> None:
         )  # fmt: skip
 
 
-def _store(converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int) -> None:
-    from onnxfold.export.quantize import quantize_int8
+def _store(
+    converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int, calibration: Arrays | None
+) -> list[str]:
+    """Write the draft; return what to say of it."""
     from onnxfold.export.tflite.half import store_as_float16
 
     if dtype == "float16":
         store_as_float16(converted.graph)
     draft.write_bytes(converted.to_bytes(view.graph.name))
-    if dtype == "int8":
-        quantize_int8(draft, reference_inputs(view, samples=_CALIBRATION, seed=seed + 1), converted.inputs)
+    return _quantise(converted, draft, view, seed, calibration) if dtype == "int8" else []
+
+
+def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:
+    from onnxfold.export.quantize import quantize_int8
+
+    if calibration is None:
+        batches = reference_inputs(view, samples=_CALIBRATION, seed=seed + 1)
+    else:
+        batches = given_batches(view, calibration, _CALIBRATION)
+    size = max([len(v) for v in batches[0].values() if v.ndim], default=1)
+    probe = batches[: max(check_samples(view) // size, 1)]
+    expected = run_reference(view, probe)
+
+    def measure() -> float:
+        found = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        return math.inf if found is None else found
+
+    done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
+    notes = [
+        f"'{name}' is int8: value = {scale:.6g} (stored - {zero})"
+        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items()
+    ]
+    if done.in_float:
+        notes.append(
+            f"{done.in_float} of {len(converted.graph.operators)} operators stay in float32: with all of them in int8, "
+            f"the signal-to-noise ratio is {done.snr_db:.1f} dB"
+        )
+    return notes
 
 
 def _report(
@@ -290,17 +375,46 @@ def _report(
     return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)
 
 
-def _check(view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], seed: int) -> Parity:
+def _check(
+    view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], dtype: str, seed: int,
+    samples: Arrays | None,
+) -> Parity:  # fmt: skip
+    if samples is not None:
+        batches = given_batches(view, samples, check_samples(view))
+        return compare(draft, batches, run_reference(view, batches), *ports, probabilities(view))
     batches = reference_inputs(view, samples=check_samples(view), seed=seed)
     outputs, bounded = run_reference(view, batches), probabilities(view)
-    more, found = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
-    return compare(draft, [*batches, *more], [*outputs, *found], *ports, bounded)
+    more: Batches = []
+    if dtype != "int8":  # inputs that excite outputs lie outside of the ranges of int8
+        more, found = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
+        outputs += found
+    return compare(draft, [*batches, *more], outputs, *ports, bounded)
 
 
-def _judge(parity: Parity, dtype: str) -> None:
-    if not parity.max_rel_error <= TOLERANCES[dtype]:
+def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:
+    if dtype == "int8":
+        if parity.snr_db is not None and not parity.snr_db >= LEAST_SNR and not force:
+            raise ExportError(
+                f"in int8 '{parity.noisiest}' has a signal-to-noise ratio of {parity.snr_db:.1f} dB on "
+                f"{parity.samples} {parity.inputs} samples, and {LEAST_SNR:g} dB are the least; nothing was written: "
+                "give real samples with --calibration, take --dtype float16 or float32, or write it all the same with "
+                "--force"
+            )
+    elif not parity.max_rel_error <= TOLERANCES[dtype]:
         raise ExportError(
             f"the export's outputs differ from the ONNX model's: '{parity.output}' by {parity.max_rel_error:.2g} of "
             f"{parity.scale} ({parity.interpreter}, tolerance {TOLERANCES[dtype]:g}); nothing was written; "
             "--no-verify skips this check"
         )
+
+
+def _is_path(given: object) -> bool:
+    return given is not None and not isinstance(given, Mapping)
+
+
+def _arrays(view: GraphView, given: Given | None, scale: PixelScale | None) -> Arrays | None:
+    """Return samples of a user in the types of the inputs."""
+    if given is None:
+        return None
+    interface = token_interface(view)
+    return given_samples(input_infos(view), given, scale, most=_CALIBRATION, interface=interface).arrays

@@ -1,5 +1,7 @@
 """Comparison of an exported file with its ONNX model."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from onnxfold.export.tflite.layout import Layout
 from onnxfold.graph.load import ModelLike
 from onnxfold.graph.runtime import session_options
 from onnxfold.graph.save import to_model
+from onnxfold.graph.session import fixed_batch, in_batches
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.synthetic import synthetic_inputs
@@ -28,6 +31,8 @@ _CHECK_MACS = 4e9
 _FEWEST_SAMPLES = 2
 #: Samples at a time where the batch is free; not the 1 that the file was written for, and little memory.
 _BATCH = 4
+#: Energy that a signal has at least, for logarithms.
+_NO_SIGNAL = 1e-30
 #: Largest difference relative to an output's natural scale that float32 rounding explains.
 TOLERANCE = 1e-4
 
@@ -51,6 +56,13 @@ class Parity:
         The output with that largest difference.
     scale : str
         What it was measured against, in words.
+    snr_db : float, optional
+        Smallest over the outputs of: energy of all values / energy of all differences, in decibels; None where nothing
+        differs.
+    noisiest : str
+        The output with that ratio.
+    inputs : str
+        What the samples are.
     """
 
     interpreter: str
@@ -59,6 +71,9 @@ class Parity:
     max_rel_error: float
     output: str = ""
     scale: str = ""
+    snr_db: float | None = None
+    noisiest: str = ""
+    inputs: str = "synthetic"
 
 
 def check_samples(view: GraphView) -> int:
@@ -75,7 +90,16 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     if not all((view.shape(name) or ())[:1] == (None,) for name in view.input_names):
         return batches[: max(1, -(-samples // size))]
     whole = {n: np.concatenate([b[n] for b in batches])[:samples] for n in batches[0]}
-    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, samples, _BATCH)]
+    there = max(len(v) for v in whole.values())  # fewer than wanted where their activations take much memory
+    return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, there, _BATCH)]
+
+
+def given_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
+    """Return samples of a user in batches that the model accepts, at most so many, at equal distances."""
+    size = fixed_batch([view.shape(name) or () for name in view.input_names]) or _BATCH
+    batches = list(in_batches(arrays, size))
+    wanted = min(max(most // size, 1), len(batches))
+    return [batches[i * len(batches) // wanted] for i in range(wanted)]
 
 
 def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[str, Array]]:
@@ -130,6 +154,7 @@ def compare(
     interpreter = TFLiteInterpreter(path)
     absolute, relative, where, scale = 0.0, -1.0, "", Scale(1.0, "")
     samples, reached = 0, largest_entries(bounded, expected)
+    energies = {port.name: np.zeros(2) for port in outputs}
     for feeds, reference in zip(batches, expected, strict=True):
         given = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
         got = interpreter.run(given)
@@ -139,10 +164,22 @@ def compare(
             b = from_layout(np.asarray(got[port.name]), port.layout).astype(np.float64)
             error = difference(port.name, a, b)
             absolute = max(absolute, error)
+            finite = np.isfinite(a)
+            energies[port.name] += [np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()]
             own = scale_of(port.name, bounded, a, reached.get(port.name, 0.0))
             if not error / own.value <= relative:  # NaN included
                 relative, where, scale = error / own.value, port.name, own
-    return Parity(str(interpreter.package), samples, absolute, max(relative, 0.0), where, scale.words)
+    ratios = {name: _decibels(*energy) for name, energy in energies.items() if energy[1]}
+    noisiest = min(ratios, key=lambda name: ratios[name], default="")
+    return Parity(
+        str(interpreter.package), samples, absolute, max(relative, 0.0), where, scale.words,
+        snr_db=ratios.get(noisiest), noisiest=noisiest,
+    )  # fmt: skip
+
+
+def _decibels(signal: float, noise: float) -> float:
+    """Return a ratio in decibels; no signal counts as a very small one."""
+    return 10 * math.log10(max(signal, _NO_SIGNAL) / noise)
 
 
 def difference(name: str, a: Array, b: Array) -> float:

@@ -1,55 +1,203 @@
-"""Quantisation to int8 by ai-edge-quantizer: weights per channel, activations on synthetic inputs."""
+"""Quantisation to int8 by ai-edge-quantizer: weights per channel, activations by their ranges on inputs."""
 
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
-from onnxfold.export.tflite.convert import Port
-from onnxfold.export.tflite.serialize import SIGNATURE, with_inner_buffers
+from onnxfold.export.tflite.convert import Converted, Port
+from onnxfold.export.tflite.graph import Graph
+from onnxfold.export.tflite.serialize import SIGNATURE, tensor_names, with_inner_buffers
+from onnxfold.graph.tensors import Array
 from onnxfold.quantize.quiet import quiet
 from onnxfold.statistics.activations import Batches
 
+#: What operators tell apart of their input; int8 results of the first two do not change beyond it.
+_TOLD_APART = {
+    "LOGISTIC": (-8.0, 8.0), "TANH": (-4.0, 4.0), "RELU": (0.0, np.inf), "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0), "RELU_0_TO_1": (0.0, 1.0), "HARD_SWISH": (-3.0, np.inf),
+}  # fmt: skip
+#: Operators that only move values.
+_MOVES = frozenset({
+    "RESHAPE", "TRANSPOSE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "SLICE", "CONCATENATION", "GATHER", "PACK", "UNPACK",
+    "SQUEEZE", "EXPAND_DIMS", "MAX_POOL_2D",
+})  # fmt: skip
+_ALL = (-np.inf, np.inf)
+#: Parts that a network is cut into where int8 makes too much noise, and how many of them may stay in float32.
+_PARTS, _MOST_PARTS = 12, 6
+#: Operators of a part, at least: what one gives to the next is in float32 where both are.
+_FEWEST = 4
+#: Numbers of this size stand for minus infinity where maxima are padded.
+_LOWEST = 3e38
+#: Smallest and largest value of tensors.
+Ranges = dict[int, tuple[Array, Array]]
 
-def quantize_int8(path: Path, batches: Batches, inputs: tuple[Port, ...]) -> None:
-    """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
+
+@dataclass(frozen=True)
+class Int8File:
+    """What became of the operators of a file.
 
     Parameters
     ----------
+    in_float : int
+        Operators that stay in float32.
+    snr_db : float
+        Signal-to-noise ratio of the outputs without them.
+    """
+
+    in_float: int = 0
+    snr_db: float = math.inf
+
+
+def quantize_int8(
+    converted: Converted, path: Path, batches: Batches, measure: Callable[[], float], least: float
+) -> Int8File:
+    """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
+
+    Noise is seldom spread evenly: where the outputs have too much of it, those of twelve parts of the network that make
+    most of it stay in float32, up to six of them.
+
+    Parameters
+    ----------
+    converted : Converted
+        The model.
     path : Path
         The file.
     batches : list of dict of str to ndarray
         Calibration inputs in ONNX's order of axes.
-    inputs : tuple of Port
-        The file's inputs and their layouts.
+    measure : callable
+        Returns the signal-to-noise ratio of the outputs of the file at this path, in decibels.
+    least : float
+        The ratio that is wanted.
 
     Raises
     ------
     ExportError
         If ai-edge-quantizer is not installed or refuses.
     """
+    names = tensor_names(converted.graph)
+    found = activation_ranges(path, _in_layouts(batches, converted.inputs))
+    ranges = that_matter(converted.graph, {key: found[name] for key, name in names.items() if name in found})
+    exact, of_tensors = path.read_bytes(), {names[key]: {"min": a, "max": b} for key, (a, b) in ranges.items()}
+    scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in converted.graph.operators]
+
+    def tried(in_float: Sequence[str]) -> float:
+        path.write_bytes(exact)
+        path.write_bytes(_quantised(path, of_tensors, in_float))
+        return measure()
+
+    first = tried(())
+    if first >= least:
+        return Int8File()
+    size = max(-(-len(scopes) // _PARTS), _FEWEST)
+    parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
+    parts.sort(key=tried, reverse=True)
+    for count in range(1, _MOST_PARTS + 1):
+        kept = [scope for part in parts[:count] for scope in part]
+        if len(kept) <= len(scopes) / 2 and tried(kept) >= least:
+            return Int8File(len(kept), first)
+    tried(())
+    return Int8File()
+
+
+def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
+    """Return the content of a file in int8, but for some operators."""
     try:
-        from ai_edge_quantizer import calibrator, quantizer, recipe, recipe_manager
-        from ai_edge_quantizer.utils.qsv_utils import min_max_update
+        from ai_edge_quantizer import quantizer, recipe
     except ImportError:
         raise ExportError(
             "int8 needs ai-edge-quantizer, which is not installed: pip install ai-edge-quantizer"
         ) from None
-    wanted = recipe.static_wi8_ai8()
+    rules = recipe.static_wi8_ai8()
+    exceptions = [{**rules[0], "regex": f"^{re.escape(s)}$", "algorithm_key": "no_quantize"} for s in in_float]
+    ports = [{**rules[0], "operation": side} for side in ("INPUT", "OUTPUT")]
     try:
         with quiet("ai_edge_quantizer"):  # it draws progress bars and warns of its own settings
-            manager = recipe_manager.RecipeManager()
-            manager.load_quantization_recipe(wanted)
-            # By default the ranges of successive steps are averaged, which cuts off what only some samples reach.
-            observer = calibrator.Calibrator(str(path), num_threads=1, qsv_update_func=min_max_update)
-            observer.calibrate({SIGNATURE: _in_layouts(batches, inputs)}, manager)
-            content = (
-                quantizer.Quantizer(str(path), wanted)
-                .quantize(observer.get_model_qsvs(), enable_progress_bar=False, enable_progress_report=False)
-                .quantized_model
+            done = quantizer.Quantizer(str(path), [*rules, *exceptions, *(ports if exceptions else ())]).quantize(
+                ranges, enable_progress_bar=False, enable_progress_report=False
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    path.write_bytes(with_inner_buffers(content))
+    return with_inner_buffers(bytes(done.quantized_model))
+
+
+def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
+    """Return the range of every tensor, as far as its readers tell values apart.
+
+    A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    ranges : dict of int to pair of ndarray
+        By the id of a value.
+    """
+    told: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
+    for op in reversed(graph.operators):
+        wanted = [_TOLD_APART.get(op.code, _ALL)]
+        if op.code in _MOVES:
+            wanted = [told.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
+        for value in op.inputs:
+            if value is not None:
+                sides = [told.get(id(value), (np.inf, -np.inf)), *wanted]
+                told[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
+    found: Ranges = {}
+    for key, (least, largest) in ranges.items():
+        low, high = told.get(key, _ALL)
+        if least > largest:  # infinite everywhere
+            least = largest = np.zeros(())
+        found[key] = np.clip(least, low, high), np.clip(largest, low, high)
+    return found
+
+
+def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Array]]:
+    """Return the smallest and the largest value of every float tensor that a file computes or is given.
+
+    The quantiser's own calibration averages ranges over batches, which cuts off what only some samples reach, and fails
+    where the delegate that it runs in leaves out a tensor that nobody reads.
+
+    Parameters
+    ----------
+    path : Path
+        A file in float32.
+    batches : list of dict of str to ndarray
+        Inputs in the order of axes that the file has.
+
+    Returns
+    -------
+    dict of str to pair of ndarray
+        By the name of the tensor.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(
+        model_path=str(path), num_threads=1, experimental_preserve_all_tensors=True,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )  # fmt: skip
+    signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
+    found: dict[str, tuple[Array, Array]] = {}
+    for feeds in batches:
+        for name, index in signature["inputs"].items():
+            interpreter.resize_tensor_input(index, feeds[name].shape)
+        interpreter.allocate_tensors()
+        for name, index in signature["inputs"].items():
+            interpreter.set_tensor(index, feeds[name])
+        interpreter.invoke()
+        operators = interpreter._get_ops_details()
+        computed = {*signature["inputs"].values(), *(int(i) for operator in operators for i in operator["outputs"])}
+        for detail in interpreter.get_tensor_details():
+            if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
+                values = interpreter.get_tensor(detail["index"])
+                values = values[np.abs(values) < _LOWEST]
+                low, high = found.get(detail["name"], (np.inf, -np.inf))
+                found[detail["name"]] = values.min(initial=low), values.max(initial=high)
+    return found
 
 
 def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:

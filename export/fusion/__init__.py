@@ -5,6 +5,7 @@ from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
 from onnxfold.export.fusion.fuse_gelu import FuseGelu
 from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
+from onnxfold.export.fusion.fuse_hard_swish import FuseHardSwish
 from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
 from onnxfold.passes.base import Pipeline
@@ -44,6 +45,7 @@ PREPARE = Pipeline(
         FusePadding(),
         FuseGroupNorm(),
         FuseGelu(),
+        FuseHardSwish(),
         RemoveUnused(),
     )
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, helper
 
+from onnxfold.export.fusion.scalar_factors import constant, scaled_by
 from onnxfold.graph.patterns import chain, only_reader
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -31,42 +32,23 @@ class FuseGelu(Pass):
 
 
 def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:
-    source = _scaled_by(view, view.producer(erf.input[0]), 1 / math.sqrt(2))
+    source = scaled_by(view, view.producer(erf.input[0]), 1 / math.sqrt(2))
     match = chain(view, erf, "Erf", "Add", "Mul")
-    if source is None or match is None or _constant(view, match[1]) != 1.0:
+    if source is None or match is None or constant(view, match[1]) != 1.0:
         return None
     _, plus, tail = match
     other = next(n for n in (*tail.input, "") if n != plus.output[0])
-    if _constant(view, tail) == 0.5:  # x ((erf + 1) 0.5)
+    if constant(view, tail) == 0.5:  # x ((erf + 1) 0.5)
         last = only_reader(view, tail.output[0])
         return (source, last.output[0]) if last is not None and last.op_type == "Mul" and source in last.input else None
     if other == source:  # (x (erf + 1)) 0.5
         last = only_reader(view, tail.output[0])
         halves = last is not None and (
-            (last.op_type == "Mul" and _constant(view, last) == 0.5)
-            or (last.op_type == "Div" and _constant(view, last) == 2.0 and view.is_weight(last.input[1]))
+            (last.op_type == "Mul" and constant(view, last) == 0.5)
+            or (last.op_type == "Div" and constant(view, last) == 2.0 and view.is_weight(last.input[1]))
         )
         return (source, last.output[0]) if halves and last is not None else None
     half = view.producer(other)
-    if half is not None and _scaled_by(view, half, 0.5) == source:  # (0.5 x) (erf + 1)
+    if half is not None and scaled_by(view, half, 0.5) == source:  # (0.5 x) (erf + 1)
         return source, tail.output[0]
     return None
-
-
-def _scaled_by(view: GraphView, node: NodeProto | None, factor: float) -> str | None:
-    """Return what a node multiplies by a factor, None if it does not."""
-    if node is None or node.op_type not in ("Mul", "Div"):
-        return None
-    number = _constant(view, node)
-    if number is None or (node.op_type == "Div" and not view.is_weight(node.input[1])):
-        return None
-    number = 1 / number if node.op_type == "Div" else number
-    return next(n for n in node.input if not view.is_weight(n)) if math.isclose(number, factor, rel_tol=1e-4) else None
-
-
-def _constant(view: GraphView, node: NodeProto) -> float | None:
-    """Return the one number that a node of two inputs has as a weight."""
-    weights = [n for n in node.input if view.is_weight(n)]
-    if len(weights) != 1 or view.weight_size(weights[0]) != 1:
-        return None
-    return float(view.weight(weights[0]).reshape(-1)[0])

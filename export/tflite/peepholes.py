@@ -9,6 +9,7 @@ from onnxfold.export.tflite.layout import Dynamic
 from onnxfold.export.tflite.schema import ACTIVATES, schema
 
 _ACTIVATIONS = ("RELU", "RELU6", "RELU_N1_TO_1")
+_MOST_SLICED = 4
 _WITH_BIAS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "CONV_3D")
 
 
@@ -58,6 +59,26 @@ def tidy(graph: Graph) -> None:
                 changed = True
                 _drop_unused(graph)
                 uses = _Uses(graph)
+    _cut_used_parts(graph)
+
+
+def _cut_used_parts(graph: Graph) -> None:
+    """A SPLIT with parts that nobody reads becomes slices: XNNPACK does not run it in int8."""
+    read = {id(v) for op in graph.operators for v in op.inputs} | {id(v) for v in graph.outputs}
+    kept: list[Operator] = []
+    for op in graph.operators:
+        used = [i for i, part in enumerate(op.outputs) if id(part) in read]
+        axis, x = op.inputs[:2] if op.code == "SPLIT" else (None, None)
+        if axis is None or x is None or len(used) == len(op.outputs) or len(x.shape) > _MOST_SLICED:
+            kept.append(op)
+            continue
+        rank, size = len(x.shape), int(op.outputs[0].shape[int(axis.values())])
+        others = sum(1 << i for i in range(rank) if i != int(axis.values()))
+        for i in used:
+            ends = [[(i + j) * size if a == int(axis.values()) else 0 for a in range(rank)] for j in range(2)]
+            inputs = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
+            kept.append(Operator("STRIDED_SLICE", inputs, [op.outputs[i]], {"beginMask": others, "endMask": others}))
+    graph.operators[:] = kept
 
 
 def _drop_unused(graph: Graph) -> None:

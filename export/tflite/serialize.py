@@ -160,14 +160,23 @@ def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
     return distinct, buffer_of
 
 
-def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) -> list[Any]:
+def tensor_names(graph: Graph) -> dict[int, str]:
+    """Return what the tensors of a file are called, by the id of a value."""
     taken: dict[str, int] = {}
     # What the model's interface is called comes first, whatever else has the same name.
     names = {id(v): _unique(v.name, taken) for v in (*graph.inputs, *graph.outputs)}
+    for value in _values(graph):
+        if id(value) not in names:
+            names[id(value)] = _unique(value.name, taken)
+    return names
+
+
+def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) -> list[Any]:
+    names = tensor_names(graph)
     tensors = []
     for value in values:
         tensor = schema().TensorT()
-        tensor.name = names[id(value)] if id(value) in names else _unique(value.name, taken)
+        tensor.name = names[id(value)]
         tensor.type = type_of(value.element_type)
         tensor.shape = [int(d) for d in value.shape]
         tensor.hasRank = True

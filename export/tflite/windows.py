@@ -119,7 +119,15 @@ def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value
     amounts = op.graph.constant(np.array(pads, np.int32).reshape(len(pads), 2))
     if fill == 0:
         return op.graph.op("PAD", [x, amounts], shape)
-    return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.array([fill], np.float32))], shape)
+    # The quantiser gives a constant that shares the scale of an input one number per axis of the input.
+    return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.full((1,) * len(pads), fill, np.float32))], shape)
+
+
+def mirrored(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
+    """Append a MIRROR_PAD that repeats the values at the border."""
+    shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
+    amounts = op.graph.constant(np.array(pads, np.int32))
+    return op.graph.op("MIRROR_PAD", [x, amounts], shape, mode=int(schema().MirrorPadMode.SYMMETRIC))
 
 
 def as_image(op: Op, x: Value) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
+from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, pixels, set_flags, wrote
 from onnxfold.files import STDOUT, Output, check_outputs, given, writing
 from onnxfold.terminal import say
 
@@ -40,7 +40,18 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
 )  # fmt: skip
 @click.option("--keep-nchw-inputs", is_flag=True, help="Keep ONNX's axis order of the inputs.")
 @click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option(
+    "--calibration", type=PATH, metavar="FILE.npz|DIR",
+    help="Take the ranges of int8 from these samples: arrays named after the inputs, or a folder of JPEG and PNG "
+    "files, with --mean and --std.  [default: generated inputs]",
+)  # fmt: skip
+@click.option(
+    "--data", type=PATH, metavar="FILE.npz|DIR",
+    help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
+)  # fmt: skip
+@pixels
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
+@click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
 @click.option("--report", type=PATH, metavar="FILE", help="Write a JSON report; - prints it.")
 @max_memory()
@@ -68,9 +79,12 @@ def export(
             Output(output, "OUT", is_folder=is_project),
             *given(report, "--report", JSON, may_be_stdout=True),
         ],
-        claims_on([model]),
+        claims_on([model], {"--calibration": options["calibration"], "--data": options["data"]}),
     )
     if is_project:
+        for name in ("calibration", "data", "mean", "std", "force"):
+            if options.pop(name):
+                raise ConfigError(f"--{name} is not for projects")
         _project(context, model, output, report, runtime or "", verify=not no_verify, options=options)
         return
     if runtime is not None:
@@ -130,9 +144,10 @@ def _print(done: Any) -> None:
             say(f"{kind} '{name}': {layout}")
     if done.parity:
         found = done.parity
+        snr = "no difference" if found["snr_db"] is None else f"SNR {found['snr_db']:.1f} dB"
         say(
-            f"against onnxruntime on {found['samples']} synthetic samples in {found['interpreter']}: "
-            f"max abs error {found['max_abs_error']:.3g}, max relative error {found['max_rel_error']:.3g}"
+            f"against onnxruntime on {found['samples']} {found['inputs']} samples in {found['interpreter']}: "
+            f"max abs error {found['max_abs_error']:.3g}, max relative error {found['max_rel_error']:.3g}, {snr}"
         )
     else:
         say("not checked against the ONNX model (--no-verify)")

@@ -25,6 +25,7 @@ _SHAPED_AS = {
     "FusedMatMul": ("MatMul", 2),
     "Gelu": ("Identity", 1),
     "GroupNormalization": ("Identity", 1),
+    "HardSwish": ("Identity", 1),  # made by exports of models below operator set 14
     "QuickGelu": ("Identity", 1),
     "SimplifiedLayerNormalization": ("Identity", 1),
     "SkipLayerNormalization": ("Identity", 1),

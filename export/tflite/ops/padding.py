@@ -39,7 +39,7 @@ def pad(op: Op) -> None:
         inputs = [x, op.graph.constant(amounts.astype(np.int32))]
         fill = _fill(op)
         if fill:
-            inputs.append(op.graph.constant(np.array([fill], NUMPY_TYPES[x.element_type])))
+            inputs.append(op.graph.constant(np.full((1,) * len(shape), fill, NUMPY_TYPES[x.element_type])))
         op.write(op.graph.op("PADV2" if fill else "PAD", inputs, shape), layout)
     elif (
         mode == "reflect" and len(shape) <= _MAX_MIRROR_RANK and np.all(amounts.max(axis=1) < [int(d) for d in x.shape])

@@ -11,10 +11,22 @@ from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import channels_last
 from onnxfold.export.tflite.layout_rules import ChannelsLast
 from onnxfold.export.tflite.registry import converter
-from onnxfold.export.tflite.windows import Window, as_image, from_image, image_window, pad, padding, window
+from onnxfold.export.tflite.schema import schema
+from onnxfold.export.tflite.windows import (
+    Window,
+    as_image,
+    from_image,
+    image_window,
+    mirrored,
+    pad,
+    padding,
+    window,
+)
 from onnxfold.graph.tensors import Array
 
+#: What pads maxima where nothing else does; in int8 it takes a step of its own.
 _LOWEST = float(np.finfo(np.float32).min)
+_MOST_MIRRORED = 4
 
 
 @converter("GlobalAveragePool", "GlobalMaxPool", layouts=ChannelsLast())
@@ -46,11 +58,22 @@ def max_pool(op: Op) -> None:
 
 
 def _pool(op: Op, code: str, x: Value, win: Window, fill: float) -> Value:
-    x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
+    if fill == _LOWEST and not win.is_valid() and not win.is_same(x.shape[1:-1]) and _may_mirror(x, win):
+        x, kind = mirrored(op, x, ((0, 0), *win.padded(), (0, 0))), int(schema().Padding.VALID)
+    else:
+        x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
     return op.graph.op(
         code, [x], (x.shape[0], *win.output, x.shape[-1]), padding=kind, strideH=win.stride[0], strideW=win.stride[1],
         filterHeight=win.size[0], filterWidth=win.size[1],
     )  # fmt: skip
+
+
+def _may_mirror(x: Value, win: Window) -> bool:
+    """Whether every window that reads mirrored values reads what they mirror, too, so that maxima do not change."""
+    return len(x.shape) <= _MOST_MIRRORED and all(
+        2 * max(pads) <= size and max(pads) <= int(n)
+        for n, size, pads in zip(x.shape[1:-1], win.size, win.padded(), strict=True)
+    )
 
 
 def _in_three_dimensions(op: Op, x: Value, win: Window) -> Value:

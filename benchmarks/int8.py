@@ -1,0 +1,98 @@
+"""int8 exports of real models: which are written, how noisy their outputs are, and how the others are refused.
+
+Usage: python -m benchmarks.int8 --models DIR [--images ZIP] [--out benchmarks/int8.md]
+
+Models that take photographs in a normalisation that their authors state get every fourth of `--images` for the ranges,
+and others for the check; all other models get generated inputs, the check some of another seed.
+"""
+
+import argparse
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from onnxfold.errors import OnnxFoldError
+from onnxfold.export import export_model
+
+_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+_UNIT = {"mean": 0.0, "std": 255.0}
+#: What makes inputs of pixels.
+PIXELS: dict[str, dict[str, Any]] = {
+    "animejanai": _UNIT,
+    "face_mesh": _UNIT,
+    "mediapipe_seg": _UNIT,
+    "mobilefacenet": {"mean": 127.5, "std": 128.0},
+    "mtcnn_onet": {"mean": 127.5, "std": 128.0},
+    "nanodet_m": {"mean": (103.53, 116.28, 123.675), "std": (57.375, 57.12, 58.395), "channels": "bgr"},
+    "osnet_x025": _IMAGENET,
+    "ppocr_det_v2": _IMAGENET,
+    "tbefn": _UNIT,
+}
+_HEAD = """# int8 exports of real models
+
+Reproduce with `python -m benchmarks.int8 --models ../shared/real --images ../shared/data/imagenet_even_500.zip`. SNR is
+that of the noisiest output, against onnxruntime in float32; a file below 20 dB is refused. *In float32*: operators that
+stay so, because int8 loses most in them.
+
+| file | float32 | int8 | SNR (dB) | in float32 | inputs | refusal |
+|---|---|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Export, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=Path, required=True, help="folder of .onnx files")
+    parser.add_argument("--images", type=Path, help="archive of photographs")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/int8.md"))
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        images = None if args.images is None else _unpacked(args.images, Path(folder))
+        rows = list(_rows(sorted(args.models.glob("*.onnx")), Path(folder) / "model.tflite", images))
+    exported, written = (sum(row[i] == "yes" for row in rows) for i in (1, 2))
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    args.out.write_text(f"{_HEAD}{lines}\n\nOf {exported} files that are exported in float32, {written} are in int8.\n")
+    print(args.out.read_text())
+
+
+def _unpacked(archive: Path, folder: Path) -> dict[str, Path]:
+    """Return folders of photographs, for the ranges and for the check."""
+    with zipfile.ZipFile(archive) as found:
+        names = [n for n in found.namelist() if n.endswith(".jpg")]
+        for part, start in (("calibration", 0), ("data", 2)):
+            found.extractall(folder / part, names[start::4])
+    return {part: folder / part for part in ("calibration", "data")}
+
+
+def _rows(paths: list[Path], target: Path, images: dict[str, Path] | None) -> Iterator[list[str]]:
+    for path in paths:
+        found = _row(path, target, images)
+        print(" | ".join(found), flush=True)
+        yield found
+
+
+def _row(path: Path, target: Path, images: dict[str, Path] | None) -> list[str]:
+    try:
+        export_model(path, target)
+    except OnnxFoldError as error:
+        return [path.stem, "no", "", "", "", "", _short(error)]
+    given = {**images, **PIXELS[path.stem]} if images is not None and path.stem in PIXELS else {}
+    kind = "photographs" if given else "generated"
+    try:
+        report = export_model(path, target, dtype="int8", **given)
+    except OnnxFoldError as error:
+        noise = re.search(r"ratio of (-?[\d.]+) dB", str(error))
+        return [path.stem, "yes", "no", noise.group(1) if noise else "", "", kind, _short(error)]
+    kept = [found.group(1) for note in report.notes if (found := re.match(r"(\d+ of \d+) operators stay", note))]
+    return [path.stem, "yes", "yes", f"{report.parity['snr_db']:.1f}", kept[0] if kept else "0", kind, ""]
+
+
+def _short(error: OnnxFoldError) -> str:
+    return " ".join(str(error).split()).partition(": ")[2].partition("; nothing")[0][:160].replace("|", "/")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""int8 exports: constants that the quantiser takes, ranges of given samples, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import helper
+
+from onnxfold.commands.export import export
+from onnxfold.errors import ConfigError, ExportError
+from onnxfold.export import export_model
+from onnxfold.export.parity import reference_inputs
+from onnxfold.graph.load import load
+from onnxfold.inputs import synthetic
+from testing.graph_builder import GraphBuilder
+from tests.export.test_tflite import chain
+
+pytest.importorskip("ai_edge_litert")
+pytest.importorskip("ai_edge_quantizer")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    onnx.save(chain("conv", "relu"), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def _samples(path: Path, model: Path, factor: float) -> Path:
+    shape = [d.dim_value or 8 for d in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
+    np.savez(path, x=factor * np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    return path
+
+
+def test_ranges_come_from_given_samples(model: Path, tmp_path: Path) -> None:
+    wide = _samples(tmp_path / "wide.npz", model, 100.0)
+    done = run(model, tmp_path / "net.tflite", "--dtype", "int8", "--calibration", wide)
+    assert done.exit_code == 0, done.output
+    assert "given samples" in done.output
+    assert "SNR" in done.output
+
+
+def test_an_export_that_is_too_noisy_is_refused(model: Path, tmp_path: Path) -> None:
+    wide, narrow = (_samples(tmp_path / f"{f}.npz", model, f) for f in (100.0, 0.01))
+    given = ("--dtype", "int8", "--calibration", wide, "--data", narrow)
+    refused = run(model, tmp_path / "net.tflite", *given).exception
+    assert isinstance(refused, ExportError)
+    assert all(word in str(refused) for word in (" dB on ", "given samples", "--calibration", "float16", "--force"))
+    assert not (tmp_path / "net.tflite").exists()
+    assert run(model, tmp_path / "net.tflite", *given, "--force").exit_code == 0
+    assert (tmp_path / "net.tflite").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"calibration": {}}, "dtype int8"),
+        ({"calibration": {}, "dtype": "int8", "backend": "onnx2tf"}, "dtype int8"),
+        ({"data": {}, "verify": False}, "no-verify"),
+        ({"mean": 0.5, "std": 0.5}, "folder of images"),
+        ({"data": {"z": np.zeros(3)}}, "no array 'x'"),
+    ],
+)
+def test_samples_that_make_no_sense_are_refused(
+    options: dict[str, object], words: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        export_model(model, tmp_path / "net.tflite", **options)  # type: ignore[arg-type]
+
+
+def test_projects_take_no_samples(model: Path, tmp_path: Path) -> None:
+    refused = run(model, tmp_path / "project", "--format", "arduino", "--calibration", model).exception
+    assert isinstance(refused, ConfigError)
+
+
+def test_constants_that_share_a_scale_have_the_rank_of_their_operand(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)
+    amounts = g.constant("amounts", np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+    x = g.node("Pad", [x, amounts, g.constant("fill", np.array(0.5, np.float32))], (4, 10, 10))
+    x = g.node("Max", [x, g.constant("low", np.array(-0.5, np.float32))], (4, 10, 10))
+    x = g.node("Clip", [x, g.constant("least", np.array(-0.25, np.float32))], (4, 10, 10))
+    g.output(x)
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.operators["PADV2"] == 1
+    assert report.operators["MAXIMUM"] == 2
+    assert report.parity["snr_db"] > 30
+
+
+def test_parts_that_nobody_reads_are_not_written(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (4, 8, 8))
+    x = g.conv("x", 6)
+    g.nodes.append(helper.make_node("Split", [x], ["a", "b", "c"], axis=1, num_outputs=3))
+    g.opset, g.shapes["a"] = 18, (2, 8, 8)
+    g.output(g.conv("a", 4))
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert "SPLIT" not in report.operators
+    assert report.parity["snr_db"] > 30
+
+
+def test_networks_whose_activations_take_much_memory_get_fewer_samples_and_no_empty_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(synthetic, "ACTIVATION_BYTES", 1)
+    batches = reference_inputs(load(chain("conv", "relu")), samples=100)
+    assert sum(len(b["x"]) for b in batches) == 32
+    assert all(len(b["x"]) == 4 for b in batches)
+
+
+@pytest.mark.parametrize("form", ["product first", "gate first", "HardSigmoid"])
+def test_hard_swish_is_one_operator(form: str, tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8), opset=12)
+    x = g.conv("x", 4)
+    six, shape = g.constant("six", np.array(6, np.float32)), (4, 8, 8)
+    gate = g.relu6(g.node("Add", [x, g.constant("three", np.array(3, np.float32))], shape))
+    if form == "product first":
+        y = g.node("Div", [g.node("Mul", [x, gate], shape), six], shape)
+    elif form == "gate first":
+        y = g.node("Mul", [x, g.node("Div", [gate, six], shape)], shape)
+    else:
+        y = g.node("Mul", [g.unary("HardSigmoid", x, alpha=1 / 6, beta=0.5), x], shape)
+    g.output(y)
+    report = export_model(g.build(), tmp_path / "net.tflite")
+    assert report.operators["HARD_SWISH"] == 1
+    assert not {"MUL", "DIV"} & report.operators.keys()
+
+
+def test_maxima_are_padded_with_their_border(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)  # some maxima are negative, so that zeros would change them
+    g.output(g.node("MaxPool", [x], (4, 4, 4), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
+    exact = export_model(g.build(), tmp_path / "net.tflite")
+    assert exact.operators["MIRROR_PAD"] == 1
+    assert "PADV2" not in exact.operators
+    assert export_model(g.build(), tmp_path / "net.tflite", dtype="int8").parity["snr_db"] > 30
+
+
+def test_what_int8_loses_most_in_stays_in_float32(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    x = g.conv("x", 4)
+    for _ in range(3):
+        x = g.relu(g.conv(x, 4))
+    # A difference of large numbers, of which 8 bits tell nothing.
+    large = g.node("Add", [x, g.constant("large", np.array(1e4, np.float32))], (4, 8, 8))
+    less = g.node("Sub", [large, g.constant("same", np.array(1e4 - 1, np.float32))], (4, 8, 8))
+    for _ in range(6):
+        less = g.relu(g.conv(less, 4))
+    g.output(less)
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.parity["snr_db"] > 20
+    assert any("4 of 12 operators stay in float32" in note for note in report.notes)
+    assert any("'x' is int8" in note for note in report.notes)
+
+
+def test_a_gate_gets_the_range_that_it_tells_apart(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    far = g.constant("far", np.array([500.0, 0, 0, 0], np.float32).reshape(4, 1, 1))
+    x = g.node("Add", [g.conv("x", 4), far], (4, 8, 8))
+    g.output(g.sigmoid(x))
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert not any("stay in float32" in note for note in report.notes)
+    assert report.parity["snr_db"] > 30
