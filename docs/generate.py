@@ -9,7 +9,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,6 +17,8 @@ import click
 from benchmarks.export.conformance import render as render_tflite_ops
 from onnxfold.channels.registry import ChannelRule, channel_rule, registered
 from onnxfold.cli import cli
+from onnxfold.config import OPTIONS, FoldConfig
+from onnxfold.config.option import GROUPS
 from onnxfold.graph.load import MIN_OPSET
 
 FOLDER = Path(__file__).resolve().parent
@@ -24,14 +26,31 @@ FOLDER = Path(__file__).resolve().parent
 _HEADER = "<!-- Written by `python -m docs.generate`; do not edit. -->\n\n"
 _COMMANDS = ("fold", "merge", "inspect", "compare", "export", "bench", "sweep", "demo")
 
+OPTIONS_BY_NAME = Path(inspect.getfile(FoldConfig)).with_name("fold_options.py")
+_OPTIONS_HEADER = '''"""Options by name, for checkers of types: written by ``python -m docs.generate``, do not edit."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypedDict
+
+from numpy.typing import NDArray
+'''
+
 Rows = dict[tuple[str, int, Callable[..., object]], list[ChannelRule]]
 
 
 def main() -> None:
     """Rewrite the generated pages."""
-    pages = {"operators.md": render_operators, "cli.md": render_cli, "tflite_ops.md": render_tflite_ops}
+    pages = {
+        "operators.md": render_operators,
+        "cli.md": render_cli,
+        "tflite_ops.md": render_tflite_ops,
+        "options.md": render_options,
+    }
     for name, render in pages.items():
         (FOLDER / name).write_text(render(), encoding="utf-8")
+    OPTIONS_BY_NAME.write_text(render_options_by_name(), encoding="utf-8")
 
 
 def render_operators() -> str:
@@ -62,6 +81,48 @@ def render_cli() -> str:
     for name in _COMMANDS:
         parts += [f"\n## onnxfold {name}\n", _help(cli.commands[name], f"onnxfold {name}")]
     return "".join(parts)
+
+
+def render_options() -> str:
+    """Return ``docs/options.md``: every option of a fold, in its group."""
+    parts = [
+        _HEADER,
+        "# Options of a fold\n\nIn Python by these names; on the command line as `onnxfold fold --help` shows.\n",
+    ]
+    types = _types_as_written()
+    for group in GROUPS:
+        entries = {name: option for name, option in OPTIONS.items() if option.group == group}
+        lines = [
+            _entry(f"`{name}`, `{types[name]}`", option.in_reference.replace("`", "")) + "\n"
+            for name, option in entries.items()
+        ]
+        parts += [f"\n## {group}\n\n", *lines]
+    return "".join(parts)
+
+
+def render_options_by_name() -> str:
+    """Return ``onnxfold/config/fold_options.py``: the options of a fold and of a merge for checkers of types."""
+    types = _types_as_written()
+    listed = {
+        "FoldOptions": ("Options of a fold by name, but the sparsity.", [name for name in types if name != "sparsity"]),
+        "MergeOptions": ("Options of a merge by name.", [name for name in types if OPTIONS[name].in_merge]),
+    }
+    classes = [
+        f'class {title}(TypedDict, total=False):\n    """{text}"""\n\n'
+        + "".join(f"    {n}: {types[n]}\n" for n in names)
+        for title, (text, names) in listed.items()
+    ]
+    return _OPTIONS_HEADER + "\n\n" + "\n\n".join(classes)
+
+
+def _types_as_written() -> dict[str, str]:
+    """Return the types of the options, as the source of FoldConfig has them."""
+    tree = ast.parse(Path(inspect.getfile(FoldConfig)).read_text(encoding="utf-8"))
+    config = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "FoldConfig")
+    annotations = {e.target.id: e.annotation for e in config.body
+                   if isinstance(e, ast.AnnAssign) and isinstance(e.target, ast.Name)}  # fmt: skip
+    return {n: ast.unparse(a.slice.elts[0]) for n, a in annotations.items()
+            if isinstance(a, ast.Subscript) and isinstance(a.slice, ast.Tuple)}  # fmt: skip
 
 
 def stated_reasons(function: Callable[..., object]) -> list[str]:
@@ -130,12 +191,20 @@ def _help(command: click.Command, name: str) -> str:
     context = click.Context(command, info_name=name, help_option_names=["-h", "--help"])
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     paragraphs = [_escaped(" ".join(part.split())) for part in inspect.cleandoc(command.help or "").split("\n\n")]
-    records = [record for p in command.get_params(context) if (record := p.get_help_record(context)) is not None]
-    lines = [_entry(f"`{option}`", text) for option, text in records]
+    sections = getattr(command, "option_groups", [])
+    grouped = [option for section in sections for option in section.options]
+    lines = _entries([p for p in command.get_params(context) if p not in grouped], context)
+    for section in sections:
+        lines += [f"\n**{section.title}**\n", *_entries(section.options, context)]
     if isinstance(command, click.Group):
         for called, inner in command.commands.items():
             lines.append(_entry(f"[`{called}`](#{name}-{called})", inner.get_short_help_str(1000)))
     return "\n" + "\n\n".join([f"```text\n{usage}\n```", *paragraphs, "\n".join(lines)]) + "\n"
+
+
+def _entries(parameters: Iterable[click.Parameter], context: click.Context) -> list[str]:
+    records = [record for p in parameters if (record := p.get_help_record(context)) is not None]
+    return [_entry(f"`{option}`", text) for option, text in records]
 
 
 def _entry(title: str, text: str) -> str:

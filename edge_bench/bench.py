@@ -111,7 +111,7 @@ def bench(
     warm_up = checks.whole("warm_up", warm_up, least=0, most=_MOST_REPEATS)
     threads = checks.whole("threads", threads, least=1, most=_MOST_THREADS)
     seed = checks.seed(seed)
-    input_shapes = checks.shapes({} if input_shapes is None else input_shapes)
+    input_shapes = checks.shapes("input_shapes", {} if input_shapes is None else input_shapes)
     for name, value in (("port", port), ("host", host)):
         if value is not None:
             checks.text(name, value)

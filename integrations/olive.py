@@ -24,7 +24,7 @@ from olive.passes import Pass
 from olive.passes.pass_config import BasePassConfig, PassConfigParam
 
 from onnxfold import api
-from onnxfold.config import FoldConfig
+from onnxfold.config import OPTIONS, FoldConfig
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.files import write
 from onnxfold.terminal import say_json
@@ -42,7 +42,7 @@ class OnnxFold(Pass):  # type: ignore[misc,unused-ignore]  # a base without type
             entry.name: PassConfigParam(
                 type_=Any,  # FoldConfig checks the types itself, with a line that says what is wrong
                 default_value=None if entry.default is MISSING else entry.default,
-                description=f"See onnxfold.FoldConfig: {entry.name}.",
+                description=OPTIONS[entry.name].in_reference,
             )
             for entry in fields(FoldConfig)
         }

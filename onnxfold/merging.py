@@ -2,20 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from onnxfold.api import fold_request
-from onnxfold.config import DEFAULT_CACHE, NOTHING, FoldConfig, checks
+from onnxfold.config import OPTIONS, FoldConfig, checks
 from onnxfold.config.checks import known_keywords
+from onnxfold.config.fold_options import MergeOptions
+from onnxfold.config.signatures import takes_options
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.joined_model import join_models
 from onnxfold.folding.merged_report import merge_record
 from onnxfold.graph.load import ModelLike
-from onnxfold.graph.tensors import Array
 from onnxfold.machine.memory import limited_to
 from onnxfold.passes.join.heads import HEADS
 from onnxfold.progress import Progress, silent
@@ -25,6 +24,7 @@ _GOALS = ("sparsity", "max_params", "max_macs", "max_ram", "max_flash", "device"
 
 
 @known_keywords
+@takes_options([name for name, option in OPTIONS.items() if option.in_merge])
 def merge(
     models: Sequence[ModelLike],
     width: float | None = None,
@@ -32,36 +32,8 @@ def merge(
     heads: str = "auto",
     labels: Sequence[str] = (),
     until: str | None = None,
-    sparsity: float | None = None,
-    ratios: Mapping[str, float] = NOTHING,
-    method: str = "fold-ls",
-    cluster: str | None = None,
-    repair: str | None = None,
-    max_params: int | str | None = None,
-    max_macs: int | str | None = None,
-    max_ram: int | str | None = None,
-    max_flash: int | str | None = None,
-    device: str | None = None,
-    inputs: str = "auto",
-    samples: int | None = None,
-    input_seconds: float | None = None,
-    input_steps: Sequence[int] = (),
-    calibration: str | Path | Mapping[str, Array] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    channels: str = "rgb",
-    round_to: int | str = "auto",
-    objective: str = "balanced",
-    keep: Sequence[str] = (),
-    input_shapes: Mapping[str, Sequence[int]] = NOTHING,
-    dtype: str = "keep",
-    seed: int = 0,
-    verify: bool = True,
-    threads: int = 1,
-    save_as_external_data: bool = False,
-    max_memory: int | str | None = None,
-    cache: str | PathLike[str] | None = DEFAULT_CACHE,
     progress: Progress | None = None,
+    **options: Unpack[MergeOptions],
 ) -> FoldResult:
     """Merge trained networks of one layout into one, without data and without training.
 
@@ -73,7 +45,7 @@ def merge(
         At least two; they are not changed. Layers correspond by structure, not by name, and may have other widths.
     width : float, optional
         Channels of every group, over those of one network, in (0, number of networks]; with all of them the result is
-        exact. Default 1, if no other goal is given.
+        exact. Default 1, if no other goal is given; a `sparsity` counts the weights of all networks together.
     heads : str
         'join' (one output with the classes of all networks, in their order), 'average' (their mean), 'first', or
         'auto': 'average' where the shapes agree, else 'join'.
@@ -81,17 +53,11 @@ def merge(
         Names of the classes of the result, for its metadata.
     until : str, optional
         A node of the first network: channels behind it are not merged, each network keeps its own.
-    sparsity : float, optional
-        Fraction of the weights of all networks together that goes; widths are chosen where they lose least.
-    cluster : str, optional
-        As of :func:`onnxfold.fold`, or one that knows which channels come from which network: 'matching', 'zip',
-        'by-place'.
-    calibration : path or mapping of str to ndarray, optional
-        Unlabeled samples; without them, each network contributes an equal part of generated ones.
-    ratios, method, repair, max_params, max_macs, max_ram, max_flash, device, inputs, samples, input_seconds, \
-input_steps, mean, std, channels, round_to, objective, keep, input_shapes, dtype, seed, verify, threads, \
-save_as_external_data, max_memory, cache, progress
+    progress : callable, optional
         As of :func:`onnxfold.fold`.
+    **options
+        Those of :class:`onnxfold.FoldConfig` that a merge has, by name. Each network contributes an equal part of
+        generated inputs.
 
     Returns
     -------
@@ -116,19 +82,18 @@ save_as_external_data, max_memory, cache, progress
     >>> round(result.report.sparsity, 2)
     0.5
     """
-    given = locals()
-    options = {n: given[n] for n in FoldConfig.__dataclass_fields__ if n in given}
+    requested: dict[str, Any] = dict(options)
     listed = _checked_models(models)
     checks.one_of("heads", heads, HEADS)
     names = checks.texts("labels", labels)
     if until is not None:
         checks.text("until", until)
-    if width is not None and any(options[goal] is not None for goal in _GOALS):
+    if width is not None and any(requested.get(goal) is not None for goal in _GOALS):
         raise ConfigError("width says how far to merge: give it without sparsity, limits and device")
-    if width is not None or all(options[goal] is None for goal in _GOALS):
+    if width is not None or all(requested.get(goal) is None for goal in _GOALS):
         width = checks.up_to("width", 1.0 if width is None else width, most=len(listed), zero=False)
-        options["channel_ratio"] = 1.0 - width / len(listed)
-    config = FoldConfig(**options)
+        requested["channel_ratio"] = 1.0 - width / len(listed)
+    config = FoldConfig(**requested)
     check_request(config, of_networks=True)
     tell = progress or silent
     tell("load", 0, 0)

@@ -13,7 +13,7 @@ OPTIONS = {"inputs": "dead-leaves", "samples": 128}
 
 def request(sparsities: str = SPARSITIES) -> SweepRequest:
     """Return the request, with other sparsities perhaps."""
-    return SweepRequest(MODELS, goals_of({"sparsity": sparsities}, {}), METHODS, SEEDS, OPTIONS)
+    return SweepRequest(MODELS, goals_of({"sparsity": sparsities}), METHODS, SEEDS, OPTIONS)
 
 
 def command(out: Path, jobs: int) -> list[str]:

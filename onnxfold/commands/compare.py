@@ -5,15 +5,14 @@ from typing import Any
 
 import click
 
+from onnxfold.commands.options import option
 from onnxfold.commands.shared import (
     PATH,
     common,
     latency_line,
     max_memory,
-    pixels,
     set_flags,
     size_cells,
-    threads,
 )
 from onnxfold.progress import ProgressBar
 from onnxfold.report import ComparisonReport
@@ -38,7 +37,9 @@ from onnxfold.terminal import Table, say, say_json, say_table
 )
 @click.option("--window", type=int, default=1024, show_default=True, metavar="N", help="Tokens of a window of --text.")
 @click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
-@pixels
+@option("mean")
+@option("std")
+@option("channels")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option(
     "--min-agreement", metavar="P",
@@ -48,7 +49,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.option("--min-cosine", type=float, metavar="C", help="Exit with 1 if an output's mean cosine is below this.")
 @click.option("--max-kl", type=float, metavar="K", help="Exit with 1 if the KL divergence of classes is above this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@threads()
+@option("threads")
 @max_memory()
 @common
 @click.pass_context

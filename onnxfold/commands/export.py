@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, pixels, set_flags, wrote
+from onnxfold.commands.options import option
+from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
 from onnxfold.files import STDOUT, Output, check_outputs, given, writing
 from onnxfold.terminal import say
 
@@ -49,7 +50,9 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
     "--data", type=PATH, metavar="FILE.npz|DIR",
     help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
 )  # fmt: skip
-@pixels
+@option("mean")
+@option("std")
+@option("channels")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")

@@ -8,187 +8,56 @@ from pathlib import Path
 from typing import Any
 
 import click
+import cloup
 
+from onnxfold.commands.options import FIRST, files_named, options_for, values_of
 from onnxfold.commands.shared import (
-    ALLOCATION,
-    CLUSTER,
-    DEVICE,
-    DTYPE,
     HTML,
-    INPUT_KIND,
     JSON,
-    METHOD,
-    OBJECTIVE,
     PATH,
-    RATIO,
-    REPAIR,
-    SHAPE,
-    STEP,
-    STEPS,
-    attention,
     change,
-    common,
-    file_named,
+    debug_flag,
     json_on_stdout,
+    json_report,
     latency_line,
-    limits,
-    max_memory,
-    pixels,
     print_refusals,
     quiet,
-    reported,
+    report_file,
     set_flags,
     size_cells,
-    threads,
+    verbose_flag,
     wrote,
 )
-from onnxfold.config import DEFAULT_CACHE, INT8
+from onnxfold.config import INT8
+from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
 from onnxfold.files import STDOUT, check_outputs, given, writing
 from onnxfold.progress import ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
+_MORE = {
+    INPUTS: [
+        cloup.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that were used.")
+    ],
+    OUTPUT: [
+        cloup.option(
+            "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
+            help="Write the matrices that channels were merged by; a JSON report holds which became one.",
+        ),
+        cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
+        cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
+        json_report, quiet, verbose_flag, debug_flag,
+    ],
+    MACHINE: [
+        cloup.option("--no-cache", is_flag=True, help="Neither keep generated inputs nor take kept ones.")
+    ],
+}  # fmt: skip
 
-@click.command()
+
+@cloup.command()
 @click.argument("model", metavar="IN.onnx|DIR", type=PATH)
 @click.argument("output", metavar="OUT.onnx|DIR", type=PATH)
-@click.option("--sparsity", type=float, help="Fraction of the weights to remove.  [default: 0.5 without another goal]")
-@click.option("--channel-ratio", type=float, help="Fraction of the channels to remove from every group.")
-@click.option("--ratio", "ratios", type=RATIO, multiple=True, help="Channel ratio of matching groups; 0 keeps them.")
-@limits
-@click.option(
-    "--max-latency", metavar="TIME",
-    help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
-)  # fmt: skip
-@click.option(
-    "--tolerance", type=float, default=5.0, show_default=True, metavar="PERCENT",
-    help="Percent that a measured latency may be above --max-latency.",
-)  # fmt: skip
-@click.option(
-    "--latency-table", type=PATH, metavar="FILE.json", help="Take latencies from this report, and measure nothing."
-)
-@click.option(
-    "--device", type=DEVICE, metavar="NAME",
-    help="Fold until the model fits a device: name or TOML file of a profile.",
-)  # fmt: skip
-@click.option("--min-fidelity", type=float, help="Lowest agreement with the original to keep; sets the sparsity.")
-@click.option(
-    "--data", type=PATH, metavar="FILE.npz", help="Labelled samples for --max-drop: inputs by name, and labels 'y'."
-)
-@click.option(
-    "--max-drop", type=float, metavar="POINTS",
-    help="Highest loss of top-1 accuracy on held-out samples of --data, in points; sets the sparsity.",
-)  # fmt: skip
-@click.option(
-    "--method",
-    type=METHOD,
-    default="fold-ls",
-    show_default=True,
-    metavar="NAME",
-    help="Name of a clustering, repair and inputs: fold-ls, fold-ar, fold-naive, fold-r, fold-dir, prune-l1, prune-l2, "
-    "wanda-sp, flap, ifm, slicegpt, shortgpt.",
-)
-@click.option(
-    "--cluster",
-    type=CLUSTER,
-    metavar="NAME",
-    help="Replace the method's clustering: elimination, kmeans, kmeans-heads, ward, complete, average, single, "
-    "spectral, greedy, ifm, top-l1, top-l2, rotation, streams, wanda, flap.",
-)
-@click.option(
-    "--repair", type=REPAIR, metavar="NAME",
-    help="Replace the method's repair: none, approximate, independent, recalibrate, least-squares, bias.",
-)  # fmt: skip
-@click.option(
-    "--allocation", type=ALLOCATION, default="global", show_default=True,
-    help="Allocation of widths: global or uniform.",
-)  # fmt: skip
-@click.option(
-    "--inputs",
-    type=INPUT_KIND,
-    default="auto",
-    show_default=True,
-    metavar="KIND",
-    help="Inputs to run the network on: auto, deep-inversion, dead-leaves, noise, or an .npz file.",
-)
-@click.option(
-    "--samples", type=int,
-    help="Number of generated samples, or of images of a folder.  [default: by their cost, at most 512]",
-)  # fmt: skip
-@click.option(
-    "--input-seconds", type=float, metavar="N",
-    help="Time limit of generating samples, in seconds.  [default: a counted cost, and no clock]",
-)  # fmt: skip
-@click.option(
-    "--input-steps", type=STEPS, default=(), metavar="N[,N...]", help="Repeat an inversion with these steps per batch."
-)
-@click.option(
-    "--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR",
-    help="Run the network on these unlabeled samples instead; a folder: its JPEG and PNG files, with --mean and --std; "
-    "a text: its tokens; for fold-ls, what the model writes itself stands between them.",
-)  # fmt: skip
-@click.option(
-    "--tokenizer", type=PATH, metavar="FILE.json",
-    help="Tokenizer of a language model.  [default: tokenizer.json beside it]",
-)  # fmt: skip
-@pixels
-@click.option(
-    "--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that the network was run on as a PNG."
-)
-@click.option(
-    "--round-to",
-    type=STEP,
-    default="auto",
-    show_default=True,
-    help="Make widths multiples of this number; auto: of what a runtime computes fast, if no memory is limited.",
-)
-@click.option(
-    "--objective",
-    type=OBJECTIVE,
-    default="balanced",
-    show_default=True,
-    metavar="NAME",
-    help="What accuracy is traded against by global allocation: balanced, weights or macs.",
-)
-@click.option("--keep", multiple=True, metavar="GLOB", help="Keep all channels of groups with a matching node.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@attention
-@click.option(
-    "--drop-blocks", type=STEP, metavar="N|auto",
-    help="Drop N residual blocks whole, those that change their stream least; auto: what costs less than channels.",
-)  # fmt: skip
-@click.option(
-    "--tune-norms", is_flag=True,
-    help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
-)  # fmt: skip
-@click.option(
-    "--lossless", is_flag=True,
-    help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
-)  # fmt: skip
-@click.option(
-    "--dtype", type=DTYPE, default="keep", show_default=True, metavar="TYPE",
-    help="Types of the result: keep, the model's own, or int8; --sparsity 0 then only quantises.",
-)  # fmt: skip
-@reported
-@click.option(
-    "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
-    help="Write the matrices that channels were merged by; a JSON report holds which became one.",
-)  # fmt: skip
-@click.option("--save-as-external-data", is_flag=True, help="Write the weights to OUT.onnx.data.")
-@max_memory(expose_value=True)
-@click.option(
-    "--cache",
-    metavar="DIR",
-    default=DEFAULT_CACHE,
-    show_default="in the user's cache folder",
-    help="Keep generated inputs here for further folds of the model; none keeps nothing.",
-)
-@click.option("--no-cache", is_flag=True, help="Keep nothing for further folds, and take nothing from earlier ones.")
-@threads()
-@click.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime.")
-@click.option("--force", is_flag=True, help="Write the result even if it is destroyed.")
-@quiet
-@common
+@options_for("fold", {FIRST: [report_file], **_MORE})
 @click.pass_context
 def fold(
     context: click.Context,
@@ -231,18 +100,11 @@ def fold(
         ],
         claims_on([model if folder is None else folder.model], {
             "the input folder": None if folder is None else folder.path,
-            "--calibration": options["calibration"],
-            "--tokenizer": options["tokenizer"],
-            "--data": options["data"],
-            "--inputs": file_named(options["inputs"], ".npz"),
-            "--device": file_named(options["device"], ".toml"),
-            "--latency-table": options["latency_table"],
+            **files_named(options),
         }),
         [] if folder is None else [folder.path],
     )  # fmt: skip
-    options["merge_map"] = map_file is not None
-    options["ratios"] = dict(options["ratios"])
-    options["input_shapes"] = dict(options["input_shapes"])
+    options = values_of(options) | {"merge_map": map_file is not None}
     if no_cache:
         options["cache"] = None
     measures = options["max_latency"] is not None or options["objective"] == "latency"

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import PATH, SHAPE, attention, common, max_memory, print_refusals, set_flags, threads
+from onnxfold.commands.options import option, values_of
+from onnxfold.commands.shared import PATH, common, max_memory, print_refusals, set_flags
 from onnxfold.terminal import Table, say, say_json, say_table
 
 #: Rows of the table of latencies without --verbose.
@@ -15,10 +16,12 @@ _SHOWN_LAYERS = 20
 @click.command()
 @click.argument("model", metavar="IN.onnx|DIR", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
-@attention
+@option("input_shapes")
+@option("allow_cache_change")
+@option("per_layer_cache")
+@option("inside_heads")
 @click.option("--latency", is_flag=True, help="Run the model in onnxruntime, and show where the time goes.")
-@threads()
+@option("threads")
 @max_memory()
 @common
 @click.pass_context
@@ -27,8 +30,7 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     from onnxfold import api
 
     set_flags(context, options)
-    options["input_shapes"] = dict(options["input_shapes"])
-    found = api.inspect_model(model, **options)
+    found = api.inspect_model(model, latency=options["latency"], **values_of(options))
     if as_json:
         say_json(found.to_dict())
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import cloup
 from click.shell_completion import CompletionItem
 
 from onnxfold.machine.memory import limited_to
@@ -103,17 +104,6 @@ class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
         return found or [CompletionItem(incomplete, type="file")]
 
 
-METHOD = Names("onnxfold.folding.methods:METHODS")
-CLUSTER = Names("onnxfold.cluster.partitioners:PARTITIONERS")
-REPAIR = Names("onnxfold.folding.methods:REPAIRS")
-ALLOCATION = Names("onnxfold.config:ALLOCATIONS")
-INPUT_KIND = Names("onnxfold.config:INPUTS")
-OBJECTIVE = Names("onnxfold.budget.objectives:OBJECTIVES")
-DEVICE = Names("onnxfold.budget.devices:known_devices")
-DTYPE = Names("onnxfold.config:DTYPES")
-
-STEPS = Numbers(int, "whole numbers, such as 30,25")
-PER_CHANNEL = Numbers(float, "numbers, such as 0.485,0.456,0.406")
 STEP = Step()
 RATIO = Pairs("GLOB=R", "=", float)
 SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
@@ -123,82 +113,36 @@ PATH = click.Path(path_type=Path)
 JSON, HTML = (".json",), (".html", ".htm")
 
 
-#: Of latencies; one is what a small device spends on a network, and what says most on a machine that is shared.
-threads = partial(
-    click.option, "--threads", type=int, default=1, show_default=True, metavar="N",
-    help="Threads of onnxruntime wherever latency is measured.",
-)  # fmt: skip
-
-
-def limits(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept limits of what a result costs: ``--max-params``, ``--max-macs``, ``--max-ram`` and ``--max-flash``."""
-    flash = click.option("--max-flash", metavar="BYTES", help="Limit of weights and graph structure, e.g. 1M.")
-    ram = click.option("--max-ram", metavar="BYTES", help="Limit of activation memory, e.g. 256K (K = 1024).")
-    macs = click.option("--max-macs", metavar="N", help="Limit of multiply-accumulates per sample, e.g. 50M.")
-    return click.option("--max-params", metavar="N", help="Limit of parameters, e.g. 1.5M.")(macs(ram(flash(function))))
-
-
-def reported(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--seed``, ``--report`` and ``--json``."""
-    printed = click.option(
-        "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr."
-    )
-    file = click.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
-    seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
-    return seed(file(printed(function)))
-
-
-def pixels(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--mean``, ``--std`` and ``--channels``, for folders of images."""
-    units = "one or one per channel: up to 1 for pixels of 0..1, larger for 0..255."
-    std = click.option("--std", type=PER_CHANNEL, metavar="S[,S...]", help="Their standard deviation, in these units.")
-    mean = click.option("--mean", type=PER_CHANNEL, metavar="M[,M...]", help=f"Mean of the pixels of a folder, {units}")
-    order = click.option(
-        "--channels", type=click.Choice(["rgb", "bgr"]), default="rgb", show_default=True,
-        help="Order of channels that the model takes; bgr: as OpenCV reads images.",
-    )  # fmt: skip
-    return mean(std(order(function)))
-
-
-def attention(function: Callable[..., None]) -> Callable[..., None]:
-    """Accept ``--allow-cache-change``, ``--per-layer-cache`` and ``--inside-heads``."""
-    per_layer = click.option(
-        "--per-layer-cache", is_flag=True, help="With --allow-cache-change: other numbers in every layer."
-    )
-    allow = click.option(
-        "--allow-cache-change", is_flag=True,
-        help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
-    )  # fmt: skip
-    inside = click.option(
-        "--inside-heads", is_flag=True,
-        help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
-    )  # fmt: skip
-    return allow(per_layer(inside(function)))
-
-
-def _limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+def limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    """Set the limit of memory as long as the command runs."""
     context.with_resource(limited_to(value))
     return value
 
 
-#: Sets the limit as long as the command runs; a command that also takes the value adds ``expose_value=True``.
+#: For commands that do not take the value.
 max_memory = partial(
     click.option,
     "--max-memory",
     metavar="BYTES",
-    callback=_limit_memory,
+    callback=limit_memory,
     expose_value=False,
     help="Memory limit, e.g. 2G.  [default: 3/4 of the machine's or container's]",
 )
 
 
-def common(function: Callable[..., None]) -> Callable[..., None]:
+#: Flags of every command, which may stand behind it, too.
+verbose_flag = cloup.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")
+debug_flag = cloup.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")
+quiet = cloup.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+json_report = cloup.option(
+    "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout, all else on stderr."
+)
+report_file = cloup.option("--report", type=PATH, metavar="FILE", help="Write a report, .json or .html; - prints JSON.")
+
+
+def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """Accept ``--verbose`` and ``--debug`` after the command, too."""
-    function = click.option("--debug", "local_debug", is_flag=True, help="Show tracebacks of errors.")(function)
-    return click.option("--verbose", "local_verbose", is_flag=True, help="Log what happens.")(function)
-
-
-quiet = click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+    return verbose_flag(debug_flag(function))
 
 
 def set_flags(context: click.Context, options: dict[str, Any]) -> None:

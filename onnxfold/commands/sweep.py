@@ -1,113 +1,78 @@
 """The command ``onnxfold sweep``."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
+import cloup
 
-from onnxfold.commands.shared import (
-    ALLOCATION,
-    CLUSTER,
-    DEVICE,
-    DTYPE,
-    INPUT_KIND,
-    METHOD,
-    OBJECTIVE,
-    PATH,
-    REPAIR,
-    SHAPE,
-    STEP,
-    common,
-    max_memory,
-    pixels,
-    set_flags,
-    threads,
-)
+from onnxfold.commands.options import FIRST, Decorator, option, options_for, values_of
+from onnxfold.commands.shared import PATH, debug_flag, set_flags, verbose_flag
+from onnxfold.config import OPTIONS
+from onnxfold.config.option import LISTED, MACHINE, OUTPUT, SHARED
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError, NoModelError
 from onnxfold.files import Output, check_outputs, check_own, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_json, say_table
 
-_LISTS = ("max_params", "max_macs", "max_ram", "max_flash", "device")
-#: Options that all folds share, and that are left to FoldConfig where they are not given.
-_SHARED = (
-    "cluster", "repair", "allocation", "inputs", "samples", "input_seconds", "calibration", "tokenizer", "mean", "std",
-    "channels", "round_to", "objective", "input_shapes", "keep", "dtype", "max_memory",
-)  # fmt: skip
 _SHOWN = 12
 
 
-def _words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Split at commas."""
-    return () if value is None else tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+_MORE: dict[str, Sequence[Decorator]] = {
+    FIRST: [
+        cloup.option(
+            "--out", type=PATH, metavar="DIR", default="sweep", show_default=True,
+            help="Folder of the results, where a sweep that was ended goes on.",
+        ),
+        cloup.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0."),
+        cloup.option(
+            "--data", type=PATH, metavar="FILE.npz|DIR",
+            help="Measure agreement on these samples and, with labels 'y', accuracy.",
+        ),
+        cloup.option(
+            "--pick", metavar="EXPR",
+            help="Name the best model that meets this, e.g. 'latency < 0.5x and agreement > 0.95', and the command "
+            "that makes it.",
+        ),
+        cloup.option(
+            "--prefer", metavar="NAME", help="What decides between several.  [default: accuracy or agreement]"
+        ),
+    ],
+    OUTPUT: [
+        cloup.option("--parity", is_flag=True, help="Export every model to TFLite, too, and compare the outputs."),
+        cloup.option(
+            "--resume/--no-resume", default=True, show_default=True, help="Keep results of earlier runs."
+        ),
+        cloup.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON."),
+        verbose_flag, debug_flag,
+    ],
+    MACHINE: [
+        option("threads"),
+        cloup.option(
+            "--no-latency", is_flag=True, help="Leave out the last phase, which measures latencies one by one."
+        ),
+        cloup.option(
+            "--jobs", type=click.IntRange(1), metavar="N", help="Workers of this machine.  [default: one per core]"
+        ),
+        cloup.option(
+            "--scheduler", metavar="tcp://HOST:PORT|tls://HOST:PORT",
+            help="Run on the workers of this scheduler of dask.distributed; tls:// takes the certificates that dask's "
+            "configuration names, tcp:// trusts its network.",
+        ),
+        cloup.option(
+            "--retries", type=click.IntRange(0), default=3, show_default=True,
+            help="How often a job begins again if its worker on this machine dies.",
+        ),
+    ],
+}  # fmt: skip
 
 
-@click.command()
+@cloup.command()
 @click.argument("models", metavar="[MODEL]...", type=PATH, nargs=-1)
-@click.option(
-    "--out", type=PATH, metavar="DIR", default="sweep", show_default=True,
-    help="Folder of the results, where a sweep that was ended goes on.",
-)  # fmt: skip
-@click.option("--sparsity", metavar="LIST", help="Sparsities, such as 0.25,0.5 or 0.1:0.9:0.1.  [default: 0.1:0.9:0.1]")
-@click.option("--channel-ratio", metavar="LIST", help="Channel ratios, one goal each.")
-@click.option(
-    "--max-params", callback=_words, metavar="LIST", help="Limits of parameters, e.g. 1M,500K: one goal each."
-)
-@click.option("--max-macs", callback=_words, metavar="LIST", help="Limits of multiply-accumulates, one goal each.")
-@click.option("--max-ram", callback=_words, metavar="LIST", help="Limits of activation memory, one goal each.")
-@click.option("--max-flash", callback=_words, metavar="LIST", help="Limits of weights and structure, one goal each.")
-@click.option("--device", type=DEVICE, callback=_words, metavar="LIST", help="Devices, one goal each.")
-@click.option(
-    "--method", "methods", type=METHOD, callback=_words, default="fold-ls", show_default=True, metavar="LIST",
-    help="Methods, such as fold-ls,fold-ar.",
-)  # fmt: skip
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, from 0.")
-@click.option(
-    "--data", type=PATH, metavar="FILE.npz|DIR",
-    help="Measure agreement on these samples and, with labels 'y', accuracy.",
-)  # fmt: skip
-@click.option("--parity", is_flag=True, help="Export every model to TFLite, too, and compare the outputs.")
-@click.option("--no-latency", is_flag=True, help="Leave out the last phase, which measures latencies one by one.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Workers of this machine.  [default: one per core]")
-@click.option(
-    "--scheduler",
-    metavar="tcp://HOST:PORT|tls://HOST:PORT",
-    help="Run on the workers of this scheduler of dask.distributed; tls:// takes the certificates that dask's "
-    "configuration names, tcp:// trusts its network.",
-)
-@click.option(
-    "--retries", type=click.IntRange(0), default=3, show_default=True,
-    help="How often a job begins again if its worker on this machine dies.",
-)  # fmt: skip
-@click.option(
-    "--resume/--no-resume", default=True, show_default=True, help="Keep what earlier runs of the sweep finished."
-)
-@click.option(
-    "--pick", metavar="EXPR",
-    help="Name the best model that meets this, e.g. 'latency < 0.5x and agreement > 0.95', and the command that makes "
-    "it.",
-)  # fmt: skip
-@click.option("--prefer", metavar="NAME", help="What decides between several.  [default: accuracy or agreement]")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows, or the picked one, as JSON.")
-@click.option("--cluster", type=CLUSTER, metavar="NAME", help="As of fold.")
-@click.option("--repair", type=REPAIR, metavar="NAME", help="As of fold.")
-@click.option("--allocation", type=ALLOCATION, help="As of fold.")
-@click.option("--inputs", type=INPUT_KIND, metavar="KIND", help="As of fold.")
-@click.option("--samples", type=int, help="As of fold.")
-@click.option("--input-seconds", type=float, metavar="N", help="As of fold.")
-@click.option("--calibration", type=PATH, metavar="FILE.npz|FILE.txt|DIR", help="As of fold.")
-@click.option("--tokenizer", type=PATH, metavar="FILE.json", help="As of fold.")
-@pixels
-@click.option("--round-to", type=STEP, help="As of fold.")
-@click.option("--objective", type=OBJECTIVE, metavar="NAME", help="As of fold.")
-@click.option("--keep", multiple=True, metavar="GLOB", help="As of fold.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="As of fold.")
-@click.option("--dtype", type=DTYPE, metavar="TYPE", help="As of fold.")
-@max_memory(expose_value=True)
-@threads()
-@common
+@options_for("sweep", _MORE)
 @click.pass_context
 def sweep(
     context: click.Context,
@@ -153,17 +118,12 @@ def _run(
     if folder.path.exists():
         check_outputs([Output(folder.page, "the page"), Output(folder.whole, "the results")], claims_on(models, roles))
         check_own([folder.page], is_page, "a sweep")
-    shared = {name: options[name] for name in _SHARED if options[name] not in (None, ())}
-    if "input_shapes" in shared:
-        shared["input_shapes"] = dict(shared["input_shapes"])
-    for name in ("calibration", "tokenizer"):
-        if name in shared:
-            shared[name] = str(shared[name])
-    goals = goals_of(
-        {name: options[name] for name in ("sparsity", "channel_ratio")}, {name: options[name] for name in _LISTS}
-    )
+    given = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
+    shared = {n: str(v) if isinstance(v, Path) else v for n, v in given.items() if OPTIONS[n].in_sweep == SHARED}
+    methods = given.pop("method", ("fold-ls",))
+    listed = {name: value for name, value in given.items() if OPTIONS[name].in_sweep == LISTED}
     request = SweepRequest(
-        models, goals, options["methods"] or ("fold-ls",), options["seeds"], shared, options["data"], options["parity"]
+        models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"]
     )
     memory = None if options["max_memory"] is None else parse_bytes(options["max_memory"])
     place = Place(options["jobs"], options["scheduler"], options["retries"], memory)

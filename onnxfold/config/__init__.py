@@ -1,6 +1,9 @@
 """The user's request: its options, their checks, and units of quantities."""
 
-from onnxfold.config.fold_config import (
+from onnxfold.config.checks import NO_CACHE
+from onnxfold.config.fold_config import OPTIONS, FoldConfig
+from onnxfold.config.goals import LIMITS
+from onnxfold.config.values import (
     ALLOCATIONS,
     DEFAULT_CACHE,
     DEFAULT_OBJECTIVE,
@@ -9,13 +12,10 @@ from onnxfold.config.fold_config import (
     DTYPES,
     INPUTS,
     INT8,
-    NO_CACHE,
     NOTHING,
-    FoldConfig,
 )
-from onnxfold.config.goals import LIMITS
 
 __all__ = [
     "ALLOCATIONS", "DEFAULT_CACHE", "DEFAULT_OBJECTIVE", "DEFAULT_ROUND_TO", "DEFAULT_SPARSITY", "DTYPES", "INPUTS",
-    "INT8", "LIMITS", "NOTHING", "NO_CACHE", "FoldConfig",
+    "INT8", "LIMITS", "NOTHING", "NO_CACHE", "OPTIONS", "FoldConfig",
 ]  # fmt: skip

@@ -1,23 +1,16 @@
 """A request as plain values, for reports and provenance."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.config import latency
 from onnxfold.config.goals import LIMITS
+from onnxfold.config.option import ALWAYS, CHANGED, options_of
 
 if TYPE_CHECKING:
     from onnxfold.config.fold_config import FoldConfig
 
-#: Options that change no result, and are not recorded.
-CHANGE_NOTHING = ("verify", "merge_map", "cache")
-#: Options that are recorded with their default, too.
-_ALWAYS = (
-    "sparsity", "channel_ratio", "ratios", "method", "cluster", "repair", "allocation", "device", "min_fidelity",
-    "inputs", "samples", "calibration", "round_to", "objective", "keep", "input_shapes", "seed",
-)  # fmt: skip
 #: Options that are recorded together, where latency decides.
 _OF_LATENCY = ("max_latency", "latency_table", "threads")
 
@@ -26,8 +19,8 @@ def as_plain(config: "FoldConfig") -> dict[str, Any]:
     """Return the options of a request that decide its result: some always, all others where they are no default."""
     plain: dict[str, Any] = {}
     limits = {f"max_{name}": name for name in LIMITS}
-    for option in fields(config):
-        name, value = option.name, getattr(config, option.name)
+    for name, option in options_of(type(config)).items():
+        value = getattr(config, name)
         if name in limits:
             recorded = plain.setdefault("limits", {})
             if value is not None:
@@ -35,7 +28,7 @@ def as_plain(config: "FoldConfig") -> dict[str, Any]:
         elif name in _OF_LATENCY:
             if config.needs_latency:
                 plain[name] = latency.plain_table(value) if name == "latency_table" else value
-        elif name in _ALWAYS or (name not in CHANGE_NOTHING and value != option.default):
+        elif option.recorded == ALWAYS or (option.recorded == CHANGED and value != getattr(type(config), name)):
             plain[name] = _source(value) if name in ("calibration", "data") else _plain(value)
     return plain
 

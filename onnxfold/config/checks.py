@@ -18,6 +18,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 LARGEST_SEED = 2**31 - 1
 #: Largest dimension of a tensor that is believed: products of a few stay far within what can be counted.
 LARGEST_DIMENSION = 2**31 - 1
+#: Largest number of parameters, operations or bytes that a limit may be.
+_LARGEST_LIMIT = 10**30
+#: The value of `cache` that keeps nothing.
+NO_CACHE = "none"
 #: Most threads that latency is measured with.
 MOST_THREADS = 1024
 
@@ -209,14 +213,44 @@ def by_name(name: str, value: Any) -> dict[str, Any]:
     return {text(f"{name}: key", key): entry for key, entry in value.items()}
 
 
-def shapes(value: Any) -> dict[str, tuple[int, ...]]:
+def shapes(name: str, value: Any) -> dict[str, tuple[int, ...]]:
     """Return shapes by the name of an input; every dimension is a whole number from 1 up."""
     found: dict[str, tuple[int, ...]] = {}
-    for name, dims in by_name("input_shapes", value).items():
-        label = f"input_shapes {name}: dimension"
-        sizes = entries(f"input_shapes {name}", dims)
-        found[name] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
+    for key, dims in by_name(name, value).items():
+        label = f"{name} {key}: dimension"
+        sizes = entries(f"{name} {key}", dims)
+        found[key] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
     return found
+
+
+def wholes(name: str, value: Any, *, least: int, most: int) -> tuple[int, ...]:
+    """Return a sequence of whole numbers as ints."""
+    return tuple(whole(name, number, least=least, most=most) for number in entries(name, value))
+
+
+def limit(name: str, value: Any) -> int | str:
+    """Return a limit: a text as it is, or a whole number from 1 up as an int."""
+    return value if isinstance(value, str) else whole(name, value, least=1, most=_LARGEST_LIMIT)
+
+
+def ratios(name: str, value: Any) -> dict[str, float]:
+    """Return fractions by glob, from 0 up, as a dict of floats."""
+    return {glob: fraction(f"ratio {glob}", share, zero=True) for glob, share in by_name(name, value).items()}
+
+
+def samples(name: str, value: Any) -> Any:
+    """Return the path of a file of samples, or arrays by name."""
+    if not isinstance(value, str | os.PathLike | Mapping):
+        raise OptionTypeError(f"{name} is the path of an .npz file or arrays by name, not {type(value).__name__}")
+    return value
+
+
+def cache(name: str, value: Any) -> str:
+    """Return a folder, or a word, as a text; None is the word for none."""
+    folder = NO_CACHE if value is None else path_text(name, value)
+    if not folder or "\0" in folder:
+        raise ConfigError(f"{name} is no folder's path: give one, 'default' or 'none'")
+    return folder
 
 
 def _shown(value: Any) -> str:

@@ -1,165 +1,38 @@
-"""The options of a fold, validated once."""
+"""The options of a fold: one table, validated once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from functools import partial
+from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from onnxfold.config import checks, latency, pixels
+from numpy.typing import NDArray
+
+from onnxfold.config import checks, latency, option, pixels, values
 from onnxfold.config.as_plain import as_plain
 from onnxfold.config.goals import LIMITS, check_goals, in_words
+from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
 from onnxfold.config.quantities import parse_bytes
-from onnxfold.errors import ConfigError, OptionTypeError
+from onnxfold.errors import ConfigError
 
-#: Where no goal is given.
-DEFAULT_SPARSITY = 0.5
 #: The method that changes nothing where exact duplicates are merged.
 _EXACT = "fold-naive"
-#: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
-DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO = "balanced", "auto"
-#: Values of `cache`: the user's own cache folder, and none.
-DEFAULT_CACHE, NO_CACHE = "default", "none"
+_MOST = 1_000_000
+_sparsity = partial(checks.fraction, meaning="the fraction of the weights to remove")
 
-ALLOCATIONS = ("global", "uniform")
-#: Types of what is written: the model's own, or int8 weights with uint8 activations.
-KEEP, INT8 = DTYPES = ("keep", "int8")
-INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
 
-_LARGEST_LIMIT = 10**30
-
-_FRACTIONS = {
-    "sparsity": "the fraction of the weights to remove",
-    "channel_ratio": "the fraction of channels to remove",
-    "min_fidelity": "the agreement that must be kept",
-}
-_MAY_BE_ZERO = ("channel_ratio",)
-#: The range of every whole number.
-_WHOLE = {"seed": (0, checks.LARGEST_SEED), "threads": (1, checks.MOST_THREADS)}
-_LARGEST_STEP = 1_000_000
-_MOST_SAMPLES = _MOST_STEPS = 1_000_000
-_MOST_SECONDS = 1e7
-_MOST_BLOCKS = 1_000_000
-_MOST_TOLERANCE = 100.0
-#: What nothing by name is; the default of arguments.
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+_Goal = partial(Option, group=option.GOAL)
+_Method = partial(Option, group=option.METHOD)
+_Inputs = partial(Option, group=option.INPUTS)
+_Language = partial(Option, group=option.LANGUAGE)
+_Output = partial(Option, group=option.OUTPUT)
+_Machine = partial(Option, group=option.MACHINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldConfig:
-    """One folding request.
-
-    Parameters
-    ----------
-    sparsity : float, optional
-        Fraction of the model's weights to remove, strictly between 0 and 1; reached within one percentage point.
-        Exclusive with `channel_ratio`. Default 0.5, if no other goal is given and `ratios` do not match all groups.
-    channel_ratio : float, optional
-        Fraction of the channels removed from every fold group, in [0, 1).
-    ratios : mapping of str to float
-        Channel ratio of the groups that have a node matching the glob, in [0, 1); 0 keeps a group whole.
-        These groups take no part in the allocation; where all groups match, there is no default `sparsity`.
-    method : str
-        A row of :data:`onnxfold.folding.methods.METHODS`.
-    cluster : str, optional
-        A row of :data:`onnxfold.cluster.partitioners.PARTITIONERS` instead of the method's.
-    repair : str, optional
-        A row of :data:`onnxfold.folding.methods.REPAIRS` instead of the method's.
-    allocation : {'global', 'uniform'}
-        How widths are chosen: 'global' takes channels where they cost least, 'uniform' gives every group the
-        same channel ratio. `channel_ratio` is uniform by its nature.
-    max_params, max_macs : int or str, optional
-        Most parameters, and multiply-accumulates per sample, that may be left; "1.5M" is 1,500,000.
-    max_ram, max_flash : int or str, optional
-        Most bytes of activations, and of weights and structure; "256K" is 262,144.
-    max_latency : float or str, optional
-        Longest that a run in onnxruntime may take on this machine, in milliseconds or as text such as "3.5ms" or
-        "0.6x", a part of what it takes before the fold. Reached within the `tolerance`.
-    tolerance : float
-        Percent by which a measured latency may be above `max_latency`, and how well it must be known.
-    latency_table : path or mapping, optional
-        What layers take at which width, as a report of a fold with `max_latency` holds it: then nothing is measured,
-        and the same table gives the same result. For `max_latency` and the objective 'latency'.
-    device : str, optional
-        Name or TOML file of a device, whose RAM and flash are further limits.
-    min_fidelity : float, optional
-        Fold as far as this top-1 agreement (of models without class scores: one minus the relative error) holds on
-        inputs that were held out. In (0, 1); takes the place of `sparsity`.
-    data : path or mapping of str to ndarray, optional
-        Labelled samples: arrays named after the model's inputs, and labels `y`. For `max_drop`.
-    max_drop : float, optional
-        Fold as far as the top-1 accuracy on samples of `data` that were held out drops by at most so many points. In
-        [0, 100); takes the place of `sparsity`.
-    inputs : {'auto', 'deep-inversion', 'dead-leaves', 'noise'} or path
-        What the network is run on where the method needs that; a path is a `calibration`.
-    samples : int, optional
-        Samples to generate; by default as many as the counted cost of running them allows, at most 512. Fewer only
-        where `input_seconds` or `max_memory` do not allow them; a note says so.
-    input_seconds : float, optional
-        Most seconds for generating inputs. Samples and steps are planned to take no longer at the counted cost. An
-        inversion that takes longer is stopped: its result then depends on the machine's speed, a note says so, and the
-        report holds the steps that were done. By default, the counted cost alone decides, and no clock is looked at.
-    input_steps : sequence of int
-        Steps of an inversion, for each of its batches or one number for all, without a time limit: the steps of a
-        report give the same inputs again.
-    calibration : path or mapping of str to ndarray, optional
-        Unlabeled samples, arrays named after the model's inputs, used in place of generated inputs. Or a folder of JPEG
-        and PNG files; or the path of a text, for a language model, which ``fold-ls`` runs on its own, too.
-    tokenizer : path, optional
-        The ``tokenizer.json`` of a language model; by default, the one beside the model.
-    mean, std : float or sequence of float, optional
-        What makes inputs of the pixels of a folder's images; see :func:`onnxfold.config.pixels.pixel_scale`.
-    channels : {'rgb', 'bgr'}
-        The order of a folder's pixels that the model takes, and that mean and std are in.
-    round_to : int or 'auto'
-        Widths are multiples of this where the group is wide enough. 'auto': of what a runtime computes fast, by what
-        reads the group, where allocation is global and no memory is limited; else of 1.
-    objective : str
-        What the error of widths is traded against: a row of :data:`onnxfold.budget.objectives.OBJECTIVES`. The default
-        matters where allocation is global and no memory is limited.
-    keep : sequence of str
-        Globs; groups that have a matching node are kept whole.
-    input_shapes : mapping of str to sequence of int
-        Fixes symbolic dimensions of the model's inputs for the analysis.
-    allow_cache_change : bool
-        Whether heads in caches of keys and values may go, together with all query heads that read them, so that inputs
-        and outputs that hold caches change their shapes; in all layers equally many.
-    per_layer_cache : bool
-        Whether every layer may keep another number of them; only with `allow_cache_change`.
-    inside_heads : bool
-        Whether heads of attention stay, and dimensions between values and outputs go instead, as many of every head.
-    drop_blocks : int or 'auto', optional
-        Residual blocks to drop whole, those that change their stream least; without another goal, nothing else is done.
-        'auto': branches of blocks, as many as cost less than channels of the same weight would, by measurement. What
-        holds caches goes only with `allow_cache_change`.
-    tune_norms : bool
-        Whether scales and biases of norms are trained after the fold, on its inputs, to answer as the original does;
-        kept only if held-out answers come closer. Needs torch.
-    lossless : bool
-        Whether only what changes no output goes: weights that are stored twice, dead channels and exact duplicates; it
-        sets the method.
-    dtype : {'keep', 'int8'}
-        Types of the written model: its own, or int8 weights and uint8 activations, quantised after the fold: QDQ ONNX,
-        or, where it reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and
-        every limit is about the model before it is quantised. A `sparsity` of 0 then only quantises.
-    seed : int
-        Seed of everything random.
-    verify : bool
-        Run original and folded model in onnxruntime before anything is written.
-    merge_map : bool
-        Keep every matrix of the fold for :meth:`onnxfold.FoldResult.save_merge_map`. It changes no result.
-    threads : int
-        Threads inside an operator of onnxruntime, wherever latency is measured.
-    save_as_external_data : bool
-        Write the weights beside the model, in ``<name>.data``.
-    max_memory : int or str, optional
-        Most bytes that a step of the work may take, such as "2G"; by default a part of what the machine has
-        (:func:`onnxfold.machine.memory.default_limit`). Generated inputs are made fewer to keep it; what cannot be made
-        smaller is refused.
-    cache : str or path, optional
-        Folder in which what takes long to compute, such as generated inputs, is kept for the next fold: 'default' for
-        onnxfold's folder in the user's cache folder, 'none' or None for none. It changes no result.
+    """One folding request: every option of a fold, with its type, its default, and all that is said of it.
 
     Raises
     ------
@@ -169,51 +42,232 @@ class FoldConfig:
         If a value makes no sense.
     """
 
-    sparsity: float | None = None
-    channel_ratio: float | None = None
-    ratios: Mapping[str, float] = field(default_factory=lambda: NOTHING)
-    method: str = "fold-ls"
-    cluster: str | None = None
-    repair: str | None = None
-    allocation: str = "global"
-    max_params: int | str | None = None
-    max_macs: int | str | None = None
-    max_ram: int | str | None = None
-    max_flash: int | str | None = None
-    max_latency: float | str | None = None
-    tolerance: float = 5.0
-    latency_table: Any = None
-    device: str | None = None
-    min_fidelity: float | None = None
-    data: Any = None
-    max_drop: float | None = None
-    inputs: str = "auto"
-    samples: int | None = None
-    input_seconds: float | None = None
-    input_steps: Sequence[int] = ()
-    calibration: Any = None
-    tokenizer: str | Path | None = None
-    mean: float | Sequence[float] | None = None
-    std: float | Sequence[float] | None = None
-    channels: str = pixels.RGB
-    round_to: int | str = DEFAULT_ROUND_TO
-    objective: str = DEFAULT_OBJECTIVE
-    keep: Sequence[str] = ()
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=lambda: NOTHING)
-    allow_cache_change: bool = False
-    per_layer_cache: bool = False
-    inside_heads: bool = False
-    drop_blocks: int | str | None = None
-    tune_norms: bool = False
-    lossless: bool = False
-    dtype: str = KEEP
-    seed: int = 0
-    verify: bool = True
-    merge_map: bool = False
-    threads: int = 1
-    save_as_external_data: bool = False
-    max_memory: int | str | None = None
-    cache: str | PathLike[str] | None = DEFAULT_CACHE
+    # fmt: off
+    sparsity: Annotated[float | None, _Goal(
+        help="Fraction of the weights to remove, in (0, 1).",
+        more="Reached within one percentage point. With `dtype` 'int8' it may be 0: then the model is only quantised.",
+        default="0.5, if no other goal is given", check=partial(_sparsity, zero=True), kind=Kind.NUMBER, first=True,
+        in_merge=True, in_sweep=LISTED, recorded=ALWAYS, request="sparsity {:g}",
+    )] = None
+    lossless: Annotated[bool, _Goal(
+        help="Remove only what changes no output: weights stored twice, dead channels, exact duplicates.",
+        more="The method does not matter then. A model without any is copied.",
+        check=checks.flag, kind=Kind.FLAG, request="without loss",
+    )] = False
+    channel_ratio: Annotated[float | None, _Goal(
+        help="Fraction of the channels to remove from every group, in [0, 1).", kind=Kind.NUMBER, in_sweep=LISTED,
+        check=partial(checks.fraction, zero=True, meaning="the fraction of channels to remove"), recorded=ALWAYS,
+        request="channel ratio {:g}",
+    )] = None
+    ratios: Annotated[Mapping[str, float], _Goal(
+        help="Channel ratio of the groups that have a node that matches a glob, in [0, 1); 0 keeps them.",
+        more="These groups take no part in the allocation.", check=checks.ratios, kind=Kind.SHARES, flag="ratio",
+        in_merge=True, recorded=ALWAYS,
+    )] = field(default_factory=values.no_entries)
+    min_fidelity: Annotated[float | None, _Goal(
+        help="Lowest agreement with the original to keep on held-out inputs, in (0, 1); sets the sparsity.",
+        more="Of models without class scores: one minus the relative error.", first=True, kind=Kind.NUMBER,
+        check=partial(checks.fraction, zero=False, meaning="the agreement that must be kept"), recorded=ALWAYS,
+        request="fidelity of at least {:g}",
+    )] = None
+    max_drop: Annotated[float | None, _Goal(
+        help="Highest loss of top-1 accuracy on held-out samples of `data`, in points, in [0, 100); sets the sparsity.",
+        more="A quarter of the samples decides; the network is run on the others, unless `calibration` or `inputs` is "
+        "given: then all samples decide.",
+        check=partial(checks.up_to, most=100, zero=True), kind=Kind.NUMBER, metavar="POINTS",
+        request="at most {:g} points of accuracy lost",
+    )] = None
+    data: Annotated[str | Path | Mapping[str, NDArray[Any]] | None, _Goal(
+        help="Labelled samples for `max_drop`: inputs by name, and labels 'y'.", check=checks.samples, kind=Kind.PATH,
+        metavar="FILE.npz", reads="", role="the labelled data",
+    )] = None
+    max_latency: Annotated[float | str | None, _Goal(
+        help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
+        more="A number alone is milliseconds.", check=latency.checked_limit, metavar="TIME",
+        request="a latency of at most {}",
+    )] = None
+    tolerance: Annotated[float, _Goal(
+        help="Percent that a measured latency may be above `max_latency`, and how well it must be known.",
+        check=partial(checks.positive, most=100.0), kind=Kind.NUMBER, metavar="PERCENT",
+    )] = 5.0
+    latency_table: Annotated[str | Path | Mapping[str, Any] | None, _Goal(
+        help="Take latencies from this report, and measure nothing.",
+        more="The report of an earlier fold, or its ``latency_table``. The same table gives the same bytes.",
+        check=latency.checked_table, kind=Kind.PATH, metavar="FILE.json", reads="", role="the latency table",
+    )] = None
+    device: Annotated[str | None, _Goal(
+        help="Fold until the model fits a device: name or TOML file of a profile.", check=checks.path_text,
+        metavar="NAME", words="onnxfold.budget.devices:known_devices", first=True, in_merge=True, in_sweep=LISTED,
+        recorded=ALWAYS, reads=".toml", role="the device", request="fits {}",
+    )] = None
+    max_params: Annotated[int | str | None, _Goal(
+        help="Limit of parameters, e.g. 1.5M (K = 1000).", check=checks.limit, metavar="N", in_merge=True,
+        in_sweep=LISTED, request="at most {} params",
+    )] = None
+    max_macs: Annotated[int | str | None, _Goal(
+        help="Limit of multiply-accumulates per sample, e.g. 50M.", check=checks.limit, metavar="N", in_merge=True,
+        in_sweep=LISTED, request="at most {} macs",
+    )] = None
+    max_ram: Annotated[int | str | None, _Goal(
+        help="Limit of activation memory, e.g. 256K (K = 1024).", check=checks.limit, metavar="BYTES", in_merge=True,
+        in_sweep=LISTED, request="at most {} ram",
+    )] = None
+    max_flash: Annotated[int | str | None, _Goal(
+        help="Limit of weights and graph structure, e.g. 1M.", check=checks.limit, metavar="BYTES", in_merge=True,
+        in_sweep=LISTED, request="at most {} flash",
+    )] = None
+    drop_blocks: Annotated[int | str | None, _Goal(
+        help="Drop this many residual blocks whole, those that change their stream least; 'auto': branches that cost "
+        "less than channels of the same weight.",
+        more="Alone it is all that is done. Blocks with caches go only with `allow_cache_change`; the layers that stay "
+        "are numbered anew.",
+        check=partial(checks.step, most=_MOST), kind=Kind.STEP, metavar="N|auto",
+    )] = None
+    method: Annotated[str, _Method(
+        help="Clustering, repair and inputs by name: 'fold-ls', 'fold-ar', 'fold-naive', 'fold-r', 'fold-dir', "
+        "'prune-l1', 'prune-l2', 'wanda-sp', 'flap', 'ifm', 'slicegpt', 'shortgpt'.",
+        more="'slicegpt' rotates residual streams, 'shortgpt' drops residual blocks.",
+        check=checks.text, metavar="NAME", words="onnxfold.folding.methods:METHODS", in_merge=True, in_sweep=LISTED,
+        recorded=ALWAYS,
+    )] = "fold-ls"
+    cluster: Annotated[str | None, _Method(
+        help="Replace the method's clustering: 'elimination', 'kmeans', 'kmeans-heads', 'ward', 'complete', 'average', "
+        "'single', 'spectral', 'greedy', 'ifm', 'top-l1', 'top-l2', 'rotation', 'streams', 'wanda', 'flap'.",
+        more="Merges have 'matching', 'zip' and 'by-place', too, which know the networks.",
+        check=checks.text, metavar="NAME", words="onnxfold.cluster.partitioners:PARTITIONERS", in_merge=True,
+        in_sweep=SHARED, recorded=ALWAYS,
+    )] = None
+    repair: Annotated[str | None, _Method(
+        help="Replace the method's repair: 'none', 'approximate', 'independent', 'recalibrate', 'least-squares', "
+        "'bias'.",
+        check=checks.text, metavar="NAME", words="onnxfold.folding.methods:REPAIRS", in_merge=True, in_sweep=SHARED,
+        recorded=ALWAYS,
+    )] = None
+    allocation: Annotated[str, _Method(
+        help="Allocation of widths: 'global', for those that lose least, or 'uniform'.",
+        check=partial(checks.one_of, known=values.ALLOCATIONS), words="onnxfold.config:ALLOCATIONS", in_sweep=SHARED,
+        recorded=ALWAYS,
+    )] = "global"
+    objective: Annotated[str, _Method(
+        help="Cost that accuracy is traded against by global allocation: 'balanced', 'weights', 'macs' or 'latency'.",
+        check=checks.text, metavar="NAME", words="onnxfold.budget.objectives:OBJECTIVES", in_merge=True,
+        in_sweep=SHARED, recorded=ALWAYS,
+    )] = values.DEFAULT_OBJECTIVE
+    round_to: Annotated[int | str, _Method(
+        help="Make widths multiples of this number; 'auto': of numbers that a runtime computes fast, if no memory is "
+        "limited.",
+        check=partial(checks.step, most=_MOST), kind=Kind.STEP, in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+    )] = values.DEFAULT_ROUND_TO
+    keep: Annotated[Sequence[str], _Method(
+        help="Keep all channels of groups with a node that matches this glob.", check=checks.texts, kind=Kind.TEXTS,
+        metavar="GLOB", in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+    )] = ()
+    tune_norms: Annotated[bool, _Method(
+        help="Train scales and biases of norms after the fold to answer as the original does; needs torch.",
+        more="They are kept only if answers on held-out inputs come closer.", check=checks.flag, kind=Kind.FLAG,
+    )] = False
+    inputs: Annotated[str, _Inputs(
+        help="Inputs to run the network on: 'auto', 'deep-inversion', 'dead-leaves', 'noise', or an .npz file.",
+        check=checks.path_text, metavar="KIND", words="onnxfold.config:INPUTS", in_merge=True, in_sweep=SHARED,
+        recorded=ALWAYS, reads=".npz",
+    )] = "auto"
+    calibration: Annotated[str | Path | Mapping[str, NDArray[Any]] | None, _Inputs(
+        help="Run the network on these unlabeled samples instead: an .npz file by input name; a folder of JPEG and PNG "
+        "files, with `mean` and `std`; or a text for a language model.",
+        more="In Python also arrays by input name, samples along axis 0. Images need the extra ``images``, texts the "
+        "extra ``text``; 'fold-ls' runs a language model on what it writes itself, too.",
+        check=checks.samples, kind=Kind.PATH, metavar="FILE.npz|FILE.txt|DIR", first=True, in_merge=True,
+        in_sweep=SHARED, recorded=ALWAYS, reads="", role="calibration",
+    )] = None
+    samples: Annotated[int | None, _Inputs(
+        help="Number of generated samples, or of images of a folder.", default="by their cost, at most 512",
+        check=partial(checks.whole, least=1, most=_MOST), kind=Kind.INTEGER, in_merge=True, in_sweep=SHARED,
+        recorded=ALWAYS,
+    )] = None
+    input_seconds: Annotated[float | None, _Inputs(
+        help="Time limit of generating samples, in seconds.", default="a counted cost, and no clock",
+        more="An inversion that takes longer is stopped; its result depends on the machine's speed then, and a note "
+        "says so.",
+        check=partial(checks.positive, most=1e7), kind=Kind.NUMBER, metavar="N", in_merge=True, in_sweep=SHARED,
+    )] = None
+    input_steps: Annotated[Sequence[int], _Inputs(
+        help="Repeat an inversion with these steps per batch, which its report holds.",
+        check=partial(checks.wholes, least=1, most=_MOST), kind=Kind.INTEGERS, metavar="N[,N...]", in_merge=True,
+    )] = ()
+    mean: Annotated[float | Sequence[float] | None, _Inputs(
+        help="Mean of the pixels of a folder, one or one per channel: up to 1 for pixels of 0..1, larger for 0..255.",
+        check=pixels.checked_together, kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
+    )] = None
+    std: Annotated[float | Sequence[float] | None, _Inputs(
+        help="Their standard deviation, in these units.", check=pixels.checked_together, kind=Kind.NUMBERS,
+        metavar="S[,S...]", in_merge=True, in_sweep=SHARED,
+    )] = None
+    channels: Annotated[str, _Inputs(
+        help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.",
+        check=pixels.checked_together, metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
+        in_sweep=SHARED,
+    )] = pixels.RGB
+    input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
+        help="Sizes of free input dimensions.", check=checks.shapes, kind=Kind.SHAPES, metavar="NAME:D,D,...",
+        in_merge=True, in_sweep=SHARED, recorded=ALWAYS,
+    )] = field(default_factory=values.no_entries)
+    tokenizer: Annotated[str | Path | None, _Language(
+        help="Tokenizer of a language model.", default="tokenizer.json beside it", check=checks.path_text,
+        kind=Kind.PATH, metavar="FILE.json", in_sweep=SHARED, reads="", role="the tokenizer",
+    )] = None
+    allow_cache_change: Annotated[bool, _Language(
+        help="Let heads in caches of keys and values go, equally many in every layer; shapes of caches change.",
+        more="The configurations of a folder follow.", check=checks.flag, kind=Kind.FLAG,
+    )] = False
+    per_layer_cache: Annotated[bool, _Language(
+        help="With `allow_cache_change`: other numbers in every layer.", check=checks.flag, kind=Kind.FLAG,
+    )] = False
+    inside_heads: Annotated[bool, _Language(
+        help="Keep heads of attention; dimensions between values and outputs go instead, as many of every head.",
+        check=checks.flag, kind=Kind.FLAG,
+    )] = False
+    dtype: Annotated[str, _Output(
+        help="Types of the result: 'keep', the model's own, or 'int8'; `sparsity` 0 then only quantises.",
+        more="int8 weights and uint8 activations, as QDQ ONNX that is calibrated on the inputs of the fold; where the "
+        "model reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and every "
+        "limit is about the model before it is quantised.",
+        check=partial(checks.one_of, known=values.DTYPES), metavar="TYPE", words="onnxfold.config:DTYPES",
+        in_merge=True, in_sweep=SHARED,
+    )] = values.KEEP
+    seed: Annotated[int, _Output(
+        help="Seed of all random numbers.",
+        more="The same input, options and seed give the same bytes on one machine.", kind=Kind.INTEGER,
+        check=partial(checks.whole, least=0, most=checks.LARGEST_SEED), in_merge=True, recorded=ALWAYS,
+    )] = 0
+    verify: Annotated[bool, _Output(
+        help="Run original and result in onnxruntime before anything is written, and measure fidelity and latency.",
+        check=checks.flag, kind=Kind.FLAG, in_command=False, in_merge=True, recorded=NEVER,
+    )] = True
+    merge_map: Annotated[bool, _Output(
+        help="Keep every matrix of the fold for ``.save_merge_map``; ``.report.merge_map`` always says which channels "
+        "became one.",
+        check=checks.flag, kind=Kind.FLAG, in_command=False, recorded=NEVER,
+    )] = False
+    save_as_external_data: Annotated[bool, _Output(
+        help="Write the weights to a file beside the model, OUT.onnx.data.", check=checks.flag, kind=Kind.FLAG,
+        in_merge=True,
+    )] = False
+    threads: Annotated[int, _Machine(
+        help="Threads of onnxruntime wherever latency is measured.",
+        check=partial(checks.whole, least=1, most=checks.MOST_THREADS), kind=Kind.INTEGER, metavar="N", in_merge=True,
+    )] = 1
+    max_memory: Annotated[int | str | None, _Machine(
+        help="Memory limit, e.g. 2G.", default="3/4 of the machine's or container's", check=checks.limit,
+        metavar="BYTES",
+        more="Generated inputs are made fewer to keep it; a step that cannot be made smaller is refused.",
+        in_merge=True, in_sweep=SHARED,
+    )] = None
+    cache: Annotated[str | PathLike[str] | None, _Machine(
+        help="Keep generated inputs in this folder for further folds of the model; 'none' keeps nothing.",
+        default="in the user's cache folder", more="It changes no result.", check=checks.cache,
+        metavar="DIR", in_merge=True, recorded=NEVER,
+    )] = values.DEFAULT_CACHE
+    # fmt: on
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -223,12 +277,10 @@ class FoldConfig:
         if self.channel_ratio is not None or self.lossless:
             object.__setattr__(self, "allocation", "uniform")
         if self.lacks_goal and not self.ratios:
-            object.__setattr__(self, "sparsity", DEFAULT_SPARSITY)
-        if self.allocation not in ALLOCATIONS:
-            raise ConfigError(f"allocation='{self.allocation}' is not one of: {', '.join(ALLOCATIONS)}")
-        if self.inputs not in INPUTS:
+            object.__setattr__(self, "sparsity", values.DEFAULT_SPARSITY)
+        if self.inputs not in values.INPUTS:
             if not self.inputs.endswith(".npz"):
-                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(INPUTS)}, nor an .npz file")
+                raise ConfigError(f"inputs='{self.inputs}' is not one of {', '.join(values.INPUTS)}, nor an .npz file")
             object.__setattr__(self, "calibration", self.inputs if self.calibration is None else self.calibration)
             object.__setattr__(self, "inputs", "auto")
         if self.latency_table is not None and not self.needs_latency:
@@ -238,59 +290,13 @@ class FoldConfig:
 
     def _check_types(self) -> None:
         """Check every field alone; numbers of numpy become Python's, sequences and mappings are copied."""
-        checks.one_of("dtype", self.dtype, DTYPES)
-        for name, meaning in _FRACTIONS.items():
-            zero = name in _MAY_BE_ZERO or (name == "sparsity" and self.quantizes)
-            if getattr(self, name) is not None:
-                self._set(name, checks.fraction(name, getattr(self, name), zero=zero, meaning=meaning))
-        for name, (least, most) in _WHOLE.items():
-            self._set(name, checks.whole(name, getattr(self, name), least=least, most=most))
-        if self.samples is not None:
-            self._set("samples", checks.whole("samples", self.samples, least=1, most=_MOST_SAMPLES))
-        if self.input_seconds is not None:
-            self._set("input_seconds", checks.positive("input_seconds", self.input_seconds, most=_MOST_SECONDS))
-        steps = checks.entries("input_steps", self.input_steps)
-        self._set("input_steps", tuple(checks.whole("input_steps", n, least=1, most=_MOST_STEPS) for n in steps))
-        for name in ("verify", "merge_map", "save_as_external_data", "tune_norms", "lossless"):
-            self._set(name, checks.flag(name, getattr(self, name)))
-        if self.drop_blocks is not None:
-            self._set("drop_blocks", checks.step("drop_blocks", self.drop_blocks, most=_MOST_BLOCKS))
-        names = ("allow_cache_change", "per_layer_cache", "inside_heads")
-        for name, value in zip(names, checks.attention_flags(*(getattr(self, n) for n in names)), strict=True):
-            self._set(name, value)
-        self._set("round_to", checks.step("round_to", self.round_to, most=_LARGEST_STEP))
-        for name in ("method", "allocation", "objective"):
-            checks.text(name, getattr(self, name))
-        for name in ("cluster", "repair"):
-            if getattr(self, name) is not None:
-                checks.text(name, getattr(self, name))
-        self._set("inputs", checks.path_text("inputs", self.inputs))
-        self._set("cache", NO_CACHE if self.cache is None else checks.path_text("cache", self.cache))
-        if not self.cache or "\0" in fspath(self.cache or ""):
-            raise ConfigError("cache is no folder's path: give one, 'default' or 'none'")
-        if self.tokenizer is not None:
-            self._set("tokenizer", checks.path_text("tokenizer", self.tokenizer))
-        if self.device is not None:
-            self._set("device", checks.path_text("device", self.device))
-        for name in (*(f"max_{limit}" for limit in LIMITS), "max_memory"):
+        for name, entry in OPTIONS.items():
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                self._set(name, checks.whole(name, value, least=1, most=_LARGEST_LIMIT))
-        self._set("max_latency", latency.checked_limit(self.max_latency))
-        self._set("tolerance", checks.positive("tolerance", self.tolerance, most=_MOST_TOLERANCE))
-        latency.check_table(self.latency_table)
-        ratios = checks.by_name("ratios", self.ratios)
-        self._set("ratios", {glob: checks.fraction(f"ratio {glob}", r, zero=True) for glob, r in ratios.items()})
-        self._set("keep", checks.texts("keep", self.keep))
-        self._set("input_shapes", checks.shapes(self.input_shapes))
-        if not isinstance(self.calibration, str | PathLike | Mapping | None):
-            raise OptionTypeError(
-                f"calibration is the path of an .npz file or arrays by name, not {type(self.calibration).__name__}"
-            )
-        if not isinstance(self.data, str | PathLike | Mapping | None):
-            raise OptionTypeError(f"data is the path of an .npz file or arrays by name, not {type(self.data).__name__}")
-        if self.max_drop is not None:
-            self._set("max_drop", checks.up_to("max_drop", self.max_drop, most=100, zero=True))
+            if value is not None or getattr(type(self), name, values.NOTHING) is not None:
+                self._set(name, entry.check(name, value))
+        if self.sparsity == 0.0 and not self.quantizes:
+            _sparsity("sparsity", self.sparsity, zero=False)
+        checks.attention_flags(self.allow_cache_change, self.per_layer_cache, self.inside_heads)
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
         self._set("mean", None if scale is None else scale.mean or None)
         self._set("std", None if scale is None else scale.std or None)
@@ -306,7 +312,7 @@ class FoldConfig:
     @property
     def quantizes(self) -> bool:
         """Whether the folded model is quantised."""
-        return self.dtype == INT8
+        return self.dtype == values.INT8
 
     @property
     def keeps_widths(self) -> bool:
@@ -333,7 +339,7 @@ class FoldConfig:
     @property
     def prefers_steps(self) -> bool:
         """Whether widths are those that a runtime computes fast."""
-        return self.round_to == DEFAULT_ROUND_TO and self.is_for_speed
+        return self.round_to == values.DEFAULT_ROUND_TO and self.is_for_speed
 
     @property
     def least_step(self) -> int:
@@ -344,7 +350,7 @@ class FoldConfig:
     def effective_objective(self) -> str:
         """The objective; by default, the limit alone where memory or latency is limited."""
         limited = not self.is_for_speed or self.max_latency is not None
-        return "weights" if self.objective == DEFAULT_OBJECTIVE and limited else self.objective
+        return "weights" if self.objective == values.DEFAULT_OBJECTIVE and limited else self.objective
 
     @property
     def lacks_goal(self) -> bool:
@@ -382,18 +388,13 @@ class FoldConfig:
     @property
     def about_inputs(self) -> list[str]:
         """Names of the options that are given and say what the network is run on."""
-        given = {
-            "inputs": self.inputs != "auto",
-            "calibration": self.calibration is not None,
-            "tokenizer": self.tokenizer is not None,
-            "mean": self.mean is not None,
-            "channels": self.channels != pixels.RGB,
-            "samples": self.samples is not None,
-            "input_seconds": self.input_seconds is not None,
-            "input_steps": bool(self.input_steps),
-        }
-        return [name for name, is_given in given.items() if is_given]
+        names = [n for n, o in OPTIONS.items() if o.group == option.INPUTS and n not in ("std", "input_shapes")]
+        return [name for name in (*names, "tokenizer") if getattr(self, name) != getattr(FoldConfig, name)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
         return as_plain(self)
+
+
+#: Every option, by its name.
+OPTIONS: Mapping[str, Option] = options_of(FoldConfig)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from onnxfold.config.option import options_of
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,22 +56,9 @@ def _require_alone(config: "FoldConfig") -> None:
 
 def in_words(config: "FoldConfig") -> str:
     """Return what is requested."""
-    parts = [f"sparsity {config.sparsity:g}"] if config.sparsity is not None else []
-    if config.lossless:
-        parts.append("without loss")
-    if config.channel_ratio is not None:
-        parts.append(f"channel ratio {config.channel_ratio:g}")
-    if config.min_fidelity is not None:
-        parts.append(f"fidelity of at least {config.min_fidelity:g}")
-    if config.max_drop is not None:
-        parts.append(f"at most {config.max_drop:g} points of accuracy lost")
-    if config.max_latency is not None:
-        parts.append(f"a latency of at most {config.max_latency}")
-    given = [(name, getattr(config, f"max_{name}")) for name in LIMITS]
-    parts += [f"at most {value} {name}" for name, value in given if value is not None]
-    if config.device is not None:
-        parts.append(f"fits {config.device}")
+    values = {name: (getattr(config, name), option.request) for name, option in options_of(type(config)).items()}
     if isinstance(config.drop_blocks, int):
-        parts.append(f"{config.drop_blocks} blocks dropped")
+        values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"
+    parts = [request.format(value) for value, request in values.values() if request and value not in (None, False)]
     parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
     return ", ".join(parts)

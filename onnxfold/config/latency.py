@@ -13,7 +13,7 @@ from onnxfold.errors import OptionTypeError
 _MOST_MILLISECONDS = 1e8
 
 
-def checked_limit(value: Any) -> str | None:
+def checked_limit(name: str, value: Any) -> str:
     """Return a limit of latency as text; a number alone is milliseconds.
 
     Raises
@@ -23,18 +23,17 @@ def checked_limit(value: Any) -> str | None:
     ConfigError
         If it makes no sense.
     """
-    if value is None:
-        return None
     if not isinstance(value, str):
-        value = f"{checks.positive('max_latency', value, most=_MOST_MILLISECONDS):.12g}ms"
+        value = f"{checks.positive(name, value, most=_MOST_MILLISECONDS):.12g}ms"
     parse_latency(value)
     return str(value)
 
 
-def check_table(value: Any) -> None:
-    """Raise OptionTypeError if a value is neither a table of latencies nor a path."""
-    if value is not None and not isinstance(value, str | PathLike | Mapping):
-        raise OptionTypeError(f"latency_table is the path of a .json file or a table, not {type(value).__name__}")
+def checked_table(name: str, value: Any) -> Any:
+    """Return a table of latencies, or the path of one; raise OptionTypeError if it is neither."""
+    if not isinstance(value, str | PathLike | Mapping):
+        raise OptionTypeError(f"{name} is the path of a .json file or a table, not {type(value).__name__}")
+    return value
 
 
 def plain_table(table: Any) -> str | None:

@@ -231,7 +231,7 @@ def _copy_field(source: object, target: object, name: str) -> None:
 
 def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     checked = {}
-    for name, shape in checks.shapes(shapes).items():
+    for name, shape in checks.shapes("input_shapes", shapes).items():
         if name not in view.input_names:
             raise ConfigError(f"input_shapes: '{name}' is not an input; inputs: {', '.join(view.input_names)}")
         known = view.shape(name)

@@ -2,19 +2,15 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from onnxfold.config import FoldConfig
+from onnxfold.config import OPTIONS
+from onnxfold.config.option import Kind, Option, flag_of
 from onnxfold.printable import printable
 from onnxfold.report import FoldReport
 
-#: Names on the command line that are not those of the fields.
-_NAMES = {"ratios": "ratio"}
 #: Between the key and the values of an option that is given once per key.
-_SEPARATORS = {"ratios": "=", "input_shapes": ":"}
-#: Options that are given once per value; other lists are written with commas.
-_REPEATED = ("keep",)
+_SEPARATORS = {Kind.SHARES: "=", Kind.SHAPES: ":"}
 #: What stands for values that a command line cannot hold.
 _FILES = {"calibration": "FILE.npz", "data": "FILE.npz"}
 
@@ -29,23 +25,23 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
     if "latency_table" in values:  # the report holds what was measured
         values["latency_table"] = "REPORT.json"
     words = ["onnxfold", "fold", report.model or "IN.onnx", output]
-    for option in fields(FoldConfig):
-        words += _option(option.name, values.get(option.name))
+    for name, option in OPTIONS.items():
+        words += _option(name, option, values.get(name))
     words += ["--force"] if report.verdict is not None and report.verdict.is_destroyed else []
     return " ".join(map(_quoted, words))
 
 
-def _option(name: str, value: Any) -> list[str]:
+def _option(name: str, option: Option, value: Any) -> list[str]:
     """Return an option of a request as words; none where it is not set."""
-    word = f"--{_NAMES.get(name, name).replace('_', '-')}"
+    word = flag_of(name, option)
     if value is None or value is False:
         return []
     if value is True:
         return [word]
     if isinstance(value, Mapping):
-        shown = [f"{key}{_SEPARATORS[name]}{_text(one)}" for key, one in value.items()]
+        shown = [f"{key}{_SEPARATORS[option.kind]}{_text(entry)}" for key, entry in value.items()]
     elif isinstance(value, list | tuple):
-        shown = [str(one) for one in value] if name in _REPEATED else [_text(value)] if value else []
+        shown = [str(entry) for entry in value] if option.kind is Kind.TEXTS else [_text(value)] if value else []
     else:
         shown = [_FILES[name] if value == "arrays" and name in _FILES else str(value)]
     return [part for text in shown for part in (word, text)]

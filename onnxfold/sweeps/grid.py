@@ -121,16 +121,18 @@ def _range(text: str, first: float, last: float, step: float) -> list[float]:
     return [round(first + i * step, 12) for i in range(count)]
 
 
-def goals_of(numbers: Mapping[str, str | None], words: Mapping[str, Sequence[str]]) -> tuple[Goal, ...]:
+def goals_of(values: Mapping[str, str | Sequence[str]]) -> tuple[Goal, ...]:
     """Return one goal per value of any option; sparsities from 0.1 to 0.9 where none is given.
 
     Parameters
     ----------
-    numbers : mapping of str to str or None
-        Lists for :func:`parse_numbers`, by fields of FoldConfig such as `sparsity`.
-    words : mapping of str to sequence of str
-        Values of fields such as `max_macs` or `device`.
+    values : mapping of str to str or sequence of str
+        By fields of FoldConfig: a list for :func:`parse_numbers`, such as that of `sparsity`, or the values themselves,
+        such as those of `device`.
     """
-    goals = [Goal(name, value) for name, text in numbers.items() if text for value in parse_numbers(text)]
-    goals += [Goal(name, value) for name, values in words.items() for value in dict.fromkeys(values)]
+    goals = [
+        Goal(name, value)
+        for name, given in values.items()
+        for value in (parse_numbers(given) if isinstance(given, str) else dict.fromkeys(given))
+    ]
     return tuple(goals) or DEFAULT_GOALS

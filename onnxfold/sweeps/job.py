@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold._version import __version__
-from onnxfold.config import INT8, FoldConfig
+from onnxfold.config import INT8, OPTIONS, FoldConfig
+from onnxfold.config.option import INPUTS
 from onnxfold.files.cache import code_version
 from onnxfold.folding.methods import find_method
 from onnxfold.sweeps.content import Content
@@ -22,7 +23,10 @@ from onnxfold.sweeps.row import hash_of, key_of
 #: Roles of contents; those after the first two are options of a fold that are paths.
 MODEL, DATA, PATHS = "model", "data", ("calibration", "tokenizer")
 #: Options that decide what the network is run on, beside the seed.
-_ABOUT_INPUTS = ("samples", "input_seconds", "input_shapes", "mean", "std", "channels", "max_memory")
+_ABOUT_INPUTS = [
+    *(name for name, option in OPTIONS.items() if option.group == INPUTS and option.in_sweep and option.reads is None),
+    "max_memory",
+]
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "torch")
 
 

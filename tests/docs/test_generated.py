@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,16 @@ from onnxfold.export.tflite.registry import registered
 
 
 @pytest.mark.parametrize(
-    ("page", "render"), [("cli.md", generate.render_cli), ("operators.md", generate.render_operators)]
+    ("page", "render"),
+    [
+        (generate.FOLDER / "cli.md", generate.render_cli),
+        (generate.FOLDER / "operators.md", generate.render_operators),
+        (generate.FOLDER / "options.md", generate.render_options),
+        (generate.OPTIONS_BY_NAME, generate.render_options_by_name),
+    ],
 )
-def test_a_page_is_up_to_date(page: str, render: Callable[[], str]) -> None:
-    assert (generate.FOLDER / page).read_text(encoding="utf-8") == render(), "run `make docs`"
+def test_a_page_is_up_to_date(page: Path, render: Callable[[], str]) -> None:
+    assert page.read_text(encoding="utf-8") == render(), "run `make docs`"
 
 
 def test_the_page_of_the_tflite_writer_lists_its_operators() -> None:

@@ -1,0 +1,128 @@
+"""Options of a fold on the command line, made from the table of options, in its groups."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import cloup
+
+from onnxfold.commands.shared import (
+    PATH,
+    RATIO,
+    SHAPE,
+    STEP,
+    Names,
+    Numbers,
+    Pairs,
+    limit_memory,
+)
+from onnxfold.config import NOTHING, OPTIONS, FoldConfig
+from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, flag_of
+
+#: The section before the groups: options that most people need.
+FIRST = "Most used"
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_DEFAULTS = {entry.name: entry.default for entry in fields(FoldConfig)}
+_ONCE_PER_KEY: Mapping[Kind, Pairs] = {Kind.SHARES: RATIO, Kind.SHAPES: SHAPE}
+_TYPES: Mapping[Kind, Any] = {
+    Kind.NUMBER: float, Kind.INTEGER: int, Kind.PATH: PATH, Kind.STEP: STEP,
+    Kind.NUMBERS: Numbers(float, "numbers, such as 0.485,0.456,0.406"),
+    Kind.INTEGERS: Numbers(int, "whole numbers, such as 30,25"), **_ONCE_PER_KEY,
+}  # fmt: skip
+
+
+def options_for(
+    command: str, more: Mapping[str, Sequence[Decorator]], words: Mapping[str, Sequence[str]] = NOTHING
+) -> Decorator:
+    """Return a decorator that gives a command the options of a fold, in sections.
+
+    Parameters
+    ----------
+    command : {'fold', 'merge', 'sweep'}
+        Its name.
+    more : mapping of str to sequence of callable
+        Options of this command alone, by the section at whose end they stand.
+    words : mapping of str to sequence of str
+        Further values that shells complete, by option.
+    """
+    sections: dict[str, list[Decorator]] = {title: [] for title in (FIRST, *GROUPS)}
+    for name, entry in OPTIONS.items():
+        made = _option(command, name, entry, words.get(name, ()))
+        if made is not None:
+            sections[FIRST if entry.first else entry.group].append(made)
+    for title, options in more.items():
+        sections[title] += options
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for title, options in reversed(sections.items()):
+            if options:
+                function = cloup.option_group(title, *options)(function)
+        return function
+
+    return decorate
+
+
+def option(name: str) -> Decorator:
+    """Return one option of a fold, for another command that has it, too."""
+    return _single(name, OPTIONS[name], ())
+
+
+def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Decorator | None:
+    if not entry.in_command or (command == "merge" and not entry.in_merge):
+        return None
+    if command != "sweep":
+        return _single(name, entry, words)
+    if entry.in_sweep == LISTED:
+        return _listed(name, entry)
+    return _single(name, entry, words, left_to_folds=True) if entry.in_sweep == SHARED else None
+
+
+def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bool = False) -> Decorator:
+    """Return an option with one value; in a sweep, a default is that of every fold."""
+    default = _DEFAULTS[name]
+    several = entry.kind in _ONCE_PER_KEY or entry.kind is Kind.TEXTS
+    has_default = default is not None and not several and not left_to_folds
+    settings: dict[str, Any] = {"help": entry.on_command_line}
+    if entry.kind is Kind.FLAG:
+        settings["is_flag"] = True
+    else:
+        kind = Names(entry.words, *words) if entry.words else _TYPES.get(entry.kind, str)
+        settings |= {"type": kind, "metavar": entry.metavar, "multiple": several}
+        settings |= {"default": default, "show_default": not entry.default and default != ()} if has_default else {}
+    if name == "max_memory":
+        settings["callback"] = limit_memory
+    return cloup.option(flag_of(name, entry), name, **settings)
+
+
+def _listed(name: str, entry: Option) -> Decorator:
+    """Return an option of a sweep whose values are one goal, or one method, each."""
+    text = f"{entry.on_command_line.partition('  [default')[0].rstrip('.')}: a list, one goal each."
+    if entry.kind is Kind.NUMBER:
+        return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
+    kind = Names(entry.words) if entry.words else str
+    return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split_words, help=text)
+
+
+def split_words(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Split the value of an option at commas."""
+    return () if value is None else tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+
+
+def values_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a command was given for the options of a fold, as a request takes it."""
+    taken = {name: value for name, value in options.items() if name in OPTIONS}
+    return {name: dict(v) if OPTIONS[name].kind in _ONCE_PER_KEY else v for name, v in taken.items()}
+
+
+def files_named(options: Mapping[str, Any]) -> dict[str, Path | None]:
+    """Return the files that the options name, by their names on the command line."""
+    return {
+        flag_of(name, OPTIONS[name]): Path(value)
+        for name, value in options.items()
+        if name in OPTIONS and (ending := OPTIONS[name].reads) is not None
+        and isinstance(value, str | Path) and str(value).endswith(ending)
+    }  # fmt: skip

@@ -1,0 +1,113 @@
+"""An option of a fold: all that is said of it, once, for Python, the command line, reports and pages."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, get_type_hints
+
+#: Sections of ``--help``, in this order.
+GROUPS = GOAL, METHOD, INPUTS, LANGUAGE, OUTPUT, MACHINE = (
+    "Goal", "Method", "Inputs", "Language models", "Output", "Limits of this machine",
+)  # fmt: skip
+#: How a sweep takes an option: one value for all folds, or a list with a goal or a method each.
+SHARED, LISTED = "shared", "listed"
+#: Whether reports hold an option: in any case, where it is not its default, or never, as it changes no result.
+ALWAYS, CHANGED, NEVER = "always", "changed", "never"
+
+
+class Kind(Enum):
+    """How a command line writes the value of an option."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    INTEGER = "integer"
+    FLAG = "flag"
+    PATH = "path"
+    STEP = "integer or auto"
+    NUMBERS = "numbers with commas"
+    INTEGERS = "integers with commas"
+    SHARES = "KEY=NUMBER, once per key"
+    SHAPES = "KEY:INTEGER,..., once per key"
+    TEXTS = "text, once per value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a fold; its name, type and default are those of the field of FoldConfig that it annotates.
+
+    Parameters
+    ----------
+    help : str
+        What it does. Other options stand in backticks, rows of tables in single quotes.
+    check : callable
+        Takes the name and a value that is not None; returns the value as it is kept, or raises.
+    group : str
+        One of GROUPS.
+    more : str
+        What references say beyond that.
+    kind : Kind
+        How a command line writes it.
+    metavar : str
+        What stands for the value in ``--help``.
+    flag : str
+        The name on the command line, where it is another.
+    default : str
+        What happens without it, where the default does not say that.
+    words : str
+        Values that shells complete: ``module:name`` of their table.
+    first : bool
+        Whether it is one of those that most people need.
+    in_command, in_merge : bool
+        Whether the commands have it, and whether ``merge`` does.
+    in_sweep : str
+        SHARED, LISTED, or empty where ``sweep`` does not have it.
+    recorded : str
+        ALWAYS, CHANGED or NEVER.
+    reads : str, optional
+        It names a file that the fold reads, if the name ends so.
+    role : str
+        What messages call that file.
+    request : str
+        The option as a goal, in words.
+    """
+
+    help: str
+    check: Callable[[str, Any], Any]
+    group: str
+    more: str = ""
+    kind: Kind = Kind.TEXT
+    metavar: str | None = None
+    flag: str = ""
+    default: str = ""
+    words: str = ""
+    first: bool = False
+    in_command: bool = True
+    in_merge: bool = False
+    in_sweep: str = ""
+    recorded: str = CHANGED
+    reads: str | None = None
+    role: str = ""
+    request: str = ""
+
+    @property
+    def on_command_line(self) -> str:
+        """The help as a command line shows it."""
+        text = re.sub(r"`(\w+)`", lambda name: f"--{name[1].replace('_', '-')}", self.help)
+        return re.sub(r"'([\w-]+)'", r"\1", text) + (f"  [default: {self.default}]" if self.default else "")
+
+    @property
+    def in_reference(self) -> str:
+        """The help as references show it."""
+        return " ".join(filter(None, (self.help, self.more, f"Default: {self.default}." if self.default else "")))
+
+
+def flag_of(name: str, option: Option) -> str:
+    """Return the option's name on the command line."""
+    return f"--{option.flag or name.replace('_', '-')}"
+
+
+def options_of(config: type) -> Mapping[str, Option]:
+    """Return the options that the fields of a class are annotated with, by name, in their order."""
+    hints = get_type_hints(config, include_extras=True)
+    return {f.name: next(m for m in hints[f.name].__metadata__ if isinstance(m, Option)) for f in fields(config)}

@@ -1,0 +1,69 @@
+"""Signatures and help of the functions that take the options of a fold, made from the table of options."""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
+from inspect import Parameter, signature
+from typing import Any, TypeVar, get_type_hints
+
+from onnxfold.config.fold_config import OPTIONS, FoldConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WIDTH = 120
+
+
+def takes_options(names: Iterable[str]) -> Callable[[F], F]:
+    """Return a decorator that shows options in the signature and the help of a function that has them as ``**options``.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The options; those that are parameters of the function already are only described.
+    """
+
+    def decorate(function: F) -> F:
+        told = signature(function)
+        own = [p for p in told.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        listed = [name for name in names if name not in told.parameters]
+        types = get_type_hints(FoldConfig)
+        last = [p for p in own if p.name == "progress"]
+        more = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=_default(name), annotation=types[name]) for name in listed
+        ]
+        parameters = [*(p for p in own if p not in last), *more, *last]
+        function.__signature__ = told.replace(parameters=parameters)  # type: ignore[attr-defined]
+        before, returns, after = (function.__doc__ or "").partition("\n\n    Returns\n")
+        entries = textwrap.indent(reference(listed), "    ")
+        function.__doc__ = f"{before}\n{entries}{returns}{after}"
+        return function
+
+    return decorate
+
+
+def reference(names: Iterable[str]) -> str:
+    """Return the options as the entries of a docstring's parameters, with types."""
+    types = get_type_hints(FoldConfig)
+    entries = []
+    for name in names:
+        text = textwrap.fill(OPTIONS[name].in_reference, _WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
+        entries.append(f"{name} : {_as_text(types[name])}\n{text}")
+    return "\n".join(entries)
+
+
+def _as_text(kind: Any) -> str:
+    """Return a type without the modules of its names."""
+    if isinstance(kind, type):
+        return kind.__name__
+    return re.sub(r"ndarray\[.*?\]\]\]", "ndarray]", re.sub(r"\w+\.", "", str(kind)))
+
+
+def _default(name: str) -> Any:
+    entry = next(entry for entry in fields(FoldConfig) if entry.name == name)
+    return entry.default if entry.default_factory is MISSING else entry.default_factory()
+
+
+FoldConfig.__doc__ = (FoldConfig.__doc__ or "").replace(
+    "    Raises\n", f"    Parameters\n    ----------\n{textwrap.indent(reference(OPTIONS), '    ')}\n\n    Raises\n", 1
+)

@@ -1,0 +1,25 @@
+"""Values of options, and their defaults."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+#: Where no goal is given.
+DEFAULT_SPARSITY = 0.5
+#: What the error of widths is traded against, and the widths that they are multiples of, unless something is asked for.
+DEFAULT_OBJECTIVE, DEFAULT_ROUND_TO = "balanced", "auto"
+#: The value of `cache` that is the user's own cache folder.
+DEFAULT_CACHE = "default"
+
+ALLOCATIONS = ("global", "uniform")
+#: Types of what is written: the model's own, or int8 weights with uint8 activations.
+KEEP, INT8 = DTYPES = ("keep", "int8")
+INPUTS = ("auto", "deep-inversion", "dead-leaves", "noise")
+
+#: The default of mappings.
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def no_entries() -> Mapping[str, Any]:
+    """Return the default of mappings."""
+    return NOTHING
