@@ -123,7 +123,7 @@ def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: 
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    return with_inner_buffers(bytes(done.quantized_model))
+    return bytes(with_inner_buffers(bytes(done.quantized_model)))
 
 
 def that_matter(graph: Graph, ranges: Ranges) -> Ranges:

@@ -12,7 +12,7 @@ from typing import Any
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.devices import DeviceProfile, load_device
 from onnxfold.budget.memory_need import MemoryNeed, misfit
-from onnxfold.config import checks
+from onnxfold.config import NOTHING, checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.api import export_model, open_model
@@ -120,6 +120,7 @@ def write_project(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     flash_bytes: int = FLASH_BYTES,
     ram_bytes: int = RAM_BYTES,
+    samples: Mapping[str, Any] = NOTHING,
     verify: bool = True,
     seed: int = 0,
     within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext,
@@ -144,6 +145,8 @@ def write_project(
         Sizes of free dimensions.
     flash_bytes, ram_bytes : int
         Memory that firmware for QEMU is linked for.
+    samples : mapping of str to object
+        Options `calibration`, `data`, `mean`, `std`, `channels` and `force` of :func:`onnxfold.export.export_model`.
     verify : bool
         Run the .tflite file beside onnxruntime on this machine; generated code is compared when it runs.
     seed : int
@@ -174,7 +177,7 @@ def write_project(
         found = (
             _generated(view, Path(work), name, kind)
             if runtime == "generated"
-            else _tflm(view, Path(work), name, kind, dtype, verify=verify, seed=seed)
+            else _tflm(view, Path(work), name, kind, dtype, {**samples, "verify": verify, "seed": seed})
         )
         board = _board(kind, flash_bytes, ram_bytes)
         if kind != "qemu":  # whose linker says it, and by how many bytes
@@ -267,9 +270,9 @@ def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:
     return _model(kind, name, interface, need, sources)
 
 
-def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, *, verify: bool, seed: int) -> _Model:
+def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, options: Mapping[str, Any]) -> _Model:
     path = work / "model.tflite"
-    report = export_model(to_model(view), path, dtype=dtype, verify=verify, seed=seed)
+    report = export_model(to_model(view), path, dtype=dtype, **options)
     layouts = {**report.inputs, **report.outputs}
     axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
     found = read_tflite(path)

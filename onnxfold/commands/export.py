@@ -85,9 +85,6 @@ def export(
         claims_on([model], {"--calibration": options["calibration"], "--data": options["data"]}),
     )
     if is_project:
-        for name in ("calibration", "data", "mean", "std", "force"):
-            if options.pop(name):
-                raise ConfigError(f"--{name} is not for projects")
         _project(context, model, output, report, runtime or "", verify=not no_verify, options=options)
         return
     if runtime is not None:
@@ -123,9 +120,12 @@ def _project(
             raise ConfigError(f"--{name.replace('_', '-')} is not for projects")
     if options["dtype"] == "float16":
         raise ConfigError("--dtype float16 is not for projects: their runtimes compute in float32 or int8")
+    about_samples = ("calibration", "data", "mean", "std", "channels", "force")
+    if runtime == "generated" and any(options[name] for name in about_samples if name != "channels"):
+        raise ConfigError("samples and --force are for TensorFlow Lite Micro: generated code computes in float32")
     done = write_project(
         model, output, options["output_format"], runtime=runtime, dtype=options["dtype"],
-        input_shapes=dict(options["input_shapes"]),
+        input_shapes=dict(options["input_shapes"]), samples={name: options[name] for name in about_samples},
         verify=verify, seed=options["seed"], within=_report_to(report),
     )  # fmt: skip
     with json_on_stdout(report == STDOUT, lambda: asdict(done)):

@@ -18,7 +18,6 @@ from onnxfold.graph.load import ModelLike, load
 from onnxfold.graph.save import to_model
 from onnxfold.graph.session import Session
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.equal_parts import BlocksToGroups
@@ -282,14 +281,14 @@ class Share:
     ----------
     joined : JoinedModel
         The networks.
-    view : GraphView
+    merged : Session
         The merged model.
     network : int
         The network.
     """
 
-    def __init__(self, joined: JoinedModel, view: GraphView, network: int) -> None:
-        self._joined, self._network, self._session = joined, network, Session(view)
+    def __init__(self, joined: JoinedModel, merged: Session, network: int) -> None:
+        self._joined, self._network, self._session = joined, network, merged
         self.output_names = joined.networks[network].view.output_names
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:

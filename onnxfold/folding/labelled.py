@@ -63,6 +63,7 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     ConfigError
         If they do not fit the model, there are no labels, or too few samples to hold some out.
     """
+    assert config.data is not None
     infos = input_infos(view)
     given = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
     if given.labels is None:

@@ -11,7 +11,7 @@ from onnxfold.graph.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.two_models import latency_of_two
-from onnxfold.report import LatencyRecord, MergeRecord, NetworkShare
+from onnxfold.report import FidelityReport, LatencyRecord, MergeRecord, NetworkShare
 
 
 def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) -> MergeRecord:
@@ -28,15 +28,15 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
     config : FoldConfig
         The request: its seed, its threads, and whether anything is run.
     """
-    shares, view, seed, measures = [], result.view, config.seed, config.verify
-    for i, network in enumerate(joined.networks):
-        fidelity = None
-        if measures and not (i and set(joined.graph.heads) == {"first"}):
-            infos = Session(joined.exact).inputs
-            inputs = held_out_inputs(joined.graph.view, seed=seed, infos=infos)
-            fidelity = measure_fidelity(Together(joined, i), Share(joined, view, i), inputs, called="held-out")
-        verdict = None if fidelity is None else verdict_on(fidelity)
-        shares.append(NetworkShare(network.name.strip("'"), fidelity, verdict))
+    fidelities: list[FidelityReport | None] = [None] * joined.count
+    if config.verify:
+        inputs = held_out_inputs(joined.graph.view, seed=config.seed, infos=Session(joined.exact).inputs)
+        merged = Session(result.view)  # of all networks, opened once
+        for i in range(1 if set(joined.graph.heads) == {"first"} else joined.count):
+            fidelities[i] = measure_fidelity(Together(joined, i), Share(joined, merged, i), inputs, called="held-out")
+    names = [network.name.strip("'") for network in joined.networks]
+    verdicts = [None if fidelity is None else verdict_on(fidelity) for fidelity in fidelities]
+    shares = list(map(NetworkShare, names, fidelities, verdicts))
     latency = _beside_the_first(joined, result.view, config) if result.report.latency is not None else None
     return MergeRecord(joined.graph.heads, tuple(shares), latency)
 

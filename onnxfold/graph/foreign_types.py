@@ -141,7 +141,7 @@ def _measured(
             runs.append(session.run(None, feeds))
     if len(runs) < 3:
         return {}
-    found: dict[str, TensorType | None] = {}
+    read: dict[str, TensorType | None] = {}
     for output, *results in zip(known, *runs, strict=True):
         ranks = {np.ndim(values) for values in results}
         if len(ranks) > 1 or not all(isinstance(values, np.ndarray) for values in results):
@@ -153,8 +153,8 @@ def _measured(
             _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
         ]
         elem_type = told[0] if told else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
-        found[output] = _read(elem_type, dims)
-    return found
+        read[output] = _read(elem_type, dims)
+    return read
 
 
 def _sizes(

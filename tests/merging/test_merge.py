@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError
+from onnxfold.folding import merged_report
 from onnxfold.report import LatencyRecord
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import QUICK
@@ -139,3 +140,19 @@ def test_latency_is_compared_with_one_network_too(monkeypatch: pytest.MonkeyPatc
     assert compared[0] is not models[0]
     assert report.merged is not None
     assert "latency beside model 1 alone: 1 -> 1.1 ms, 1.10 of it" in str(report)
+
+
+def test_what_many_networks_share_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a merge of hundreds of networks takes a session of all of them for each of them."""
+    opened: list[object] = []
+    session = merged_report.Session
+
+    def counting(*args: Any) -> Any:
+        opened.append(args)
+        return session(*args)
+
+    monkeypatch.setattr(merged_report, "Session", counting)
+    model = ALL_MODELS["mlp"](0)
+    result = quick_merge([model] * 4)
+    assert len(result.report.merged.networks) == 4  # type: ignore[union-attr]
+    assert len(opened) == 2
