@@ -76,7 +76,7 @@ def _cut_used_parts(graph: Graph) -> None:
         others = sum(1 << i for i in range(rank) if i != int(axis.values()))
         for i in used:
             ends = [[(i + j) * size if a == int(axis.values()) else 0 for a in range(rank)] for j in range(2)]
-            inputs = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
+            inputs: list[Value | None] = [x, *map(graph.indices, ends), graph.indices([1] * rank)]
             kept.append(Operator("STRIDED_SLICE", inputs, [op.outputs[i]], {"beginMask": others, "endMask": others}))
     graph.operators[:] = kept
 
