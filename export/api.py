@@ -339,9 +339,9 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
     from onnxfold.export.quantize import quantize_int8
 
     if calibration is None:
-        batches = reference_inputs(view, samples=_CALIBRATION, seed=seed + 1)
+        batches = reference_inputs(view, samples=check_samples(view, _CALIBRATION), seed=seed + 1)
     else:
-        batches = given_batches(view, calibration, _CALIBRATION)
+        batches = given_batches(view, calibration, check_samples(view, _CALIBRATION))
     size = max([len(v) for v in batches[0].values() if v.ndim], default=1)
     probe = batches[: max(check_samples(view) // size, 1)]
     expected = run_reference(view, probe)

@@ -76,9 +76,10 @@ class Parity:
     inputs: str = "synthetic"
 
 
-def check_samples(view: GraphView) -> int:
-    """Return how many samples a check runs: fewer of networks that take long."""
-    return int(min(SAMPLES, max(_CHECK_MACS / (count_macs(view) or 1), _FEWEST_SAMPLES)))
+def check_samples(view: GraphView, most: int = SAMPLES) -> int:
+    """Return how many samples a check runs, or a calibration with so many at most: fewer of networks that take long."""
+    budget = _CHECK_MACS * most / SAMPLES
+    return int(min(most, max(budget / (count_macs(view) or 1), _FEWEST_SAMPLES * most / SAMPLES)))
 
 
 def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) -> Batches:

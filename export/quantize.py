@@ -28,10 +28,8 @@ _MOVES = frozenset({
     "SQUEEZE", "EXPAND_DIMS", "MAX_POOL_2D",
 })  # fmt: skip
 _ALL = (-np.inf, np.inf)
-#: Parts that a network is cut into where int8 makes too much noise, and how many of them may stay in float32.
-_PARTS, _MOST_PARTS = 12, 6
-#: Operators of a part, at least: what one gives to the next is in float32 where both are.
-_FEWEST = 4
+#: Parts that stay in float32 where int8 makes too much noise: one of eight, up to four of them, one of four, a half.
+_SHARES = (8, 4, 2)
 #: Numbers of this size stand for minus infinity where maxima are padded.
 _LOWEST = 3e38
 #: Smallest and largest value of tensors.
@@ -59,8 +57,8 @@ def quantize_int8(
 ) -> Int8File:
     """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
 
-    Noise is seldom spread evenly: where the outputs have too much of it, those of twelve parts of the network that make
-    most of it stay in float32, up to six of them.
+    Noise is seldom spread evenly: where the outputs have too much of it, a part of the network stays in float32, half
+    of its operators at most; where that is not enough, the part that helps most.
 
     Parameters
     ----------
@@ -91,18 +89,29 @@ def quantize_int8(
         path.write_bytes(_quantised(path, of_tensors, in_float))
         return measure()
 
-    first = tried(())
-    if first >= least:
-        return Int8File()
-    size = max(-(-len(scopes) // _PARTS), _FEWEST)
-    parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
-    parts.sort(key=tried, reverse=True)
-    for count in range(1, _MOST_PARTS + 1):
-        kept = [scope for part in parts[:count] for scope in part]
-        if len(kept) <= len(scopes) / 2 and tried(kept) >= least:
-            return Int8File(len(kept), first)
-    tried(())
-    return Int8File()
+    tries = [(tried(()), list[str]())]
+    for share in _SHARES if tries[0][0] < least else ():
+        size = -(-len(scopes) // share)
+        parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
+        if any(_enough(tries, part, tried, least) for part in parts):
+            break
+        if share == _SHARES[0]:
+            best = [part for _, part in sorted(tries[1:], key=lambda found: -found[0])]
+            several = ([scope for part in best[:count] for scope in part] for count in range(2, share // 2 + 1))
+            if any(_enough(tries, kept, tried, least) for kept in several):
+                break
+    _, kept = max(tries, key=lambda found: found[0])
+    if kept != tries[-1][1]:
+        tried(kept)
+    return Int8File(len(kept), tries[0][0])
+
+
+def _enough(
+    tries: list[tuple[float, list[str]]], kept: list[str], tried: Callable[[Sequence[str]], float], least: float
+) -> bool:
+    """Try a file with some operators in float32; return whether its ratio is enough."""
+    tries.append((tried(kept), kept))
+    return tries[-1][0] >= least
 
 
 def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
