@@ -161,6 +161,8 @@ def export_model(
         if verify:
             parity = _check(view, draft, ports, seed)
             report.parity = asdict(parity)
+            if not parity.output:
+                report.notes.append("no output is finite on the synthetic inputs: nothing was compared")
             _judge(parity, dtype)
         if output_format == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)
