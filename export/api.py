@@ -222,6 +222,8 @@ def export_model(
             if ranged is not None or checked is not None:
                 parity = replace(parity, inputs="given")
             report.parity = asdict(parity)
+            if not parity.output:
+                report.notes.append("no output is finite on the synthetic inputs: nothing was compared")
             _judge(parity, dtype, force=force)
         if output_format == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)

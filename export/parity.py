@@ -147,6 +147,11 @@ def compare(
     bounded : frozenset of str
         Outputs that lie between 0 and 1, see :func:`onnxfold.export.output_scale.probabilities`.
 
+    Returns
+    -------
+    Parity
+        It names no output where none has a finite value, so that nothing was compared.
+
     Raises
     ------
     ExportError
@@ -164,6 +169,8 @@ def compare(
             a = np.asarray(reference[port.name], np.float64)
             b = from_layout(np.asarray(got[port.name]), port.layout).astype(np.float64)
             error = difference(port.name, a, b)
+            if a.size and not np.isfinite(a).any():
+                continue
             absolute = max(absolute, error)
             finite = np.isfinite(a)
             energies[port.name] += [np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()]

@@ -8,6 +8,7 @@ from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
 from onnxfold.export.fusion.fuse_hard_swish import FuseHardSwish
 from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
+from onnxfold.export.fusion.write_old_operators import WriteOldOperators
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
@@ -27,6 +28,7 @@ PREPARE = Pipeline(
     (
         InlineFunctions(),
         LiftConstants(),
+        WriteOldOperators(),
         DropInferenceDropout(),
         EliminateIdentity(),
         FoldConstants(limit_bytes=16 << 20),

@@ -105,3 +105,11 @@ def test_a_wrong_probability_is_found(bias: float, tmp_path: Path, monkeypatch: 
 def test_outputs_that_are_probabilities() -> None:
     assert output_scale.probabilities(api.open_model(detector(0.0))) == {"y"}
     assert output_scale.probabilities(api.open_model(chain("conv", "relu"))) == frozenset()
+
+
+def test_what_is_nowhere_finite_is_not_called_checked(tmp_path: Path) -> None:
+    g = GraphBuilder("nan", 0, (3,))
+    g.output(g.unary("Sqrt", g.unary("Neg", g.unary("Exp", g.gemm("x", 4)))))
+    report = export_model(g.build(), tmp_path / "nan.tflite")
+    assert "no output is finite on the synthetic inputs: nothing was compared" in report.notes
+    assert not export_model(chain("conv"), tmp_path / "chain.tflite").notes

@@ -223,3 +223,11 @@ def test_unknown_options_are_refused(tmp_path: Path) -> None:
     for options in ({"backend": "none"}, {"dtype": "int3"}, {"output_format": "elf"}):
         with pytest.raises(ConfigError, match="is unknown"):
             export_model(chain("conv"), tmp_path / "net.tflite", **options)
+
+
+def test_operators_of_early_onnx(tmp_path: Path) -> None:
+    g = GraphBuilder("old", 0, (3, 12, 14), opset=9)
+    scaled = g.node("ImageScaler", ["x"], (3, 12, 14), scale=0.5, bias=[0.1, -0.2, 0.3])
+    part = g.node("Crop", [g.relu(g.conv(scaled, 4))], (4, 9, 10), border=[1, 2, 3, 1])
+    g.output(g.head(g.node("Affine", [part], (4, 9, 10), alpha=2.0, beta=-0.5)))
+    assert export_model(g.build(), tmp_path / "old.tflite").parity["samples"] > 0
