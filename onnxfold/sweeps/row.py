@@ -138,7 +138,7 @@ def _is_possible(name: str, value: Any) -> bool:
     kind = COLUMN_TYPES[name]
     if value is None:
         return name in _NULLABLE
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if type(value).__name__ != kind.__name__:  # True is no number
         return False
     if name in _POSSIBLE:
         return _POSSIBLE[name](value)
