@@ -1,6 +1,6 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups, head_axes
@@ -17,6 +17,9 @@ from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TAB
 from onnxfold.passes.normalize.split_lookups import SplitLookups
 from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal
+
+#: More than any network has that somebody trained; each takes milliseconds.
+_MOST_BODIES = 1_000
 
 
 @dataclass(eq=False)
@@ -120,7 +123,9 @@ class GraphForm:
 PLAIN = GraphForm()
 
 
-def open_scopes(view: GraphView, form: GraphForm = PLAIN, *, body: Body | None = None) -> list[Scope]:
+def open_scopes(
+    view: GraphView, form: GraphForm = PLAIN, *, body: Body | None = None, numbers: Iterator[int] | None = None
+) -> list[Scope]:
     """Normalise and analyse a graph and every body inside it; outer graphs come first.
 
     Parameters
@@ -131,10 +136,20 @@ def open_scopes(view: GraphView, form: GraphForm = PLAIN, *, body: Body | None =
         Its form.
     body : Body, optional
         Where it goes back to.
+    numbers : iterator of int, optional
+        One for each body that is opened; those behind the last one stay as they are, with a note.
     """
+    is_whole = numbers is None
+    numbers = iter(range(_MOST_BODIES)) if numbers is None else numbers
     normal = form.passes(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
-    inner = [scope for opened in open_bodies(view) for scope in open_scopes(opened.view, body=opened)]
+    inner = [
+        scope
+        for opened in open_bodies(view, numbers)
+        for scope in open_scopes(opened.view, body=opened, numbers=numbers)
+    ]
+    if is_whole and len(inner) == _MOST_BODIES:
+        view.notes.append(f"only the first {_MOST_BODIES:,} bodies of If, Loop and Scan are looked into: others stay")
     return [Scope(view, form.analysed(view), list(normal.records), normal.copies, body), *inner]
 
 

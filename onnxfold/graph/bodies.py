@@ -60,12 +60,20 @@ class Body:
         self.parent.end_lending(self._lent)
 
 
-def open_bodies(view: GraphView) -> Iterator[Body]:
-    """Open the bodies that a graph holds directly; weights that one body alone reads move into it."""
+def open_bodies(view: GraphView, numbers: Iterator[int] | None = None) -> Iterator[Body]:
+    """Open the bodies that a graph holds directly; weights that one body alone reads move into it.
+
+    Parameters
+    ----------
+    view : GraphView
+        The graph.
+    numbers : iterator of int, optional
+        One is taken for each body; none is opened when there are no more.
+    """
     readers = _readers(view)
     for node in view.nodes:
         for attr in node.attribute:
-            if attr.type == AttributeProto.GRAPH:
+            if attr.type == AttributeProto.GRAPH and (numbers is None or next(numbers, None) is not None):
                 yield _open(view, node_key(node), attr, readers)
 
 

@@ -16,6 +16,7 @@ from onnxfold.graph.fingerprint import fingerprint
 from onnxfold.graph.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
 
@@ -61,6 +62,20 @@ class Kind:
 def is_text(value: object) -> bool:
     """Whether it is a text."""
     return isinstance(value, str)
+
+
+#: What is told of inputs that were generated, not written.
+TOLD_OF_GENERATED: Mapping[str, Told] = {
+    "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
+    "reason": is_text,
+    "steps": lambda found: isinstance(found, list) and all(type(value) is int for value in found),
+    "notes": lambda found: isinstance(found, list) and all(map(is_text, found)),
+}
+
+
+def kinds_of(view: GraphView) -> dict[str, Kind]:
+    """Return what the inputs of a network can be."""
+    return {info.name: Kind(info.dtype, info.shape) for info in input_infos(view)}
 
 
 @dataclass(frozen=True, eq=False)

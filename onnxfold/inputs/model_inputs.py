@@ -24,7 +24,7 @@ from onnxfold.inputs.input_scale import input_scale, standardised
 from onnxfold.inputs.inversion.cut_note import cut_note
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
 from onnxfold.inputs.inversion.targets import optimised_inputs
-from onnxfold.inputs.kept_inputs import KeptInputs, Kind, Shelf, is_text
+from onnxfold.inputs.kept_inputs import TOLD_OF_GENERATED, KeptInputs, Shelf, kinds_of
 from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.parted import parted, quarters
 from onnxfold.inputs.synthetic import sample_cost, synthetic_inputs
@@ -37,13 +37,6 @@ from onnxfold.statistics.activations import Batches
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 _BATCH = 64
-#: What is told of inputs in the cache.
-_TOLD = {
-    "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
-    "reason": is_text,
-    "steps": lambda found: isinstance(found, list) and all(type(value) is int for value in found),
-    "notes": lambda found: isinstance(found, list) and all(map(is_text, found)),
-}
 #: Tokens that show the effect of a fold.
 _FRONT_TOKENS = 1_024
 
@@ -277,7 +270,7 @@ def model_inputs(
         planned_inversion(count, cost, requested, has_statistics=_has_statistics(view)),
     )
     shelf = Shelf(cache or Cache(), view, plan)
-    kept = shelf.find(_kinds(view), _TOLD)
+    kept = shelf.find(kinds_of(view), TOLD_OF_GENERATED)
     if kept is not None:
         found = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
     else:
@@ -367,10 +360,6 @@ def _inverted(
     aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
     why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
     return replace(found, batches=inputs + leaves, reason=why)
-
-
-def _kinds(view: GraphView) -> dict[str, Kind]:
-    return {info.name: Kind(info.dtype, info.shape) for info in input_infos(view)}
 
 
 def _fixed_batch(view: GraphView) -> int | None:

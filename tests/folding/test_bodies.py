@@ -1,9 +1,13 @@
 """Bodies of If are folded inside; what crosses their border stays."""
 
+import time
+
 import numpy as np
 import onnx
+import pytest
 
 from onnxfold import api
+from onnxfold.folding import scopes
 from testing.models import run
 from testing.quick import quick_fold
 from tests.folding.bodies import choice, nested_choice
@@ -57,3 +61,40 @@ def test_weights_read_by_both_branches_stay() -> None:
     result = api.inspect_model(model)
     assert result.groups == []
     assert any("then_w1" in r.reason for r in result.refusals)
+
+
+@pytest.mark.parametrize(("most", "folded"), [(0, 0), (1, 1), (2, 2)])
+def test_bodies_behind_the_last_that_is_opened_stay(most: int, folded: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree of ten thousand small bodies took minutes; what is not looked into computes what it did."""
+    monkeypatch.setattr(scopes, "_MOST_BODIES", most)
+    model = choice(weights_outside=True)
+    found = api.inspect_model(model)
+    assert len(found.groups) == folded
+    assert any(f"only the first {most} bodies" in note for note in found.notes)
+    if folded:
+        result = quick_fold(model, channel_ratio=0.5)
+        for a, b in zip(_outputs(model), _outputs(result.model), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_thirty_bodies_inside_each_other_take_no_time() -> None:
+    def body(depth: int) -> onnx.GraphProto:
+        declared = [onnx.helper.make_tensor_value_info(f"o{depth}", onnx.TensorProto.FLOAT, ["n", 4])]
+        if not depth:
+            return onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["o0"])], "g0", [], declared)
+        other = onnx.helper.make_graph(
+            [onnx.helper.make_node("Neg", ["x"], [f"e{depth}"])], f"e{depth}", [],
+            [onnx.helper.make_tensor_value_info(f"e{depth}", onnx.TensorProto.FLOAT, ["n", 4])],
+        )  # fmt: skip
+        branches = {"then_branch": body(depth - 1), "else_branch": other}
+        node = onnx.helper.make_node("If", ["flag"], [f"o{depth}"], f"if{depth}", **branches)
+        return onnx.helper.make_graph([node], f"g{depth}", [], declared)
+
+    graph = body(30)
+    graph.input.extend([
+        onnx.helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, []),
+        onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4]),
+    ])  # fmt: skip
+    before = time.process_time()
+    api.inspect_model(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    assert time.process_time() - before < 10
