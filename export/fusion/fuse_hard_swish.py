@@ -34,7 +34,8 @@ def _argument(view: GraphView, node: NodeProto) -> str | None:
     """Return x of HardSigmoid(x) or of min(max(x + 3, 0), 6)."""
     if node.op_type == "HardSigmoid":
         numbers = attr_float(node, "alpha", 0.2), attr_float(node, "beta", 0.5)
-        return str(node.input[0]) if math.isclose(numbers[0], 1 / 6, rel_tol=1e-4) and numbers[1] == 0.5 else None
+        argument: str = node.input[0]
+        return argument if math.isclose(numbers[0], 1 / 6, rel_tol=1e-4) and numbers[1] == 0.5 else None
     if node.op_type != "Clip" or [_limit(view, node, i, n) for i, n in ((1, "min"), (2, "max"))] != [0.0, 6.0]:
         return None
     plus = view.producer(node.input[0])
