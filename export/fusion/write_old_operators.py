@@ -46,5 +46,5 @@ def _rewritten(view: GraphView, node: NodeProto) -> list[NodeProto]:
         return [node]
     starts = [border[1], border[0]]
     kept = size or [int(d or 0) - border[i] - border[i + 2] for d, i in zip(shape[2:], (1, 0), strict=True)]
-    bounds = {"starts": starts, "ends": [a + b for a, b in zip(starts, kept, strict=True)], "axes": [2, 3]}
-    return [helper.make_node("Slice", node.input, node.output, node.name, **bounds)]
+    ends = [a + b for a, b in zip(starts, kept, strict=True)]
+    return [helper.make_node("Slice", node.input, node.output, node.name, starts=starts, ends=ends, axes=[2, 3])]
