@@ -15,6 +15,7 @@ from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
@@ -33,6 +34,7 @@ PREPARE = Pipeline(
         EliminateIdentity(),
         FoldConstants(limit_bytes=16 << 20),
         SequencesToSplit(),
+        LearnShapes(),
         FreezeReshapes(),
         FreezeBatchShapes(),
         FoldConstants(limit_bytes=16 << 20),

@@ -127,7 +127,8 @@ def _measured(
 ) -> dict[str, TensorType | None]:
     """Return what runs at two sizes tell of the results; what is known already stays."""
     names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
-    sizes = next((found for steps in _SIZES if _fits(found := _sizes(names, *steps), given)), None)
+    choices = (_sizes(names, *steps) for steps in _SIZES)
+    sizes = next((choice for choice in choices if _fits(choice, given)), None)
     if sizes is None:
         return {}
     runs = []

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxfold.channels import find_groups
+from onnxfold.export.fusion import PREPARE
 from onnxfold.graph.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.fold_constants import FoldConstants
@@ -134,11 +135,10 @@ def test_what_paddle_writes(sizes: str) -> None:
     assert [g.size for g in find_groups(view).groups] == [6, 4]
 
 
-def test_many_reshapes_one_behind_the_other() -> None:
-    """As TensorFlow writes a matrix product of higher rank; every shape is computed from the one before."""
-    pytest.importorskip("sympy")
+def _products(count: int) -> str:
+    """Return matrix products of higher rank as TensorFlow writes them; every shape is computed from the one before."""
     body = "x0 = Identity (x) last = Constant <value_ints = [6]> ()"
-    for i in range(12):
+    for i in range(count):
         body += f"""
             shape{i} = Shape (x{i})
             outer{i} = Slice (shape{i}, start, end)
@@ -157,8 +157,20 @@ def test_many_reshapes_one_behind_the_other() -> None:
             x{i + 1} = Reshape (active{i}, back{i})
         """
     body += "".join(f"{name} = Constant <value_ints = [{i}]> ()" for i, name in enumerate(("start", "middle", "end")))
-    body += "y = Relu (x12)"
-    view = _view(body, "float[n, sequence, 6] x", opset=12)
+    return f"{body} y = Relu (x{count})"
+
+
+def test_many_reshapes_one_behind_the_other() -> None:
+    pytest.importorskip("sympy")
+    view = _view(_products(12), "float[n, sequence, 6] x", opset=12)
     assert view.shape("y") is None
     LearnShapes()(view)
     assert (view.shape("y"), view.symbols("y")[:2]) == ((None, None, 6), ("n", "sequence"))
+
+
+def test_an_export_knows_them_too() -> None:
+    """A batch of TensorFlow's products is folded as far as its free batch lets it."""
+    pytest.importorskip("sympy")
+    view = _view(_products(12), "float[n, 4, 6] x", opset=12)
+    PREPARE(view)
+    assert "Shape" not in {node.op_type for node in view.nodes}
