@@ -12,6 +12,8 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
+from onnxfold.report import RefusalKind
+
 Positions = npt.NDArray[np.int64]
 
 #: Axes with more positions than this are treated as if their width were unknown; no weight has so many channels.
@@ -81,6 +83,7 @@ class Block:
     axis: Axis
     reason: str
     node: str
+    kind: RefusalKind = RefusalKind.OPERATOR
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,13 @@ from onnxfold.channels.elements import Elements
 from onnxfold.channels.group import FoldGroup, ScaledNorm
 from onnxfold.channels.rotations import with_spare
 from onnxfold.graph.view import GraphView
+from onnxfold.report import RefusalKind
 
 _ADDED = "what it scales is added to a stream again (post-norm), so its scale cannot go into weights that read it"
 _SHARED = "its scale would have to go into weights that read something else, too"
 _TOO_WIDE = "to rotate this stream takes too many moments: a matrix per weight that reads it"
 #: Most numbers in the moments of what reads the streams of a graph.
 _MOST_MOMENTS = 2.5e8
-
-
-def is_about_stream(reason: str) -> bool:
-    """Whether a refusal says why a norm keeps a stream as it is."""
-    return reason.endswith((_ADDED, _SHARED, _TOO_WIDE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +92,8 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
     for d in declared:
         if isinstance(d, Block):
             if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
-                found.append(replace(d, reason=streams.reasons.get(d.node, d.reason)))
+                why = streams.reasons.get(d.node)
+                found.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
         elif not isinstance(d, Norm):
             found.append(d)
     used = {d.axis for d in found if isinstance(d, Use)}

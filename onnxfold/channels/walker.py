@@ -44,7 +44,7 @@ from onnxfold.channels.streams import Streams, find_streams, on_groups, with_nor
 from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView
-from onnxfold.report import Refusal
+from onnxfold.report import Refusal, RefusalKind
 
 _UNEQUAL = "without these channels, the parts that it cuts the axis into would become unequal"
 _AMONG_OTHERS = (
@@ -109,7 +109,7 @@ def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = 
             stays = f"it is the model's {kind} '{name}', whose shape must stay"
             for axis in (Axis(name, i) for i in range(len(view.shape(name) or ()))):
                 reason = tied.get(axis, stays)
-                declarations += [Block(axis, reason, "")] if reason else []
+                declarations += [Block(axis, reason, "", RefusalKind.INTERFACE)] if reason else []
     return with_bases(view, declarations)
 
 
@@ -169,6 +169,7 @@ def _units(elements: Elements, axis: Axis, positions: Positions) -> list[int]:
 class _Blocked:
     node: str
     reason: str
+    kind: RefusalKind = RefusalKind.OPERATOR
 
 
 class _BlockedUnits:
@@ -204,7 +205,7 @@ def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _Bl
     for d in declarations:
         if isinstance(d, Block):
             for axis in known.pop((d.axis.tensor, d.axis.axis), ()):
-                blocked.add(elements.units_on(axis), _Blocked(d.node, d.reason))
+                blocked.add(elements.units_on(axis), _Blocked(d.node, d.reason, d.kind))
     _block_conflicts(elements, declarations, blocked)
     return blocked
 
@@ -370,7 +371,9 @@ def _refusals(
                 and d.axis.axis < 2
                 and shape[d.axis.axis] > 1
             ):
-                found.setdefault(d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason), 1.0))
+                found.setdefault(
+                    d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason, d.kind), 1.0)
+                )
     return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))
 
 
@@ -382,6 +385,7 @@ def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: _Blocked, 
         axis=f"{side} of weight '{axis.tensor}' (axis {axis.axis})",
         reason=place + why.reason,
         weights=round(view.weight_size(axis.tensor) * part),
+        kind=why.kind,
     )
 
 

@@ -50,12 +50,15 @@ class VerificationResult:
         Latencies of the original and of the folded model.
     samples : FidelityReport, optional
         Closeness on a user's samples that were held out of the fit.
+    unmeasured : str
+        Why the closeness could not be measured; empty where it was.
     """
 
     fidelity: FidelityReport | None
     notes: tuple[str, ...] = ()
     latency: LatencyRecord | None = None
     samples: FidelityReport | None = None
+    unmeasured: str = ""
 
 
 def verify(
@@ -224,7 +227,7 @@ class _Check:
 
 
 def _unmeasured(why: str) -> VerificationResult:
-    return VerificationResult(None, (f"fidelity was not measured: {why}",))
+    return VerificationResult(None, (f"fidelity was not measured: {why}",), unmeasured=why)
 
 
 def _slower(latency: LatencyRecord) -> str:

@@ -8,7 +8,6 @@ from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
-from onnxfold.channels.streams import is_about_stream
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
@@ -25,7 +24,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight
-from onnxfold.report import AccuracyRecord, ModelSize, TuningRecord
+from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind, TuningRecord
 
 #: What every group of every graph could become.
 ModelCandidates = list[list[Candidates]]
@@ -119,7 +118,7 @@ def request_widths(
 def _no_stream(opened: OpenedModel) -> str:
     """Return why no residual stream of a model may be rotated, as far as a norm says it."""
     refusals = opened.scopes[0].analysis.refusals
-    found = next((refusal for refusal in refusals if is_about_stream(refusal.reason)), None)
+    found = next((refusal for refusal in refusals if refusal.kind is RefusalKind.STREAM), None)
     why = "" if found is None else f"; {found.axis} of '{found.node}' stays, {found.reason}"
     return f"the model has no residual stream that may be rotated{why}"
 

@@ -16,7 +16,7 @@ from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES
 from onnxfold.passes.normalize.split_lookups import SplitLookups
 from onnxfold.passes.normalize.split_tables import SplitTables
-from onnxfold.report import PassRecord, Refusal
+from onnxfold.report import PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.
 _MOST_BODIES = 1_000
@@ -201,7 +201,7 @@ def require_groups(scopes: list[Scope]) -> None:
     if not refusals:
         raise NothingToFoldError("nothing to fold: the model has no Conv, Gemm or MatMul weights that produce channels")
     # That the model's own inputs and outputs stay is true of every model.
-    worst = next((r for r in refusals if "it is the model's" not in r.reason), refusals[0])
+    worst = next((r for r in refusals if r.kind is not RefusalKind.INTERFACE), refusals[0])
     raise NothingToFoldError(
         f"nothing to fold: no channel of this model can be merged; a large weight that stays is '{worst.node}' "
         f"({worst.axis}): {worst.reason}"

@@ -55,9 +55,6 @@ def write_report(
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
     estimate, not_estimated = estimate_agreement(verified.fidelity, verified.samples, kind, diagnostics)
-    unmeasured = next(
-        (n.partition(": ")[2] for n in verified.notes if "fidelity was not measured" in n), "not verified"
-    )
     report = FoldReport(
         method=config.method,
         allocation=config.allocation,
@@ -76,7 +73,9 @@ def write_report(
         estimate=estimate,
         not_estimated=not_estimated,
         fidelity_on_samples=verified.samples,
-        verdict=verdict_on(verified.samples or verified.fidelity, unmeasured, estimate=estimate),
+        verdict=verdict_on(
+            verified.samples or verified.fidelity, verified.unmeasured or "not verified", estimate=estimate
+        ),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,
         config=config.to_dict(),

@@ -73,8 +73,8 @@ def _fidelity(report: FoldReport) -> list[Element]:
     found = report.fidelity
     judged = [] if report.accuracy is None else [element("p", f"Labelled samples: {report.accuracy}.")]
     if found is None:
-        why = next((note for note in report.notes if "fidelity was not measured" in note), "")
-        return [*judged, element("p", f"{why or 'Not measured: the folded model was not verified'}.")]
+        why = "the folded model was not verified" if report.verdict is None else report.verdict.kept
+        return [*judged, element("p", f"The fidelity was not measured: {why}.")]
     rows: list[tuple[Content, ...]] = [
         (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval),
          *([", ".join(f.measures)] if any(other.measures for other in found.outputs) else []))

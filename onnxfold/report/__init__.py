@@ -23,6 +23,7 @@ from onnxfold.report.fold_report import (
     PassRecord,
     QuantizationRecord,
     Refusal,
+    RefusalKind,
 )
 from onnxfold.report.latency import LatencyRecord, milliseconds
 from onnxfold.report.merge import MergeRecord, NetworkShare
@@ -61,6 +62,7 @@ __all__ = [
     "PerplexityRecord",
     "QuantizationRecord",
     "Refusal",
+    "RefusalKind",
     "Signs",
     "TuningRecord",
     "VarianceRatio",

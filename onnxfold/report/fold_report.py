@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from onnxfold.report.agreement import AgreementEstimate, warning_below
@@ -21,6 +22,14 @@ from onnxfold.report.verdict import Verdict
 SCHEMA = 1
 
 
+class RefusalKind(StrEnum):
+    """What keeps a weight axis."""
+
+    INTERFACE = "interface"
+    STREAM = "stream"
+    OPERATOR = "operator"
+
+
 @dataclass(frozen=True)
 class Refusal:
     """A weight axis that was left alone, and why.
@@ -35,6 +44,8 @@ class Refusal:
         The reason, and its place.
     weights : int
         Number of weights that stay for this reason.
+    kind : RefusalKind
+        What keeps it: the shape of the model's inputs and outputs, a norm over a residual stream, or an operator.
     """
 
     node: str
@@ -42,6 +53,7 @@ class Refusal:
     axis: str
     reason: str
     weights: int = 0
+    kind: RefusalKind = RefusalKind.OPERATOR
 
 
 @dataclass(frozen=True)
