@@ -16,6 +16,7 @@ RUNTIME = "TensorFlow Lite Micro"
 _METHODS = {
     "BATCH_MATMUL": "BatchMatMul",
     "CUMSUM": "CumSum",
+    "MIRROR_PAD": "MirrorPad",
     "PADV2": "PadV2",
     "RELU_0_TO_1": "Relu0To1",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
