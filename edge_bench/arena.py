@@ -21,15 +21,9 @@ _ALLOCATED = re.compile(r"Arena allocation (total|head|tail) (\d+) bytes")
 
 @dataclass(frozen=True)
 class Arena:
-    """Bytes of an arena.
+    """Bytes of an arena."""
 
-    Parameters
-    ----------
-    head, tail : int
-        Activations and scratch memory; tables that stay.
-    """
-
-    head: int
+    head: int  # activations and scratch memory; tables that stay
     tail: int
 
     @property
@@ -39,22 +33,7 @@ class Arena:
 
 
 def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | str:
-    """Allocate a model's arena.
-
-    Parameters
-    ----------
-    tflite : Path
-        A .tflite file.
-    inputs : int
-        Number of its inputs.
-    activation_bytes : int
-        Lower bound of what is needed; the arena that is offered is several times as large.
-
-    Returns
-    -------
-    Arena or str
-        What was allocated; or in one line why nothing was.
-    """
+    """Allocate a model's arena."""
     if find_spec("tflite_micro") is None:
         return f"tflite-micro is not installed: {INSTALL}"
     script = str(resources.files("onnxfold.edge_bench").joinpath("arena_script.py"))

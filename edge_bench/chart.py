@@ -58,13 +58,7 @@ def check_png() -> None:
 
 
 def write_png(rows: Sequence[BenchResult], file: IO[bytes]) -> None:
-    """Draw latencies, or their ranges, as a PNG.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is not installed, or no row has a latency.
-    """
+    """Draw latencies, or their ranges, as a PNG."""
     check_png()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

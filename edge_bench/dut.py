@@ -57,57 +57,25 @@ class DutTensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """Description of the model in the firmware; empty if the firmware is not onnxfold's.
+    """Description of the model in the firmware; empty if the firmware is not onnxfold's."""
 
-    Parameters
-    ----------
-    inputs, outputs : tuple of DutTensor
-        In the order of the model.
-    runtime : str
-        What runs the model.
-    tick_hz : int
-        Frequency of the clock that `Inference.ticks` counts, 0 if not stated.
-    """
-
-    inputs: tuple[DutTensor, ...] = ()
+    inputs: tuple[DutTensor, ...] = ()  # in the order of the model
     outputs: tuple[DutTensor, ...] = ()
     runtime: str = ""
-    tick_hz: int = 0
+    tick_hz: int = 0  # frequency of the clock that `Inference.ticks` counts, 0 if not stated
 
 
 @dataclass(frozen=True)
 class Inference:
-    """The answer to `infer`.
+    """The answer to `infer`."""
 
-    Parameters
-    ----------
-    results : tuple of float
-        All outputs, one after the other.
-    microseconds : int
-        Between both time stamps, for all iterations.
-    ticks : int, optional
-        The same in ticks of the firmware's clock.
-    """
-
-    results: tuple[float, ...]
-    microseconds: int
-    ticks: int | None = None
+    results: tuple[float, ...]  # all outputs, one after the other
+    microseconds: int  # between both time stamps, for all iterations
+    ticks: int | None = None  # the same in ticks of the firmware's clock
 
 
 class Dut:
-    """A device under test.
-
-    Parameters
-    ----------
-    stream : ByteStream
-        The connection.
-    name : str
-        What errors call the board, for example its port.
-    timeout_s : float
-        Time for the reply to a command that does not infer.
-    clock : callable
-        Seconds that never go back.
-    """
+    """A device under test."""
 
     def __init__(
         self,
@@ -123,11 +91,6 @@ class Dut:
         """Wait until the board answers, and return its name.
 
         Bytes from before, half a command or the text of a boot loader, are passed over.
-
-        Raises
-        ------
-        DeviceError
-            If the board does not answer in time.
         """
         deadline = self._clock() + timeout_s
         heard: DeviceError | None = None
@@ -150,21 +113,7 @@ class Dut:
                 raise heard
 
     def command(self, text: str, timeout_s: float | None = None) -> list[str]:
-        """Send a command and return the lines of the reply, without its end.
-
-        Parameters
-        ----------
-        text : str
-            The command, without '%'.
-        timeout_s : float, optional
-            Time for the whole reply.
-
-        Raises
-        ------
-        DeviceError
-            If the board is gone, does not finish its reply in time, answers with bytes that are not text, or with an
-            error.
-        """
+        """Send a command and return the lines of the reply, without its end."""
         seconds = self._timeout_s if timeout_s is None else timeout_s
         try:
             lines = self._exchange(text, seconds)
@@ -200,13 +149,7 @@ class Dut:
         )
 
     def load(self, data: bytes) -> None:
-        """Load the input.
-
-        Raises
-        ------
-        DeviceError
-            If the board does not take it.
-        """
+        """Load the input."""
         lines = self.command(f"db load {len(data)}")
         for start in range(0, len(data), _BYTES_PER_COMMAND):
             lines = self.command(f"db {data[start : start + _BYTES_PER_COMMAND].hex()}")
@@ -217,15 +160,7 @@ class Dut:
             )
 
     def infer(self, iterations: int, warm_up: int, timeout_s: float) -> Inference:
-        """Run inferences on the input that was loaded.
-
-        Parameters
-        ----------
-        iterations, warm_up : int
-            Inferences that are timed, and before.
-        timeout_s : float
-            Time for all of them.
-        """
+        """Run inferences on the input that was loaded."""
         lines = self.command(f"infer {iterations} {warm_up}", timeout_s)
         laps = [int(m[1]) for line in lines if (m := re.fullmatch(r"m-lap-us-(\d+)", line))]
         results = next((m[1] for line in lines if (m := re.fullmatch(r"m-results-\[(.*)\]", line))), None)

@@ -19,18 +19,10 @@ _FEWEST = 3
 
 @dataclass(frozen=True)
 class Answers:
-    """Outputs of a device for the first inputs of a job.
+    """Outputs of a device for the first inputs of a job."""
 
-    Parameters
-    ----------
-    outputs : list of list of ndarray
-        In the order of inputs and of the model's outputs.
-    inferences : list of Inference
-        One per input, with its times.
-    """
-
-    outputs: list[list[Array]]
-    inferences: list[Inference]
+    outputs: list[list[Array]]  # in the order of inputs and of the model's outputs
+    inferences: list[Inference]  # one per input, with its times
 
     def error(self, job: Job) -> float:
         """Return the largest difference to the references over the largest reference value."""
@@ -53,28 +45,7 @@ def answers(
     budget_s: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Answers:
-    """Run inputs of a job once each, until the time is up: large inputs take long on a serial line.
-
-    Parameters
-    ----------
-    dut : Dut
-        A device that is connected.
-    job : Job
-        Inputs, and references for their shapes.
-    signature : Signature
-        The device's description of its model; an empty one means ONNX's layout and types.
-    timeout_s : float
-        Time for an inference.
-    budget_s : float
-        Time after which no further input is begun, three at least.
-    clock : callable
-        Seconds that never go back.
-
-    Raises
-    ------
-    DeviceError
-        If the device holds another model, or fails.
-    """
+    """Run inputs of a job once each, until the time is up: large inputs take long on a serial line."""
     names = load(job.onnx).input_names
     outputs: list[list[Array]] = []
     inferences: list[Inference] = []

@@ -26,20 +26,7 @@ class Estimate:
 
 
 def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> Estimate:
-    """Return the range of a latency.
-
-    Parameters
-    ----------
-    instructions : mapping of str to int
-        Instructions per inference by ONNX operator; they add up to all of an inference.
-    profile : DeviceProfile
-        A device with cycles per instruction.
-
-    Raises
-    ------
-    ValueError
-        If the profile has no cycles per instruction.
-    """
+    """Return the range of a latency."""
     ranges = profile.cycles_per_instruction
     if not ranges:
         raise ValueError(f"the profile of '{profile.name}' has no cycles_per_instruction")

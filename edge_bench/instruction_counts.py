@@ -23,27 +23,6 @@ def count_by_op(job: Job, *, optimisation: str = "-O2", timeout_s: float = 300.0
     """Return instructions per inference by operator; they add up to all of an inference.
 
     Every operator is a function of its own, and counted to 40 instructions, a tick of the emulated clock.
-
-    Parameters
-    ----------
-    job : Job
-        The model, and the input to count with: its first.
-    optimisation : str
-        Optimisation flag of gcc.
-    timeout_s : float
-        Real seconds that the inference may take.
-
-    Returns
-    -------
-    dict of str to int
-        By ONNX operator ('Conv', 'Gemm', ...); 'other' is what happens between operators.
-
-    Raises
-    ------
-    ExportError
-        If the model cannot be written as C.
-    DeviceError
-        If it does not build, needs more than the emulated board has (4 MB of RAM, 16 MB of constants), or fails.
     """
     kept = job.work / f"instructions{optimisation}.json"
     if not kept.is_file():  # every device's estimate asks for the same counts

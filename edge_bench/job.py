@@ -30,32 +30,7 @@ def prepare_job(
     threads: int = 1,
     seed: int = 0,
 ) -> Job:
-    """Write a model for inferences of one sample, and compute what it should give.
-
-    Parameters
-    ----------
-    model : path
-        The model; left untouched.
-    work : Path
-        Folder for what runners write, which exists.
-    name : str
-        Name in tables; the file's without its suffix if empty.
-    inputs : sequence of mapping of str to ndarray, optional
-        Inputs of one inference each, with batch 1; synthetic ones if not given.
-    input_shapes : mapping, optional
-        Sizes of free dimensions; a free batch is 1.
-    samples : int
-        Number of synthetic inputs.
-    warm_up, repeats, threads, seed : int
-        As in :class:`~onnxfold.edge_bench.runners.runner.Job`.
-
-    Raises
-    ------
-    ConfigError
-        If a dimension other than the batch is free.
-    ExportError
-        If onnxruntime does not run the model.
-    """
+    """Write a model for inferences of one sample, and compute what it should give."""
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     path = work / "model.onnx"

@@ -30,21 +30,11 @@ INSTALL = "pip install onnxruntime, ai-edge-litert or tflite-runtime"
 
 @dataclass(frozen=True)
 class Package:
-    """Files for a measurement, by name, and what is needed to read its answer.
+    """Files for a measurement, by name, and what is needed to read its answer."""
 
-    Parameters
-    ----------
-    files : mapping of str to bytes
-        Script, job, models and inputs.
-    tflite : TFLiteFile or None
-        None where the model cannot be exported; `refusal` then says why.
-    refusal : str
-        Why there is no .tflite file.
-    """
-
-    files: Mapping[str, bytes]
-    tflite: TFLiteFile | None
-    refusal: str
+    files: Mapping[str, bytes]  # script, job, models and inputs
+    tflite: TFLiteFile | None  # none where the model cannot be exported; `refusal` then says why
+    refusal: str  # why there is no .tflite file
 
     def to_tar(self) -> bytes:
         """Return the files as one archive."""

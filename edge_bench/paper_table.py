@@ -36,19 +36,9 @@ _SMALLEST_PROCESS_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class PublishedColumn:
-    """A column of the table; flash is None where its figure is not known here.
+    """A column of the table; flash is None where its figure is not known here."""
 
-    Parameters
-    ----------
-    sparsity : float
-        Fraction of the weights removed.
-    ram_k : float
-        RAM in K = 1024 bytes.
-    flash_mb : float or None
-        Flash in MB.
-    """
-
-    sparsity: float
+    sparsity: float  # fraction of the weights removed
     ram_k: float
     flash_mb: float | None
 

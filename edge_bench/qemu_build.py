@@ -21,21 +21,11 @@ _OVERFLOW = re.compile(r"region `(\w+)' overflowed by (\d+) bytes")
 
 @dataclass(frozen=True)
 class Firmware:
-    """A linked firmware.
-
-    Parameters
-    ----------
-    elf : Path
-        The file.
-    sections : mapping of str to int
-        Bytes by section.
-    toolchain, flags : str
-        Compiler and version, and what it was given.
-    """
+    """A linked firmware."""
 
     elf: Path
     sections: Mapping[str, int]
-    toolchain: str
+    toolchain: str  # compiler and version, and what it was given
     flags: str
 
     @property
@@ -50,13 +40,7 @@ class Firmware:
 
 
 class DoesNotFitError(DeviceError):
-    """The firmware needs more memory than it is linked for.
-
-    Parameters
-    ----------
-    overflow : mapping of str to int
-        By how many bytes, by region of memory ('FLASH', 'RAM', 'WEIGHTS').
-    """
+    """The firmware needs more memory than it is linked for."""
 
     def __init__(self, overflow: Mapping[str, int]) -> None:
         self.overflow = overflow
@@ -68,20 +52,6 @@ def project_of(job: Job, folder: Path, memory: str) -> FirmwareReport:
     """Write the project of a job into a new folder.
 
     C is generated once per job, which takes seconds, and kept in its scratch folder.
-
-    Parameters
-    ----------
-    job : Job
-        The model.
-    folder : Path
-        Where the project appears; must not exist.
-    memory : str
-        Its memory.ld.
-
-    Raises
-    ------
-    ExportError
-        If the model cannot be written as C.
     """
     kept, note = job.work / "firmware", job.work / "firmware.json"
     if not note.is_file():
@@ -93,24 +63,7 @@ def project_of(job: Job, folder: Path, memory: str) -> FirmwareReport:
 
 
 def build(project: Path, *, optimisation: str = "-O2", defines: str = "") -> Firmware:
-    """Build a project that :func:`onnxfold.export.firmware.write_project` wrote for QEMU.
-
-    Parameters
-    ----------
-    project : Path
-        Its folder.
-    optimisation : str
-        Optimisation flag of gcc.
-    defines : str
-        Further flags, such as ``-DMODEL_OP_TICKS``.
-
-    Raises
-    ------
-    DoesNotFitError
-        If it needs more memory than memory.ld gives.
-    DeviceError
-        If it does not build for another reason.
-    """
+    """Build a project that :func:`onnxfold.export.firmware.write_project` wrote for QEMU."""
     variables = [f"OPT={optimisation}", f"DEFINES={defines}"]
     done = _run(["make", "-s", "-C", str(project), *variables])
     if done.returncode:

@@ -7,13 +7,7 @@ import time
 
 
 class FileStream:
-    """A terminal's file descriptor, for example the master of a pseudo-terminal; owns it.
-
-    Parameters
-    ----------
-    descriptor : int
-        Open for reading and writing.
-    """
+    """A terminal's file descriptor, for example the master of a pseudo-terminal; owns it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

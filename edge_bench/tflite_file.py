@@ -14,22 +14,12 @@ from onnxfold.graph.tensors import Array
 
 @dataclass(frozen=True)
 class TFLiteFile:
-    """A written file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    inputs, outputs : tuple of Port
-        What it reads and gives, in its order.
-    operators : tuple of str
-        TFLite's names of the kinds of operators in it.
-    """
+    """A written file."""
 
     path: Path
-    inputs: tuple[Port, ...]
+    inputs: tuple[Port, ...]  # what it reads and gives, in its order
     outputs: tuple[Port, ...]
-    operators: tuple[str, ...]
+    operators: tuple[str, ...]  # TFLite's names of the kinds of operators in it
 
     def feeds(self, job: Job) -> list[list[Array]]:
         """Return the job's inputs in the order and layout of the file."""
@@ -41,13 +31,7 @@ class TFLiteFile:
 
 
 def write_tflite(job: Job) -> TFLiteFile:
-    """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file.
-
-    Raises
-    ------
-    ExportError
-        If an operator cannot be converted.
-    """
+    """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file."""
     view = load(job.onnx)
     PREPARE(view)
     converted = convert(view)

@@ -15,17 +15,7 @@ def c_identifier(name: str) -> str:
 
 
 def write_c_array(source: Path, header: Path, *, name: str) -> None:
-    """Write a header with ``const unsigned char NAME[]``, aligned to 16 bytes, and ``const unsigned int NAME_len``.
-
-    Parameters
-    ----------
-    source : Path
-        A .tflite file.
-    header : Path
-        What to write; includes as C and as C++.
-    name : str
-        Name of the array, made a valid identifier.
-    """
+    """Write a header with ``const unsigned char NAME[]``, aligned to 16 bytes, and ``const unsigned int NAME_len``."""
     identifier = c_identifier(name)
     guard = f"{identifier.upper()}_H_"
     size = source.stat().st_size

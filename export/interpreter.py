@@ -24,22 +24,7 @@ def installed_interpreter() -> str | None:
 
 
 class TFLiteInterpreter:
-    """A .tflite file loaded in an interpreter; arrays by the names of the signature.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    package : str, optional
-        One of `PACKAGES`; the first that is installed if not given.
-    threads : int
-        Threads of the kernels.
-
-    Raises
-    ------
-    ExportError
-        If no interpreter is installed, or it does not load the file.
-    """
+    """A .tflite file loaded in an interpreter; arrays by the names of the signature."""
 
     def __init__(self, path: Path, package: str | None = None, *, threads: int = 1) -> None:
         self.package = package or installed_interpreter()
@@ -66,11 +51,6 @@ class TFLiteInterpreter:
         """Return all outputs by name; the inputs' first dimension may have any size where it is free.
 
         Floats go into quantised inputs, and come out of quantised outputs, by their scale and zero point.
-
-        Raises
-        ------
-        ExportError
-            If the interpreter fails.
         """
         try:
             found = self._runner(**{n: _quantised(v, self._inputs[n]) for n, v in feeds.items()})

@@ -33,24 +33,7 @@ def find_onnx2tf() -> str | None:
 
 
 def run_onnx2tf(model: ModelProto, target: Path, dtype: str, keep_nchw_inputs: bool) -> Ports:
-    """Convert a copy of a model; return the layouts of its inputs and outputs.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-    target : Path
-        Where the .tflite file goes.
-    dtype : {'float32', 'float16'}
-        Type of the weights.
-    keep_nchw_inputs : bool
-        Leave the axes of inputs as they are.
-
-    Raises
-    ------
-    ExportError
-        If onnx2tf is not installed, fails, or does not write the type.
-    """
+    """Convert a copy of a model; return the layouts of its inputs and outputs."""
     program = find_onnx2tf()
     if program is None:
         raise ExportError(

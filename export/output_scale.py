@@ -45,19 +45,7 @@ def probabilities(view: GraphView) -> frozenset[str]:
 
 
 def scale_of(name: str, bounded: frozenset[str], own: Array, reached: float) -> Scale:
-    """Return the scale of an output.
-
-    Parameters
-    ----------
-    name : str
-        The output.
-    bounded : frozenset of str
-        What :func:`probabilities` returned.
-    own : ndarray
-        The reference's values.
-    reached : float
-        Largest entry over all inputs that were run.
-    """
+    """Return the scale of an output."""
     if name in bounded:
         return Scale(1.0, "the range 0 to 1") if reached >= _EXCITED else Scale(_DULL, f"{_DULL:g}")
     largest = float(np.abs(own[np.isfinite(own)]).max(initial=0.0))
@@ -67,17 +55,7 @@ def scale_of(name: str, bounded: frozenset[str], own: Array, reached: float) -> 
 def exciting_inputs(
     bounded: frozenset[str], batches: Batches, outputs: Outputs, run: Callable[[Batches], Outputs]
 ) -> tuple[Batches, Outputs]:
-    """Return further inputs, and the outputs on them, where outputs between 0 and 1 are close to 0 everywhere.
-
-    Parameters
-    ----------
-    bounded : frozenset of str
-        What :func:`probabilities` returned.
-    batches, outputs : list of dict of str to ndarray
-        What was run, and what came out.
-    run : callable
-        Runs the model.
-    """
+    """Return further inputs, and the outputs on them, where outputs between 0 and 1 are close to 0 everywhere."""
     more: Batches = []
     found: Outputs = []
     dull = {name for name in bounded if _reached(name, outputs) < _EXCITED}

@@ -39,40 +39,20 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Parity:
-    """Distance between the outputs of two files.
+    """Distance between the outputs of two files."""
 
-    Parameters
-    ----------
-    interpreter : str
-        Package that ran the export.
-    samples : int
-        Number of samples.
-    max_abs_error : float
-        Largest absolute difference over all outputs.
-    max_rel_error : float
-        Largest over the outputs of: largest absolute difference / natural scale of the output
-        (:mod:`onnxfold.export.output_scale`).
-    output : str
-        The output with that largest difference.
-    scale : str
-        What it was measured against, in words.
-    snr_db : float, optional
-        Smallest over the outputs of: energy of all values / energy of all differences, in decibels; None where nothing
-        differs.
-    noisiest : str
-        The output with that ratio.
-    inputs : str
-        What the samples are.
-    """
-
-    interpreter: str
+    interpreter: str  # package that ran the export
     samples: int
-    max_abs_error: float
+    max_abs_error: float  # largest absolute difference over all outputs
+    #: Largest over the outputs of: largest absolute difference / natural scale of the output
+    #: (:mod:`onnxfold.export.output_scale`).
     max_rel_error: float
-    output: str = ""
-    scale: str = ""
+    output: str = ""  # the output with that largest difference
+    scale: str = ""  # what it was measured against, in words
+    #: Smallest over the outputs of: energy of all values / energy of all differences, in decibels; None where nothing
+    #: differs.
     snr_db: float | None = None
-    noisiest: str = ""
+    noisiest: str = ""  # the output with that ratio
     inputs: str = "synthetic"
 
 
@@ -104,13 +84,7 @@ def given_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Ba
 
 
 def run_reference(model: ModelLike | GraphView, batches: Batches) -> list[dict[str, Array]]:
-    """Return the outputs of onnxruntime with graph optimisations off.
-
-    Raises
-    ------
-    ExportError
-        If onnxruntime does not run the model.
-    """
+    """Return the outputs of onnxruntime with graph optimisations off."""
     options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     if isinstance(model, GraphView):
         model = to_model(model)
@@ -134,29 +108,7 @@ def compare(
     outputs: tuple[Port, ...],
     bounded: frozenset[str] = frozenset(),
 ) -> Parity:
-    """Run an exported file on the inputs of :func:`run_reference` and measure the differences.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    batches, expected : list of dict of str to ndarray
-        Inputs, and the reference's outputs.
-    inputs, outputs : tuple of Port
-        The file's.
-    bounded : frozenset of str
-        Outputs that lie between 0 and 1, see :func:`onnxfold.export.output_scale.probabilities`.
-
-    Returns
-    -------
-    Parity
-        It names no output where none has a finite value, so that nothing was compared.
-
-    Raises
-    ------
-    ExportError
-        If the file does not run, or an output has another shape, or is not finite where the reference is.
-    """
+    """Run an exported file on the inputs of :func:`run_reference` and measure the differences."""
     interpreter = TFLiteInterpreter(path)
     absolute, relative, where, scale = 0.0, -1.0, "", Scale(1.0, "")
     samples, reached = 0, largest_entries(bounded, expected)
@@ -191,13 +143,7 @@ def _decibels(signal: float, noise: float) -> float:
 
 
 def difference(name: str, a: Array, b: Array) -> float:
-    """Return the largest absolute difference; equal infinities and NaNs do not differ.
-
-    Raises
-    ------
-    ExportError
-        If the shapes differ or only one side is finite somewhere.
-    """
+    """Return the largest absolute difference; equal infinities and NaNs do not differ."""
     if a.shape != b.shape:
         raise ExportError(f"output '{name}' has the shape {a.shape} in ONNX and {b.shape} in the export")
     finite = np.isfinite(a)

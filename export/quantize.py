@@ -38,18 +38,10 @@ Ranges = dict[int, tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Int8File:
-    """What became of the operators of a file.
+    """What became of the operators of a file."""
 
-    Parameters
-    ----------
-    in_float : int
-        Operators that stay in float32.
-    snr_db : float
-        Signal-to-noise ratio of the outputs without them.
-    """
-
-    in_float: int = 0
-    snr_db: float = math.inf
+    in_float: int = 0  # operators that stay in float32
+    snr_db: float = math.inf  # signal-to-noise ratio of the outputs without them
 
 
 def quantize_int8(
@@ -59,24 +51,6 @@ def quantize_int8(
 
     Noise is seldom spread evenly: where the outputs have too much of it, a part of the network stays in float32, half
     of its operators at most; where that is not enough, the part that helps most.
-
-    Parameters
-    ----------
-    converted : Converted
-        The model.
-    path : Path
-        The file.
-    batches : list of dict of str to ndarray
-        Calibration inputs in ONNX's order of axes.
-    measure : callable
-        Returns the signal-to-noise ratio of the outputs of the file at this path, in decibels.
-    least : float
-        The ratio that is wanted.
-
-    Raises
-    ------
-    ExportError
-        If ai-edge-quantizer is not installed or refuses.
     """
     names = tensor_names(converted.graph)
     found = activation_ranges(path, _in_layouts(batches, converted.inputs))
@@ -139,13 +113,6 @@ def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
     """Return the range of every tensor, as far as its readers tell values apart.
 
     A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-    ranges : dict of int to pair of ndarray
-        By the id of a value.
     """
     told: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
     for op in reversed(graph.operators):
@@ -170,18 +137,6 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
 
     The quantiser's own calibration averages ranges over batches, which cuts off what only some samples reach, and fails
     where the delegate that it runs in leaves out a tensor that nobody reads.
-
-    Parameters
-    ----------
-    path : Path
-        A file in float32.
-    batches : list of dict of str to ndarray
-        Inputs in the order of axes that the file has.
-
-    Returns
-    -------
-    dict of str to pair of ndarray
-        By the name of the tensor.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 

@@ -52,13 +52,7 @@ class _TerminatedError(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit; errors raised on purpose are one line.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Those of the process if not given.
-    """
+    """Run the command line and exit; errors raised on purpose are one line."""
     prepare_streams()
     keep_folders_out()
     arguments = sys.argv[1:] if arguments is None else list(arguments)

@@ -26,13 +26,7 @@ _WIDTH = 120
 
 
 def say(line: str = "", *, error: bool = False) -> None:
-    """Print one line, on the error stream if `error` is set.
-
-    Raises
-    ------
-    OutputError
-        If standard output cannot be written. What cannot be said on the error stream is dropped.
-    """
+    """Print one line, on the error stream if `error` is set."""
     _write(shortened(line), error=error)
 
 
@@ -51,27 +45,13 @@ def say_traceback(error: BaseException) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts.
-
-    Parameters
-    ----------
-    title : str
-        What stands above it.
-    columns : sequence of str
-        Headers.
-    rows : sequence of sequence of str or sequence of str
-        Cells of one line, or of several.
-    left : sequence of str
-        Columns that are aligned to the left; all others are to the right.
-    narrow : sequence of str
-        Columns that are never wrapped.
-    """
+    """A table of texts."""
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str | Sequence[str]]]
-    left: Sequence[str]
-    narrow: Sequence[str] = ()
+    rows: Sequence[Sequence[str | Sequence[str]]]  # cells of one line, or of several
+    left: Sequence[str]  # columns that are aligned to the left; all others are to the right
+    narrow: Sequence[str] = ()  # columns that are never wrapped
 
 
 def say_table(table: Table) -> None:

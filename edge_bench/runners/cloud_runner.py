@@ -20,15 +20,9 @@ _RUNTIME = "TensorFlow Lite Micro by Edge Impulse"
 
 @dataclass(frozen=True)
 class CloudRunner:
-    """Has Edge Impulse profile the exported float32 model; the model is sent to them.
+    """Has Edge Impulse profile the exported float32 model; the model is sent to them."""
 
-    Parameters
-    ----------
-    timeout_s : float
-        Time to wait for the answer.
-    """
-
-    timeout_s: float = 600.0
+    timeout_s: float = 600.0  # time to wait for the answer
     name: str = "cloud"
 
     def missing(self) -> str:

@@ -17,15 +17,9 @@ HOST = "host"
 
 @dataclass(frozen=True)
 class HostRunner:
-    """Runs the measuring script in a second process, so that memory is the model's and not onnxfold's.
+    """Runs the measuring script in a second process, so that memory is the model's and not onnxfold's."""
 
-    Parameters
-    ----------
-    timeout_s : float
-        Time that an interpreter has.
-    """
-
-    timeout_s: float = 600.0
+    timeout_s: float = 600.0  # time that an interpreter has
     name: str = HOST
 
     def missing(self) -> str:

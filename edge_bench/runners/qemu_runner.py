@@ -27,21 +27,11 @@ _METHOD = "emulated-instructions"
 
 @dataclass(frozen=True)
 class QemuRunner:
-    """Builds firmware with arm-none-eabi-gcc and runs it in qemu-system-arm.
-
-    Parameters
-    ----------
-    name : str
-        Short name.
-    optimisation : str
-        Optimisation flag of gcc.
-    timeout_s : float
-        Real seconds that one inference may take.
-    """
+    """Builds firmware with arm-none-eabi-gcc and runs it in qemu-system-arm."""
 
     name: str = "qemu"
-    optimisation: str = "-O2"
-    timeout_s: float = 120.0
+    optimisation: str = "-O2"  # optimisation flag of gcc
+    timeout_s: float = 120.0  # real seconds that one inference may take
 
     def missing(self) -> str:
         """Return what is missing and what to install, in one line; '' if nothing is."""

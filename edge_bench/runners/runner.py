@@ -12,37 +12,18 @@ from onnxfold.graph.tensors import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A model to be measured, and what it should compute.
+    """A model to be measured, and what it should compute."""
 
-    Parameters
-    ----------
-    onnx : str
-        Path of the ONNX model; every input has a fixed shape, with batch 1.
-    name : str
-        Name in tables.
-    inputs : sequence of mapping of str to ndarray
-        Inputs of one inference each, by name.
-    reference : sequence of sequence of ndarray
-        The outputs for each of them, in the order of the model: onnxruntime's, without graph optimisations.
-    warm_up, repeats : int
-        Inferences before, and in, the measurement.
-    threads : int
-        Threads of the runtime, where it has any.
-    seed : int
-        Seed of the inputs.
-    work : Path
-        Scratch folder, removed when the benchmark ends.
-    """
-
-    onnx: str
+    onnx: str  # path of the ONNX model; every input has a fixed shape, with batch 1
     name: str
-    inputs: Sequence[Mapping[str, Array]]
+    inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name
+    #: The outputs for each of them, in the order of the model: onnxruntime's, without graph optimisations.
     reference: Sequence[Sequence[Array]]
-    warm_up: int
+    warm_up: int  # inferences before, and in, the measurement
     repeats: int
-    threads: int
+    threads: int  # threads of the runtime, where it has any
     seed: int
-    work: Path
+    work: Path  # scratch folder, removed when the benchmark ends
 
 
 class Runner(Protocol):

@@ -19,20 +19,7 @@ _FEWEST = 5
 
 
 class SerialStream:
-    """A serial port as a stream of bytes, through pyserial.
-
-    Parameters
-    ----------
-    port : str
-        Its name, for example '/dev/ttyACM0'.
-    baud : int
-        Bits per second; boards with USB of their own ignore it.
-
-    Raises
-    ------
-    DeviceError
-        If the port cannot be opened.
-    """
+    """A serial port as a stream of bytes, through pyserial."""
 
     def __init__(self, port: str, baud: int) -> None:
         serial: Any = import_module("serial")
@@ -62,26 +49,12 @@ class SerialStream:
 
 @dataclass(frozen=True)
 class SerialRunner:
-    """Measures on a board that is plugged in and runs the firmware of the job's model.
-
-    Parameters
-    ----------
-    port : str
-        The serial port.
-    baud : int
-        Bits per second.
-    timeout_s : float
-        Seconds that one inference may take.
-    connect_s : float
-        Seconds that the board may take to answer at first: opening the port restarts many boards.
-    name : str
-        Short name.
-    """
+    """Measures on a board that is plugged in and runs the firmware of the job's model."""
 
     port: str
     baud: int = 115200
-    timeout_s: float = 60.0
-    connect_s: float = 10.0
+    timeout_s: float = 60.0  # seconds that one inference may take
+    connect_s: float = 10.0  # seconds that the board may take to answer at first: opening the port restarts many boards
     name: str = "serial"
 
     def missing(self) -> str:

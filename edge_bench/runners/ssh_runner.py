@@ -40,22 +40,12 @@ class SshRunner:
     The board needs python3 and one of onnxruntime, ai-edge-litert and tflite-runtime. ssh never asks for anything: keys
     and known hosts must be set up. Ports, keys and shared connections (``ControlMaster``) are read from ssh's own
     configuration.
-
-    Parameters
-    ----------
-    host : str
-        ``user@host``, a name from ssh's configuration, or ``ssh://user@host:port``; empty if none is given.
-    options : tuple of str
-        Further arguments of ssh.
-    timeout_s : float
-        Time that an interpreter has.
-    connect_s : int
-        Time to connect; the whole answer is waited for as long as all interpreters may take, and this for each.
     """
 
-    host: str
-    options: tuple[str, ...] = ()
-    timeout_s: float = 300.0
+    host: str  # ``user@host``, a name from ssh's configuration, or ``ssh://user@host:port``; empty if none is given
+    options: tuple[str, ...] = ()  # further arguments of ssh
+    timeout_s: float = 300.0  # time that an interpreter has
+    #: Time to connect; the whole answer is waited for as long as all interpreters may take, and this for each.
     connect_s: int = 15
     name: str = "ssh"
 

@@ -9,22 +9,12 @@ ALIGNMENT = 16
 
 @dataclass
 class Buffer:
-    """Memory that is needed from one node to another.
-
-    Parameters
-    ----------
-    size_bytes : int
-        Its size.
-    first, last : int
-        The nodes, by their place in the order of execution, that write it first and read it last.
-    offset : int
-        Its place, set by :func:`plan`.
-    """
+    """Memory that is needed from one node to another."""
 
     size_bytes: int
-    first: int
+    first: int  # the nodes, by their place in the order of execution, that write it first and read it last
     last: int
-    offset: int = 0
+    offset: int = 0  # its place, set by :func:`plan`
 
 
 def plan(buffers: Sequence[Buffer]) -> int:

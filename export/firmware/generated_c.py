@@ -120,22 +120,12 @@ uint32_t model_activation_bytes(void) {{
 
 @dataclass(frozen=True)
 class GeneratedC:
-    """A model as C code.
+    """A model as C code."""
 
-    Parameters
-    ----------
-    runtime : str
-        Generator and its version.
-    code, data : str
-        `model_generated.c` and `model_generated_data.c`.
-    arena_bytes : int
-        Size of the block of activations, at least 1.
-    """
-
-    runtime: str
-    code: str
+    runtime: str  # generator and its version
+    code: str  # `model_generated.c` and `model_generated_data.c`
     data: str
-    arena_bytes: int
+    arena_bytes: int  # size of the block of activations, at least 1
 
 
 def installed_generator() -> str | None:
@@ -149,22 +139,7 @@ def installed_generator() -> str | None:
 
 
 def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
-    """Write a model as C code.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model, all of whose inputs have fixed shapes; prepared in place.
-    interface : Interface
-        Its inputs and outputs.
-    work : Path
-        Folder for the generator's files.
-
-    Raises
-    ------
-    ExportError
-        If the generator is not installed, refuses the model, or writes code of another form than is known here.
-    """
+    """Write a model as C code."""
     runtime = installed_generator()
     if runtime is None:
         raise ExportError(f"C code is written by {PACKAGE}, which is not installed: {INSTALL}")

@@ -22,26 +22,12 @@ ELEMENT_TYPES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output.
+    """An input or output."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the ONNX model.
-    element_type : str
-        One of the names in `ELEMENT_TYPES`.
-    shape : tuple of int
-        In memory.
-    axes : tuple of int
-        The axis of the ONNX model that each axis in memory is.
-    element_bytes : int
-        Size of an element.
-    """
-
-    name: str
-    element_type: str
+    name: str  # its name in the ONNX model
+    element_type: str  # one of the names in `ELEMENT_TYPES`
     shape: tuple[int, ...]
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # the axis of the ONNX model that each axis in memory is
     element_bytes: int
 
     @property
@@ -71,22 +57,7 @@ class Interface:
 def read_interface(
     view: GraphView, layouts: dict[str, tuple[int, ...]] | None = None, int8: Collection[str] = ()
 ) -> Interface:
-    """Return the inputs and outputs of a model whose shapes are fixed.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    layouts : dict of str to tuple of int, optional
-        Order of axes in memory of the tensors that have another one than in ONNX.
-    int8 : collection of str
-        The tensors that a runtime takes and gives as int8.
-
-    Raises
-    ------
-    ExportError
-        If a shape is not fixed, an element type cannot be sent, or a tensor is not aligned to its elements.
-    """
+    """Return the inputs and outputs of a model whose shapes are fixed."""
     sides = [
         tuple(_tensor(view, n, layouts or {}, int8) for n in names) for names in (view.input_names, view.output_names)
     ]
@@ -106,19 +77,7 @@ def tensors_c(interface: Interface) -> str:
 
 
 def config_h(interface: Interface, name: str, device: str, runtime: str, arena_bytes: int, arena: str = "") -> str:
-    """Return `model_config.h`.
-
-    Parameters
-    ----------
-    interface : Interface
-        Inputs and outputs.
-    name, device, runtime : str
-        What the firmware says of itself.
-    arena_bytes : int
-        Memory of the activations.
-    arena : str
-        Attribute of that memory's declaration, with the include that declares it.
-    """
+    """Return `model_config.h`."""
     include, _, attribute = arena.rpartition("\n")
     lines = [
         "/* Written by onnxfold. */",

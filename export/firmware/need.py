@@ -16,15 +16,7 @@ from onnxfold.graph.view import GraphView
 
 
 def need_of(view: GraphView, dtype: str = "float32") -> MemoryNeed:
-    """Return what a model needs in TensorFlow Lite Micro; what cannot be exported is counted.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model; left untouched. A free batch counts as 1.
-    dtype : {'float32', 'int8'}
-        The type of an export.
-    """
+    """Return what a model needs in TensorFlow Lite Micro; what cannot be exported is counted."""
     try:
         with tempfile.TemporaryDirectory(prefix="onnxfold-need-") as folder:
             one = open_model(to_model(view), view.input_shapes or None)
@@ -37,17 +29,7 @@ def need_of(view: GraphView, dtype: str = "float32") -> MemoryNeed:
 
 
 def counted_need(view: GraphView, why: str, *, shrinks: int = 1) -> MemoryNeed:
-    """Return what a model needs at least, counted on its graph, with the reason why it is not known better.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    why : str
-        The reason.
-    shrinks : int
-        How many times smaller elements are than those of the graph.
-    """
+    """Return what a model needs at least, counted on its graph, with the reason why it is not known better."""
     try:
         sizes = BatchOfOne(view)
         buffers = sum(_bytes(sizes, name) for name in (*view.input_names, *view.output_names))

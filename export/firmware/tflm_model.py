@@ -38,21 +38,11 @@ _ELEMENT_BYTES = {
 
 @dataclass(frozen=True)
 class TflmModel:
-    """Contents of a .tflite file.
+    """Contents of a .tflite file."""
 
-    Parameters
-    ----------
-    operators : tuple of str
-        Names of the operators, each once.
-    need : MemoryNeed
-        The file, and the memory for activations, the interpreter's tables, inputs and outputs.
-    int8 : frozenset of str
-        Names of inputs and outputs in int8.
-    """
-
-    operators: tuple[str, ...]
-    need: MemoryNeed
-    int8: frozenset[str] = frozenset()
+    operators: tuple[str, ...]  # names of the operators, each once
+    need: MemoryNeed  # the file, and the memory for activations, the interpreter's tables, inputs and outputs
+    int8: frozenset[str] = frozenset()  # names of inputs and outputs in int8
 
     @property
     def arena_bytes(self) -> int:
@@ -61,13 +51,7 @@ class TflmModel:
 
 
 def read_tflite(path: Path) -> TflmModel:
-    """Read operators and the memory of activations from a .tflite file.
-
-    Raises
-    ------
-    ExportError
-        If the schema is not installed, or a tensor has an element type without size.
-    """
+    """Read operators and the memory of activations from a .tflite file."""
     content = path.read_bytes()
     model = schema().ModelT.InitFromObj(schema().Model.GetRootAsModel(content, 0))
     names = {v: k for k, v in vars(schema().BuiltinOperator).items() if not k.startswith("_")}

@@ -19,17 +19,7 @@ _SMALL = 4096
 
 
 class Tensors:
-    """The TFLite values of ONNX tensors, in every layout in which they exist so far.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    shapes : mapping of str to tuple
-        ONNX shapes of all activations.
-    layouts : mapping of str to Layout
-        The plan.
-    """
+    """The TFLite values of ONNX tensors, in every layout in which they exist so far."""
 
     def __init__(self, view: GraphView, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> None:
         self.view = view
@@ -78,15 +68,7 @@ class Tensors:
 
 
 class Op(NodeReader):
-    """One node and the graph that it is written to.
-
-    Parameters
-    ----------
-    node : NodeProto
-        The node.
-    tensors : Tensors
-        Where its inputs are and its outputs go.
-    """
+    """One node and the graph that it is written to."""
 
     def __init__(self, node: NodeProto, tensors: Tensors) -> None:
         super().__init__(tensors.view, node)

@@ -59,20 +59,7 @@ class Converted:
 
 
 def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
-    """Convert a prepared model.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model, normalised and fused; float32.
-    keep_nchw_inputs : bool
-        Leave the axes of the inputs in ONNX's order.
-
-    Raises
-    ------
-    ExportError
-        If an operator cannot be converted; names node, operator and reason.
-    """
+    """Convert a prepared model."""
     shapes = activation_shapes(view)
     for name, shape in shapes.items():
         if prod(shape) > _MOST_ELEMENTS or max(shape, default=0) > _MOST_ELEMENTS:

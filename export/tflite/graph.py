@@ -16,24 +16,12 @@ _KEPT_BYTES = 1 << 12
 
 @dataclass(eq=False)
 class Value:
-    """A tensor: an activation, or a constant.
+    """A tensor: an activation, or a constant."""
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Dimensions in TFLite's order; those of the class Dynamic are free at run time.
-    element_type : str
-        Name in TFLite's TensorType.
-    name : str
-        Name; made unique when it is written.
-    load : callable, optional
-        Returns a constant's values.
-    """
-
-    shape: Shape
-    element_type: str
-    name: str = ""
-    load: Callable[[], Array] | None = field(default=None, repr=False)
+    shape: Shape  # dimensions in TFLite's order; those of the class Dynamic are free at run time
+    element_type: str  # name in TFLite's TensorType
+    name: str = ""  # name; made unique when it is written
+    load: Callable[[], Array] | None = field(default=None, repr=False)  # returns a constant's values
 
     @property
     def is_constant(self) -> bool:

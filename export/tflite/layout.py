@@ -27,18 +27,10 @@ class Dynamic(int):
 
 @dataclass(frozen=True)
 class Layout:
-    """An order of axes, and of what the last axis enumerates.
+    """An order of axes, and of what the last axis enumerates."""
 
-    Parameters
-    ----------
-    perm : tuple of int
-        TFLite axis i holds ONNX axis ``perm[i]``.
-    block : tuple of int
-        (C, H, W) if the last axis is a flattened feature map with channels last, else empty.
-    """
-
-    perm: tuple[int, ...]
-    block: tuple[int, ...] = ()
+    perm: tuple[int, ...]  # TFLite axis i holds ONNX axis ``perm[i]``
+    block: tuple[int, ...] = ()  # (C, H, W) if the last axis is a flattened feature map with channels last, else empty
 
     @property
     def is_plain(self) -> bool:

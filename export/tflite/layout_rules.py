@@ -19,17 +19,7 @@ Demands = Iterable[tuple[str, Layout]]
 
 
 class NodeShapes(NodeReader):
-    """A node with the ONNX shapes of its activations.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        The node.
-    shapes : mapping of str to tuple
-        Known shapes of activations; weights are not among them.
-    """
+    """A node with the ONNX shapes of its activations."""
 
     def __init__(self, view: GraphView, node: NodeProto, shapes: Mapping[str, Shape]) -> None:
         super().__init__(view, node)
@@ -79,14 +69,9 @@ class ChannelsLast(LayoutRule):
 
 @dataclass(frozen=True)
 class Follow(LayoutRule):
-    """Any layout, the same for all tensors of the output's rank: elementwise operators, Concat, Pad, Slice.
+    """Any layout, the same for all tensors of the output's rank: elementwise operators, Concat, Pad, Slice."""
 
-    Parameters
-    ----------
-    elementwise : bool
-        Whether flattened feature maps may stay in TFLite's order: positions of an axis are not told apart.
-    """
-
+    #: Whether flattened feature maps may stay in TFLite's order: positions of an axis are not told apart.
     elementwise: bool = False
 
     def ties(self, op: NodeShapes) -> list[str]:
@@ -142,15 +127,9 @@ class Reshaping(LayoutRule):
 
 @dataclass(frozen=True)
 class LastAxis(LayoutRule):
-    """An operator whose TFLite kernel works along the last axis: any layout that has the node's axis there.
+    """An operator whose TFLite kernel works along the last axis: any layout that has the node's axis there."""
 
-    Parameters
-    ----------
-    default : int
-        The axis of a node without the attribute.
-    """
-
-    default: int = -1
+    default: int = -1  # the axis of a node without the attribute
 
     def ties(self, op: NodeShapes) -> list[str]:
         """Input and output have the same layout."""

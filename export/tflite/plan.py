@@ -101,16 +101,6 @@ class _Planner:
 def plan_layouts(
     ops: list[tuple[NodeShapes, LayoutRule]], shapes: Mapping[str, Shape], fixed: Mapping[str, Layout]
 ) -> dict[str, Layout]:
-    """Return the layout of every activation.
-
-    Parameters
-    ----------
-    ops : list of (NodeShapes, LayoutRule)
-        The nodes in order.
-    shapes : mapping of str to tuple
-        ONNX shapes of all activations.
-    fixed : mapping of str to Layout
-        Layouts in which tensors are needed in any case: inputs that keep ONNX's order.
-    """
+    """Return the layout of every activation."""
     planner = _Planner(ops, shapes, fixed)
     return min((planner.solve(start) for start in (0, 1)), key=lambda s: s[0])[1]

@@ -83,13 +83,7 @@ ACTIVATES = frozenset(
 
 @cache
 def schema() -> Any:
-    """Return the module of generated classes.
-
-    Raises
-    ------
-    ExportError
-        If it is not installed.
-    """
+    """Return the module of generated classes."""
     try:
         from ai_edge_litert import schema_py_generated
     except ImportError:

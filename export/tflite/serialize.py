@@ -32,22 +32,7 @@ _LAST_OLD_CODE = 127
 
 
 def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) -> memoryview:
-    """Return the file's content.
-
-    Parameters
-    ----------
-    graph : Graph
-        What to write; inputs and outputs by the names of the signature.
-    description : str
-        The model's description.
-    metadata : mapping
-        Stored as JSON under the name ``onnxfold``.
-
-    Raises
-    ------
-    ExportError
-        If the file would exceed the format's 2 GB.
-    """
+    """Return the file's content."""
     values = _values(graph)
     notes = json.dumps({"version": __version__, **metadata}, sort_keys=True).encode()
     constants, buffer_of = _buffers(values)

@@ -10,18 +10,7 @@ from onnxfold.graph.view import GraphView
 
 
 def activation_shapes(view: GraphView) -> dict[str, Shape]:
-    """Return the ONNX shapes of all activations that are known; free dimensions are Dynamic.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model; only first dimensions of inputs may be free.
-
-    Raises
-    ------
-    ExportError
-        If another dimension of an input is free.
-    """
+    """Return the ONNX shapes of all activations that are known; free dimensions are Dynamic."""
     fixed = view.copy()
     sizes_of: dict[str, tuple[int, ...]] = {}
     for name in view.input_names:
@@ -55,13 +44,7 @@ def fix_inputs(view: GraphView, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def fix_to_one_sample(view: GraphView) -> None:
-    """Write a batch of one into the model where the batch is free.
-
-    Raises
-    ------
-    ConfigError
-        If another dimension of an input is free.
-    """
+    """Write a batch of one into the model where the batch is free."""
     shapes = {}
     for name in view.input_names:
         shape = view.shape(name)

@@ -14,22 +14,13 @@ from onnxfold.export.tflite.schema import schema
 
 @dataclass(frozen=True)
 class Window:
-    """A sliding window in every spatial dimension.
-
-    Parameters
-    ----------
-    size, stride, dilation : tuple of int
-        Per spatial dimension.
-    pads : tuple of (int, int)
-        What the input needs before and after it for exactly `output` positions; negative where it is not read to its
-        end.
-    output : tuple of int
-        Number of positions.
-    """
+    """A sliding window in every spatial dimension."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
+    #: What the input needs before and after it for exactly `output` positions; negative where it is not read to its
+    #: end.
     pads: tuple[tuple[int, int], ...]
     output: tuple[int, ...]
 
@@ -62,17 +53,7 @@ def _at_least_zero(pads: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ..
 
 
 def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
-    """Read a window from a node's attributes.
-
-    Parameters
-    ----------
-    op : Op
-        The node.
-    size : sequence of int
-        Kernel sizes.
-    spatial, output : tuple of int
-        Spatial dimensions of the node's input and output.
-    """
+    """Read a window from a node's attributes."""
     rank = len(size)
     stride = op.integers("strides", [1] * rank)
     dilation = op.integers("dilations", [1] * rank)
@@ -91,19 +72,7 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window
 
 
 def padding(op: Op, x: Value, win: Window, fill: float | None = 0.0) -> tuple[Value, int]:
-    """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding.
-
-    Parameters
-    ----------
-    op : Op
-        The node.
-    x : Value
-        Input with channels last.
-    win : Window
-        The window.
-    fill : float, optional
-        What is padded with; None where SAME must not be used although the sizes fit.
-    """
+    """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
     kinds = schema().Padding
     spatial = x.shape[1:-1]
     if win.is_valid():

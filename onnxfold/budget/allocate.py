@@ -19,22 +19,6 @@ def solve_uniform(space: WidthSpace, cost: Cost, before: int, sparsity: float) -
 
     The ratio is found by bisection. Rounding makes the count jump where many groups change width at the same
     ratio; at that ratio groups are taken one by one.
-
-    Parameters
-    ----------
-    space : WidthSpace
-        The widths that groups can have.
-    cost : Cost
-        Weights left as a function of the widths.
-    before : int
-        Weights of the input model.
-    sparsity : float
-        Fraction to remove.
-
-    Raises
-    ------
-    BudgetError
-        If even a single channel per group leaves too much.
     """
     require_reachable(space, cost, before, sparsity)
     target = before * (1.0 - sparsity)
@@ -67,13 +51,7 @@ def require_reachable(space: WidthSpace, cost: Cost, before: int, sparsity: floa
 
 
 def uniform_within(space: WidthSpace, budgets: Budgets) -> list[int]:
-    """Return the widths of the smallest common channel ratio that holds all budgets.
-
-    Raises
-    ------
-    BudgetError
-        If even the narrowest widths exceed one; with the closest reachable values.
-    """
+    """Return the widths of the smallest common channel ratio that holds all budgets."""
 
     def fits(ratio: float) -> bool:
         return not budgets.exceeded(space.uniform(ratio))

@@ -48,24 +48,7 @@ _BISECTIONS = 4
 def allocate_globally(
     space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
 ) -> list[int]:
-    """Return widths within all budgets.
-
-    Parameters
-    ----------
-    space : WidthSpace
-        The widths that groups can have.
-    errors : sequence of ndarray of shape (n + 1,)
-        Error curve of every group; infinite at widths that cannot be had.
-    budgets : Budgets
-        What must hold.
-    tradeoff : Tradeoff, optional
-        What the error is traded against besides.
-
-    Raises
-    ------
-    BudgetError
-        If even the narrowest widths exceed a budget; with the closest reachable values.
-    """
+    """Return widths within all budgets."""
     tied = TiedWidths.of(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]

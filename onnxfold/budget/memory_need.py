@@ -14,33 +14,15 @@ _K, _M = 1 << 10, 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """What a model needs on any board.
-
-    Parameters
-    ----------
-    runtime : str
-        What runs the model.
-    model_bytes : int
-        The model in read-only memory, without a runtime.
-    activation_bytes : int or None
-        Activations, and scratch memory of kernels; None if not known.
-    table_bytes : int
-        What the runtime keeps in its arena besides.
-    buffer_bytes : int
-        Arrays of inputs and outputs, which are no part of the arena.
-    basis : str
-        How these were obtained.
-    is_exact : bool
-        Whether they are those of a project; else they are lower bounds.
-    """
+    """What a model needs on any board."""
 
     runtime: str
-    model_bytes: int
-    activation_bytes: int | None
-    table_bytes: int = 0
-    buffer_bytes: int
-    basis: str
-    is_exact: bool = True
+    model_bytes: int  # the model in read-only memory, without a runtime
+    activation_bytes: int | None  # activations, and scratch memory of kernels; None if not known
+    table_bytes: int = 0  # what the runtime keeps in its arena besides
+    buffer_bytes: int  # arrays of inputs and outputs, which are no part of the arena
+    basis: str  # how these were obtained
+    is_exact: bool = True  # whether they are those of a project; else they are lower bounds
 
     @property
     def arena_bytes(self) -> int | None:

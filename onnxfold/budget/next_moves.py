@@ -10,21 +10,7 @@ from onnxfold.graph.tensors import Matrix
 
 
 class NextMoves:
-    """One move per group, kept up to date while moves are taken.
-
-    Parameters
-    ----------
-    costs : sequence of Cost
-        What is counted.
-    curves : sequence of ndarray of shape (n + 1,)
-        Error by width.
-    widths : ndarray of shape (n_groups,)
-        Where to begin.
-    free : sequence of int
-        The groups that may move.
-    target : callable
-        Takes a group and its width, returns the width it would go to; the same one if there is none.
-    """
+    """One move per group, kept up to date while moves are taken."""
 
     def __init__(
         self,

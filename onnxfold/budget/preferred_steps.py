@@ -32,16 +32,6 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1
     """Return the steps of every group of a graph: the preferred one first, then ever smaller ones.
 
     A step is a multiple of the number of blocks, and never larger than the group.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, normalised.
-    groups : sequence of FoldGroup
-        Its groups.
-    block : int
-        Channels that the machine at hand computes at a time in convolutions of images, where latency counts. A smaller
-        step saves no time there, so that a search would not see what two of them save.
     """
     found = []
     for group in groups:

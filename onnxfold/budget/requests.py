@@ -29,23 +29,11 @@ NANOSECONDS = "ns"
 
 @dataclass(frozen=True)
 class Budget:
-    """One limit.
-
-    Parameters
-    ----------
-    name : {'params', 'macs', 'ram', 'flash', 'latency'}
-        What is limited.
-    limit : int
-        The most that is allowed.
-    unit : {'', 'bytes', 'ns'}
-        The unit of the limit and of the cost.
-    cost : Cost
-        What widths cost.
-    """
+    """One limit."""
 
     name: str
-    limit: int
-    unit: str
+    limit: int  # the most that is allowed
+    unit: str  # the unit of the limit and of the cost
     cost: Cost
 
     def describe(self, value: int) -> str:
@@ -66,15 +54,7 @@ class Budgets:
 
     @classmethod
     def of(cls, graphs: Graphs, limits: Mapping[str, int]) -> "Budgets":
-        """Return budgets for limits by name.
-
-        Raises
-        ------
-        ConfigError
-            If a name is unknown.
-        UnsupportedModelError
-            If the model does not tell the sizes that a cost needs.
-        """
+        """Return budgets for limits by name."""
         for name in limits:
             if name not in COSTS:
                 raise ConfigError(f"budget '{name}' is not one of: {', '.join(COSTS)}")
@@ -100,15 +80,7 @@ class Budgets:
         return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
 
     def unreachable(self, narrowest: Sequence[int], where: str = "at one channel per group") -> BudgetError:
-        """Return the error that says that even the narrowest widths exceed a budget, with the closest values.
-
-        Parameters
-        ----------
-        narrowest : sequence of int
-            The smallest widths that are allowed.
-        where : str
-            What they are, in words.
-        """
+        """Return the error that says that even the narrowest widths exceed a budget, with the closest values."""
         names = " and ".join(budget.name for budget in self.exceeded(narrowest))
         return BudgetError(
             f"the budget of {names} cannot be reached: {where}: {self.closest(narrowest)}; raise the limit, "

@@ -17,15 +17,9 @@ from onnxfold.graph.tensors import Matrix
 
 @dataclass(frozen=True)
 class TiedWidths:
-    """Which groups have one width.
+    """Which groups have one width."""
 
-    Parameters
-    ----------
-    numbers : tuple of int
-        For every group, the number of its width.
-    """
-
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...]  # for every group, the number of its width
 
     @classmethod
     def of(cls, groups: Sequence[FoldGroup]) -> "TiedWidths":

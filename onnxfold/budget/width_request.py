@@ -28,13 +28,7 @@ _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "fla
 
 
 def requested_limits(config: FoldConfig) -> dict[str, int]:
-    """Return the limits that the user and the device set, by name; of two the lower one.
-
-    Raises
-    ------
-    ConfigError
-        If a number or a device cannot be read.
-    """
+    """Return the limits that the user and the device set, by name; of two the lower one."""
     asked = {n: getattr(config, f"max_{n}") for n in LIMITS}
     limits = {name: _PARSERS[name](value) for name, value in asked.items() if value is not None}
     if config.device is None:
@@ -44,39 +38,17 @@ def requested_limits(config: FoldConfig) -> dict[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class WidthRequest:
-    """Conditions on widths. They are checked before any run, so that an impossible request fails at once.
+    """Conditions on widths. They are checked before any run, so that an impossible request fails at once."""
 
-    Parameters
-    ----------
-    space : WidthSpace
-        The groups of all graphs, in order, and the widths that they can have.
-    budgets : Budgets
-        Limits, the sparsity among them.
-    config : FoldConfig
-        The request as it was made.
-    widths : list of int, optional
-        The widths, where they follow from the request alone.
-    sparsity : float, optional
-        The sparsity that the widths should reach.
-    by_default : bool
-        Whether that sparsity is the default.
-    tradeoff : Tradeoff, optional
-        What error is traded against besides the budgets.
-    remarks : tuple of str
-        Notes on the request itself.
-    may_keep : bool
-        Whether all groups may keep their widths, because something else was done.
-    """
-
-    space: WidthSpace
-    budgets: Budgets
-    config: FoldConfig
-    widths: list[int] | None = None
-    sparsity: float | None = None
-    by_default: bool = False
-    tradeoff: Tradeoff | None = None
-    remarks: tuple[str, ...] = ()
-    may_keep: bool = False
+    space: WidthSpace  # the groups of all graphs, in order, and the widths that they can have
+    budgets: Budgets  # limits, the sparsity among them
+    config: FoldConfig  # the request as it was made
+    widths: list[int] | None = None  # the widths, where they follow from the request alone
+    sparsity: float | None = None  # the sparsity that the widths should reach
+    by_default: bool = False  # whether that sparsity is the default
+    tradeoff: Tradeoff | None = None  # what error is traded against besides the budgets
+    remarks: tuple[str, ...] = ()  # notes on the request itself
+    may_keep: bool = False  # whether all groups may keep their widths, because something else was done
 
     @property
     def keeps_all(self) -> bool:
@@ -123,18 +95,7 @@ class WidthRequest:
         ]
 
     def choose(self, errors: Sequence[Matrix] = ()) -> list[int]:
-        """Return one width per group.
-
-        Parameters
-        ----------
-        errors : sequence of ndarray of shape (n + 1,)
-            The error curve of every group; unused if the request alone determines the widths.
-
-        Raises
-        ------
-        NothingToFoldError
-            If every group would keep its width.
-        """
+        """Return one width per group."""
         widths = self.widths
         if widths is None:
             widths = allocate_globally(self.space, errors, self.budgets, self.tradeoff)
@@ -154,15 +115,7 @@ class WidthRequest:
 
 
 def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig) -> WidthRequest:
-    """Return the request that keeps all widths.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, list of FoldGroup)
-        The graphs, normalised.
-    config : FoldConfig
-        The request as it was made.
-    """
+    """Return the request that keeps all widths."""
     groups = [group for _, found in graphs for group in found]
     sizes = {i: group.size for i, group in enumerate(groups)}
     return WidthRequest(WidthSpace(groups, sizes), Budgets(()), config, list(sizes.values()), may_keep=True)
@@ -178,34 +131,7 @@ def width_request(
     per_token: bool = False,
     whole: Sequence[int] = (),
 ) -> WidthRequest:
-    """Return the conditions of a configuration on the widths of some graphs.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, list of FoldGroup)
-        The graphs, normalised.
-    config : FoldConfig
-        The request.
-    before : int
-        Weights of the input model.
-    adds_biases : bool
-        Whether the repair gives a bias to layers that have none.
-    adds_nodes : bool
-        Whether it gives one to all of them, whatever their operators take.
-    per_token : bool
-        Whether the model's lengths are open, and a token costs as many multiply-accumulates as it meets weights: they
-        are then not traded against besides.
-    whole : sequence of int
-        Indices of groups that keep their width unless a ratio is given for them.
-
-    Raises
-    ------
-    ConfigError
-        If a group that is named does not exist, a number or device cannot be read, or no group is as wide as what
-        widths are to be multiples of.
-    BudgetError
-        If the request cannot be reached; with the closest values that can be.
-    """
+    """Return the conditions of a configuration on the widths of some graphs."""
     groups = [group for _, found in graphs for group in found]
     preferred: list[tuple[int, ...]] = []
     if config.prefers_steps:

@@ -11,29 +11,16 @@ from onnxfold.errors import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class WidthSpace:
-    """Groups, and which widths each of them can have.
-
-    Parameters
-    ----------
-    groups : sequence of FoldGroup
-        All groups, in order.
-    fixed : mapping of int to int
-        Widths that are given, by group index.
-    round_to : int
-        Widths are multiples of this where the group is wide enough.
-    preferred : sequence of tuple of int
-        For every group, the number that its width is a multiple of, then those that it may relax to; the last one is
-        its number of blocks. Replaces `round_to`, which is 1 then. A group may also keep its width, or just lose its
-        exact duplicates.
-    lossless : sequence of int
-        The width of every group without exact duplicates, where that is known.
-    """
+    """Groups, and which widths each of them can have."""
 
     groups: Sequence[FoldGroup]
-    fixed: Mapping[int, int]
-    round_to: int = 1
+    fixed: Mapping[int, int]  # widths that are given, by group index
+    round_to: int = 1  # widths are multiples of this where the group is wide enough
+    #: For every group, the number that its width is a multiple of, then those that it may relax to; the last one is its
+    #: number of blocks. Replaces `round_to`, which is 1 then. A group may also keep its width, or just lose its exact
+    #: duplicates.
     preferred: Sequence[tuple[int, ...]] = ()
-    lossless: Sequence[int] = ()
+    lossless: Sequence[int] = ()  # the width of every group without exact duplicates, where that is known
 
     @classmethod
     def of(
@@ -45,26 +32,7 @@ class WidthSpace:
         preferred: Sequence[tuple[int, ...]] = (),
         whole: Sequence[int] = (),
     ) -> "WidthSpace":
-        """Return the space of a request.
-
-        Parameters
-        ----------
-        groups : sequence of FoldGroup
-            All groups.
-        ratios : mapping of str to float
-            Fraction of the channels to remove, by glob on the names of groups.
-        keep : sequence of str
-            Globs of groups that keep their width; they win over `ratios`.
-        round_to, preferred : int, sequence of tuple of int
-            As in the class.
-        whole : sequence of int
-            Indices of groups that keep their width, too, unless one of `ratios` is for them.
-
-        Raises
-        ------
-        ConfigError
-            If a glob matches no group, or no group is wide enough to be rounded.
-        """
+        """Return the space of a request."""
         if groups and all(width_step(group, round_to) % round_to for group in groups):
             widest = max(groups, key=lambda group: group.size)
             raise ConfigError(
@@ -101,17 +69,7 @@ class WidthSpace:
         return self.ladders[i][min(level, len(self.ladders[i]) - 1)]
 
     def narrower(self, i: int, width: int, level: int, fraction: float) -> int:
-        """Return the next smaller width of a group, about `fraction` of the whole group away; itself if there is none.
-
-        Parameters
-        ----------
-        i, width : int
-            The group and its width.
-        level : int
-            How often its step is relaxed.
-        fraction : float
-            How far to go, at least one step.
-        """
+        """Return the next smaller width of a group, about `fraction` of the group away; itself if there is none."""
         step = self.step(i, level)
         down = max(round(self.groups[i].size * fraction / step), 1) * step
         below = (max(-(-width // step) * step - down, step), *self._exempt(i))

@@ -35,19 +35,7 @@ class CannotDeclareError(Exception):
 
 
 class NodeContext(NodeReader):
-    """One node, its shapes and constants, and the declarations made about it.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        The node.
-    live : set of Axis
-        Axes of earlier tensors that carry channels some weight produced.
-    heads : frozenset of Axis
-        Axes of activations whose positions are heads that stay: what lies inside them are the channels.
-    """
+    """One node, its shapes and constants, and the declarations made about it."""
 
     def __init__(self, view: GraphView, node: NodeProto, live: set[Axis], heads: frozenset[Axis] = frozenset()) -> None:
         super().__init__(view, node)
@@ -77,13 +65,7 @@ class NodeContext(NodeReader):
         return None if size is None or size > MAX_WIDTH else size * axis.blocks
 
     def constant_ints(self, index: int, what: str) -> list[int]:
-        """Return a constant integer input.
-
-        Raises
-        ------
-        CannotDeclareError
-            If it is computed at run time.
-        """
+        """Return a constant integer input."""
         values = self.constant(index)
         if values is None:
             raise CannotDeclareError(f"{what} computed at run time cannot follow a new channel count")
@@ -181,13 +163,7 @@ class NodeContext(NodeReader):
         self.declarations.append(EqualBlocks(axis, blocks, self.key, averaged))
 
     def whole(self, axis: Axis, size: int, start: int = 0, stop: int | None = None) -> None:
-        """Declare that every `size` neighbouring positions of an axis, or of its part ``start:stop``, are one channel.
-
-        Raises
-        ------
-        CannotDeclareError
-            If `size` does not divide their number.
-        """
+        """Declare that every `size` neighbouring positions of an axis, or of a part of it, are one channel."""
         width = self.width(axis)
         if width is None or size == 1:
             return

@@ -24,20 +24,7 @@ _MOST_SIZES = 16
 
 
 def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
-    """Return the channels that take part, and the cell of each.
-
-    Parameters
-    ----------
-    parts : list of (ndarray of shape (n, r), int)
-        Per constraint: the part in which each channel has its places, and the number of parts.
-
-    Returns
-    -------
-    kept : ndarray of shape (m,)
-        Channels, ascending; none where no set of cells keeps the parts equal.
-    cells : ndarray of shape (m,)
-        Their cells, from 0, of equal sizes.
-    """
+    """Return the channels that take part, and the cell of each."""
     _, cells, sizes = np.unique(
         np.concatenate([where for where, _ in parts], axis=1), axis=0, return_inverse=True, return_counts=True
     )

@@ -14,24 +14,12 @@ MIXES = "attention sums over this axis, where a merged channel would count only 
 
 @dataclass(frozen=True)
 class Heads:
-    """Heads on an axis.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis.
-    count : int
-        How many there are.
-    size : int
-        Positions of each, one behind the other.
-    start : int
-        Where the first one begins.
-    """
+    """Heads on an axis."""
 
     axis: Axis
     count: int
-    size: int = 1
-    start: int = 0
+    size: int = 1  # positions of each, one behind the other
+    start: int = 0  # where the first one begins
 
     @property
     def stop(self) -> int:
@@ -55,13 +43,7 @@ class Heads:
 
 
 def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
-    """Return the heads that take up a whole axis.
-
-    Raises
-    ------
-    CannotDeclareError
-        If its width is not known, or no multiple of their number.
-    """
+    """Return the heads that take up a whole axis."""
     found = node.axis(tensor, axis)
     width = node.width(found)
     if width is None or count < 1 or width % count:
@@ -91,17 +73,7 @@ def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
 
 
 def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
-    """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head.
-
-    Parameters
-    ----------
-    node : NodeContext
-        The node.
-    values, output : Heads
-        Positions of dimensions, head after head; neighbouring heads of `output` may share one of `values`.
-    caches : sequence of str
-        Tensors that keep values; '' for those that are not there.
-    """
+    """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head."""
     if any(caches):
         for heads in (values, output):
             node.block(heads.axis, "values of this size are kept in a cache")
@@ -118,13 +90,7 @@ def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequ
 
 
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
-    """Declare that equally many neighbouring heads of queries belong to every head of keys and values.
-
-    Raises
-    ------
-    CannotDeclareError
-        If they cannot.
-    """
+    """Declare that equally many neighbouring heads of queries belong to every head of keys and values."""
     if queries.count == keys.count:
         are_one(node, queries, keys)
         return

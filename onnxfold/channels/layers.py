@@ -89,27 +89,13 @@ def is_tiled(view: GraphView, operator: Linear) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A linear operator with a constant weight, up to its bias.
-
-    Parameters
-    ----------
-    node : NodeProto
-        The operator.
-    operator : Linear
-        What it computes.
-    rows : Axis
-        Its weight's axis with one entry per channel.
-    bias : str
-        The vector that is added to the channels, '' where there is none.
-    last : NodeProto
-        The node that adds it, which writes the layer's result: the operator itself or the Add behind.
-    """
+    """A linear operator with a constant weight, up to its bias."""
 
     node: NodeProto
     operator: Linear
-    rows: Axis
-    bias: str
-    last: NodeProto
+    rows: Axis  # its weight's axis with one entry per channel
+    bias: str  # the vector that is added to the channels, '' where there is none
+    last: NodeProto  # the node that adds it, which writes the layer's result: the operator itself or the Add behind
 
     @property
     def output(self) -> str:

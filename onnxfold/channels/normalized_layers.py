@@ -14,28 +14,14 @@ from onnxfold.graph.view import GraphView
 
 @dataclass(frozen=True, eq=False)
 class GroupLayer:
-    """A layer whose output channels belong to a group.
+    """A layer whose output channels belong to a group."""
 
-    Parameters
-    ----------
-    node : NodeProto
-        The operator that holds the rows.
-    rows : Member
-        Its weight's axis in the group.
-    bias : Member, optional
-        Its bias in the group.
-    output : str
-        The tensor after the bias has been added.
-    normalization : NodeProto, optional
-        The BatchNormalization that is the only reader of `output`, if there is one, nobody else uses
-        the weight or the bias, and the bias is one number per row: rows and statistics may then be rescaled against
-        each other.
-    """
-
-    node: NodeProto
-    rows: Member
+    node: NodeProto  # the operator that holds the rows
+    rows: Member  # its weight's axis in the group
     bias: Member | None
-    output: str
+    output: str  # the tensor after the bias has been added
+    #: The BatchNormalization that is the only reader of `output`, if there is one, nobody else uses the weight or the
+    #: bias, and the bias is one number per row: rows and statistics may then be rescaled against each other.
     normalization: NodeProto | None
 
 

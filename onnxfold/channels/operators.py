@@ -21,21 +21,13 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Window:
-    """What one output position of a convolution reads, over d spatial axes of data of shape (N, C, ...).
+    """What one output position of a convolution reads, over d spatial axes of data of shape (N, C, ...)."""
 
-    Parameters
-    ----------
-    kernel, strides, dilations, pads : tuple of int
-        One number per spatial axis; `pads` are those before it.
-    groups : int
-        Channels are read in so many parts, each by a part of the filters.
-    """
-
-    kernel: tuple[int, ...]
+    kernel: tuple[int, ...]  # one number per spatial axis; `pads` are those before it
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
-    groups: int
+    groups: int  # channels are read in so many parts, each by a part of the filters
 
     @property
     def taps(self) -> int:
@@ -45,41 +37,23 @@ class Window:
 
 @dataclass(frozen=True)
 class Linear:
-    """Sums of products of an input with a weight, and the bias that the operator may add to them.
+    """Sums of products of an input with a weight, and the bias that the operator may add to them."""
 
-    Parameters
-    ----------
-    products : tuple of Lengths
-        Their product is the number of multiply-accumulates.
-    weight : str
-        The constant operand, '' where there is none: both are activations, or it is computed at run time.
-    rows : Axis, optional
-        The weight's axis with one entry per output channel; None where channels of the result are not followed.
-    channel_axis : int
-        The axis of the result that the channels lie on, in the order of `rows`; negative counts from the end.
-    bias_input : int
-        Number of the input that takes a vector to be added along `channel_axis`, -1 where the operator takes none.
-    bias_factor : float
-        What that vector is multiplied by.
-    is_plain : bool
-        Whether nothing but that vector is added, and no activation follows inside the operator.
-    is_depthwise : bool
-        Whether every output channel reads a single input channel.
-    window : Window, optional
-        For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.
-    convolved_parts : int
-        For a convolution of this shape: in how many parts its channels are read; 0 for every other operator.
-    """
-
-    products: tuple[Lengths, ...]
+    products: tuple[Lengths, ...]  # their product is the number of multiply-accumulates
+    #: The constant operand, '' where there is none: both are activations, or it is computed at run time.
     weight: str = ""
+    #: The weight's axis with one entry per output channel; None where channels of the result are not followed.
     rows: Axis | None = None
+    #: The axis of the result that the channels lie on, in the order of `rows`; negative counts from the end.
     channel_axis: int = 1
+    #: Number of the input that takes a vector to be added along `channel_axis`, -1 where the operator takes none.
     bias_input: int = -1
-    bias_factor: float = 1.0
-    is_plain: bool = True
-    is_depthwise: bool = False
+    bias_factor: float = 1.0  # what that vector is multiplied by
+    is_plain: bool = True  # whether nothing but that vector is added, and no activation follows inside the operator
+    is_depthwise: bool = False  # whether every output channel reads a single input channel
+    #: For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.
     window: Window | None = None
+    #: For a convolution of this shape: in how many parts its channels are read; 0 for every other operator.
     convolved_parts: int = 0
 
 
@@ -103,19 +77,11 @@ class BatchNorm:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """Gates computed from an input and from the operator's own last result, and a bias for each of the two.
+    """Gates computed from an input and from the operator's own last result, and a bias for each of the two."""
 
-    Parameters
-    ----------
-    inputs, states : str
-        Weights of shape (directions, gates * hidden, channels read): of the input, and of the last result.
-    biases : int
-        Number of the input that holds both biases behind each other, shape (directions, 2 * gates * hidden).
-    """
-
-    inputs: str
+    inputs: str  # weights of shape (directions, gates * hidden, channels read): of the input, and of the last result
     states: str
-    biases: int
+    biases: int  # number of the input that holds both biases behind each other, shape (directions, 2 * gates * hidden)
 
 
 Computation = Linear | Shift | BatchNorm | Recurrence

@@ -25,17 +25,7 @@ _SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
 
 
 def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: list[Declaration]) -> list[FoldGroup]:
-    """Return the groups, with what is known of their rotations.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    groups : iterable of FoldGroup
-        Its groups.
-    declarations : list of Declaration
-        What rules say about its nodes.
-    """
+    """Return the groups, with what is known of their rotations."""
     by_axis: dict[Axis, set[str]] = defaultdict(set)
     for d in declarations:
         if isinstance(d, Rotatable):
@@ -65,17 +55,7 @@ def _touching(view: GraphView, tensor: str) -> set[str]:
 
 
 def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> FoldGroup:
-    """Return a group that may be rotated, with the identity matrices that it needs only once it is narrower.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    group : FoldGroup
-        The group.
-    roles : collection of Role
-        What such a matrix is to the group: it consumes a table's channels, produces a product's, and a stream's both.
-    """
+    """Return a group that may be rotated, with the identity matrices that it needs only once it is narrower."""
     held = (m.axis.tensor for m in group.members if m.role in roles)
     spare = tuple(dict.fromkeys(tensor for tensor in held if is_identity(view, tensor)))
     if not spare:

@@ -22,21 +22,11 @@ _MATRIX = 2
 
 @dataclass(frozen=True, eq=False)
 class SharedTable:
-    """Where a table is read.
-
-    Parameters
-    ----------
-    rows : str
-        A, of shape (d, rows).
-    looked_up : tuple of NodeProto
-        The products of looked-up columns of A and B_in.
-    scored : tuple of NodeProto
-        The products of B_out and what is scored, which A multiplies.
-    """
+    """Where a table is read."""
 
     rows: str
-    looked_up: tuple[NodeProto, ...]
-    scored: tuple[NodeProto, ...]
+    looked_up: tuple[NodeProto, ...]  # the products of looked-up columns of A and B_in
+    scored: tuple[NodeProto, ...]  # the products of B_out and what is scored, which A multiplies
 
 
 def shared_tables(view: GraphView) -> list[SharedTable]:

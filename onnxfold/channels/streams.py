@@ -29,30 +29,16 @@ _MOST_MOMENTS = 2.5e8
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """What is known of the norms of a graph.
+    """What is known of the norms of a graph."""
 
-    Parameters
-    ----------
-    readers : dict of Norm to tuple of Axis
-        Norms over channels that may be rotated, each with the weight axes that read its result.
-    reasons : dict of str to str
-        Why the others keep their channels, by node, where their own rule does not say it.
-    """
-
+    #: Norms over channels that may be rotated, each with the weight axes that read its result.
     readers: dict[Norm, tuple[Axis, ...]] = field(default_factory=dict)
+    #: Why the others keep their channels, by node, where their own rule does not say it.
     reasons: dict[str, str] = field(default_factory=dict)
 
 
 def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
-    """Return the norms whose scales can go into what reads their results.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    declared : sequence of Declaration
-        What rules say about its nodes.
-    """
+    """Return the norms whose scales can go into what reads their results."""
     norms = [d for d in declared if isinstance(d, Norm)]
     if not norms:
         return Streams()

@@ -8,15 +8,7 @@ from onnxfold.channels.group import FoldGroup
 
 
 def settled_ties(groups: Sequence[FoldGroup], ties: Sequence[Tie]) -> list[Tie]:
-    """Return the ties; one with an axis that must stay gets that as its reason.
-
-    Parameters
-    ----------
-    groups : sequence of FoldGroup
-        The groups that were found with these ties.
-    ties : sequence of Tie
-        What may change. A single axis may also change in part.
-    """
+    """Return the ties; one with an axis that must stay gets that as its reason."""
     return [tie if tie.reason or len(tie.axes) < 2 else _settled(groups, tie) for tie in ties]
 
 

@@ -57,24 +57,7 @@ _SIDES = {Role.PRODUCER: "outputs", Role.CONSUMER: "inputs"}
 def find_groups(
     view: GraphView, ties: Sequence[Tie] = (), *, streams: bool = False, heads: frozenset[Axis] = frozenset()
 ) -> ChannelAnalysis:
-    """Find the fold groups of a normalised graph.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph; it is only read.
-    ties : sequence of Tie
-        Axes of inputs and outputs that may change; all others must keep their lengths.
-    streams : bool
-        Whether streams that are normed over all of their channels are groups where they may be rotated.
-    heads : frozenset of Axis
-        Axes whose positions are heads that stay, of :func:`onnxfold.channels.head_axes`; channels lie inside them.
-
-    Returns
-    -------
-    ChannelAnalysis
-        Groups in the order of their first producer, refusals with the largest weights first.
-    """
+    """Find the fold groups of a normalised graph."""
     declared = declare(view, ties, heads)
     found = find_streams(view, declared) if streams else Streams()
     while True:

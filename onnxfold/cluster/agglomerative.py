@@ -36,29 +36,7 @@ _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
 
 def ward_linkage(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
-    """Merge the two clusters whose union adds least to the sum of squared distances from the cluster means.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d)
-        Points, for instance from :func:`onnxfold.cluster.gram.rotate`.
-    weights : ndarray of shape (n,)
-        Multiplicity of each point.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    seed : int
-        Not used: the clustering draws nothing.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels numbered by first member; every one of the k clusters has a member.
-
-    Raises
-    ------
-    ValueError
-        If k is not between 1 and n.
-    """
+    """Merge the two clusters whose union adds least to the sum of squared distances from the cluster means."""
     check_clusters(k, len(points))
     mass = 2.0 * np.multiply.outer(weights, weights) / np.add.outer(weights, weights)
     return agglomerate(mass * squared_distances(points), weights, k, _ward)
@@ -117,24 +95,7 @@ def squared_distances(points: Points) -> Points:
 
 
 def agglomerate(distances: Points, weights: Vector, k: int, linkage: Linkage) -> Labels:
-    """Cluster by a linkage of the Lance-Williams kind.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Symmetric distances of the points, in the form that `linkage` works on.
-    weights : ndarray of shape (n,)
-        Weights of the points; a cluster weighs what its members weigh.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    linkage : callable
-        Distances of a merged cluster to all others.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels numbered by first member.
-    """
+    """Cluster by a linkage of the Lance-Williams kind."""
     current, weight = distances.copy(), np.array(weights, np.float64)
 
     def merge(u: int, v: int) -> Vector:
@@ -150,21 +111,6 @@ def merge_nearest(distances: Points, k: int, merge: Callable[[int, int], Vector]
     """Merge the nearest two clusters until k are left.
 
     Every cluster remembers its nearest other one, so that a merge costs O(n) unless it was the nearest of many.
-
-    Parameters
-    ----------
-    distances : ndarray of shape (n, n)
-        Symmetric distances of the points; the diagonal is ignored.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    merge : callable
-        Merges cluster v into u < v and returns the new distances from u, shape (n,); entries of u itself and of
-        clusters that were merged away do not matter.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels numbered by first member.
     """
     n = len(distances)
     current = distances.copy()

@@ -55,18 +55,10 @@ class Candidates(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Weighted(Candidates):
-    """Candidates that come from unsure covariances; their errors count by what they do to the outputs.
-
-    Parameters
-    ----------
-    plain : Candidates
-        The candidates.
-    factor : float
-        What their errors are multiplied by.
-    """
+    """Candidates that come from unsure covariances; their errors count by what they do to the outputs."""
 
     plain: Candidates
-    factor: float
+    factor: float  # what their errors are multiplied by
 
     @property
     def cluster(self) -> str:
@@ -89,25 +81,7 @@ class Weighted(Candidates):
 
 
 class Computed(Candidates):
-    """Partitions that are computed one width at a time; errors are measured on a grid and interpolated.
-
-    Parameters
-    ----------
-    group : FoldGroup
-        The group.
-    partition : callable
-        Takes k, returns a partition.
-    distinct : int
-        The width that exact duplicates allow at no loss.
-    moments : sequence of ConsumerMoments
-        Moments of the consumers; without them, `scatter` measures the error.
-    scatter : callable
-        Takes a partition, returns how much of the weights' variance it loses.
-    cluster : str
-        Name of the clustering.
-    afterwards : callable, optional
-        The same as `partition`, which keeps nothing, for when the errors are known.
-    """
+    """Partitions that are computed one width at a time; errors are measured on a grid and interpolated."""
 
     def __init__(
         self,
@@ -164,13 +138,7 @@ def not_measured(_: ChannelPartition) -> float:
 
 
 def compounded(errors: Matrix) -> Matrix:
-    """Return -c log(1 - e / c) for errors e, each the sum over c consumers; infinite where they are.
-
-    Parameters
-    ----------
-    errors : ndarray of shape (n + 1,)
-        By width. The largest of them, where all but nothing is left, says how many consumers there are.
-    """
+    """Return -c log(1 - e / c) for errors e, each the sum over c consumers; infinite where they are."""
     finite = np.isfinite(errors)
     if not finite.any():
         return errors

@@ -26,15 +26,7 @@ Kept = npt.NDArray[np.floating]
 
 
 class Drops:
-    """C^-1 and G of every consumer, over the units that are left, none of which are merged any more.
-
-    Parameters
-    ----------
-    units : ndarray of shape (n,)
-        The units.
-    grams, precisions : sequence of ndarray of shape (n, n)
-        G and C^-1 of every consumer; their memory is used up.
-    """
+    """C^-1 and G of every consumer, over the units that are left, none of which are merged any more."""
 
     def __init__(self, units: Labels, grams: Sequence[Kept], precisions: Sequence[Kept]) -> None:
         self.units = units

@@ -39,22 +39,7 @@ Vector = npt.NDArray[np.float64]
 
 
 def find_duplicates(view: GraphView, groups: list[FoldGroup], *, seed: int = 0) -> list[Labels]:
-    """Return, per group, the class of exact duplicates of each unit.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    groups : list of FoldGroup
-        All groups that may be folded; channels outside of them count as different.
-    seed : int
-        Seed of the projections.
-
-    Returns
-    -------
-    list of ndarray of shape (n_units,)
-        Labels numbered by first member; ``arange(n)`` where there are no duplicates.
-    """
+    """Return, per group, the class of exact duplicates of each unit."""
     labels = [np.zeros(g.size, np.int64) if g.blocks is None else renumber(g.blocks)[0] for g in groups]
     for round_number in range(_MAX_ROUNDS):
         projected = _project(view, groups, labels, np.random.default_rng([seed, round_number]))
@@ -84,15 +69,7 @@ def is_lossless(group: FoldGroup, width: int, classes: Labels) -> bool:
 
 
 def lossless_width(classes: Labels, blocks: Labels | None = None) -> int:
-    """Return the least width at which every cluster holds equal channels only; blocks stay equally wide.
-
-    Parameters
-    ----------
-    classes : ndarray of shape (n_units,)
-        Classes of exact duplicates.
-    blocks : ndarray of shape (n_units,), optional
-        The block of each unit; units in different blocks are not merged.
-    """
+    """Return the least width at which every cluster holds equal channels only; blocks stay equally wide."""
     if blocks is None:
         return len(np.unique(classes))
     numbers = np.unique(blocks)

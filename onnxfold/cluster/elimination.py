@@ -49,18 +49,11 @@ _MOST_INFLATION = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Elimination(Candidates):
-    """Every step from n channels downwards.
+    """Every step from n channels downwards."""
 
-    Parameters
-    ----------
-    steps : tuple of (int, int)
-        Pairs (gone, into): the unit that goes, and the one that it is merged into, -1 where it is dropped.
-    costs : ndarray of shape (n + 1,)
-        Accumulated relative error of the consumers' outputs when k channels are left, by k.
-    """
-
+    #: Pairs (gone, into): the unit that goes, and the one that it is merged into, -1 where it is dropped.
     steps: tuple[tuple[int, int], ...]
-    costs: Matrix
+    costs: Matrix  # accumulated relative error of the consumers' outputs when k channels are left, by k
 
     @property
     def cluster(self) -> str:
@@ -89,26 +82,7 @@ def eliminate(
     narrowest: int = 1,
     merges: bool = True,
 ) -> Elimination:
-    """Eliminate a group's channels until `narrowest` are left.
-
-    Parameters
-    ----------
-    moments : sequence of ConsumerMoments
-        One per consumer, at least one.
-    classes : ndarray of shape (n,)
-        Classes of exact duplicates: merged before anything else.
-    blocks : ndarray of shape (n,), optional
-        Units in different blocks are not merged, and blocks lose one unit each in turn.
-    narrowest : int
-        Where to stop; a multiple of the number of blocks.
-    merges : bool
-        Whether different units may be merged; those that are equal always are.
-
-    Returns
-    -------
-    Elimination
-        Steps and error curve.
-    """
+    """Eliminate a group's channels until `narrowest` are left."""
     n = len(classes)
     blocks = np.zeros(n, np.int64) if blocks is None else blocks
     state: _State | Drops = _State(moments, n, merges=merges)

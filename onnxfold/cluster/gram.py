@@ -17,28 +17,12 @@ def rotate(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     With the features X (n x d) centred, X X^T = Q L Q^T; the rows of Q sqrt(L) have the same pairwise distances and
     weighted means as the rows of X, so k-means on them gives the same clusters. X is never formed: its Gram
     matrix is the sum of its blocks' Gram matrices.
-
-    Parameters
-    ----------
-    blocks : iterable of ndarray of shape (n, d_b)
-        Column blocks of X.
-
-    Returns
-    -------
-    ndarray of shape (n, r), r <= n
-        Directions that carry nothing (relative eigenvalue below 1e-12) are dropped.
     """
     return points_of(centred_gram(blocks))
 
 
 def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
-    """Return the Gram matrix of n centred points.
-
-    Parameters
-    ----------
-    blocks : iterable of ndarray of shape (n, d_b)
-        Column blocks of their features.
-    """
+    """Return the Gram matrix of n centred points."""
     gram: Points | None = None
     for block in blocks:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")

@@ -25,29 +25,7 @@ _NO_DIRECTION = 1e-9
 
 
 def greedy(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
-    """Merge nearest pairs of normalised points, one at a time.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d)
-        Points, for instance from :func:`onnxfold.cluster.gram.rotate`.
-    weights : ndarray of shape (n,)
-        Multiplicity of each point: how far it draws the mean of its cluster.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    seed : int
-        Not used: of equally near pairs the one with the lowest indices is merged first.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels numbered by first member; every one of the k clusters has a member.
-
-    Raises
-    ------
-    ValueError
-        If k is not between 1 and n.
-    """
+    """Merge nearest pairs of normalised points, one at a time."""
     check_clusters(k, len(points))
     length = np.linalg.norm(points, axis=1)
     has_direction = length > _NO_DIRECTION * length.max()

@@ -43,33 +43,7 @@ from onnxfold.graph.view import GraphView
 
 
 def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels | None = None) -> ChannelPartition:
-    """Merge the most similar features of a group, one pair after the other.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, with its rows as they are stored.
-    group : FoldGroup
-        The group. Where it has blocks, each is merged into k / blocks features.
-    k : int
-        Number of features to leave, a multiple of the number of blocks.
-    seed : int
-        Not used: of equally similar pairs the one with the lowest indices is merged first.
-    classes : ndarray of shape (n_units,), optional
-        Classes of exact duplicates, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
-
-    Returns
-    -------
-    ChannelPartition
-        P averages the features merged into one, Q adds up their columns.
-
-    Raises
-    ------
-    ValueError
-        If k is not between 1 and the group's size, or not a multiple of its blocks.
-    UnsupportedModelError
-        If weights hold NaN or infinity.
-    """
+    """Merge the most similar features of a group, one pair after the other."""
     check_clusters(k, group.size, group.block_count)
     rows, columns = _gram(view, group, Role.PRODUCER), _gram(view, group, Role.CONSUMER)
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
@@ -84,22 +58,7 @@ def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels
 
 
 def merge_features(rows: Points, columns: Points, classes: Labels, k: int) -> Labels:
-    """Merge pairs of features until k are left.
-
-    Parameters
-    ----------
-    rows, columns : ndarray of shape (n, n)
-        Inner products of the features' incoming and of their outgoing weights.
-    classes : ndarray of shape (n,)
-        Features of one class are merged before others.
-    k : int
-        Number of features to leave.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels numbered by first member.
-    """
+    """Merge pairs of features until k are left."""
     rows, columns, counts = rows.copy(), columns.copy(), np.ones(len(rows))
 
     def distances(units: slice) -> Points:

@@ -18,22 +18,6 @@ def kmeans(points: Points, weights: npt.NDArray[np.float64], k: int, *, seed: in
 
     Lloyd's iterations start from the means of Ward's hierarchical clusters. With as many clusters as a fold keeps (most
     have one to three members), random starts, k-means++ included, end in much worse minima.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d)
-        Points, for instance from :func:`onnxfold.cluster.gram.rotate`.
-    weights : ndarray of shape (n,)
-        Multiplicity of each point.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    seed : int
-        Seed for ties.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels; every one of the k clusters has a member.
     """
     # Not at the top: half of a short command's time would go into imports that most methods never need.
     from sklearn.cluster import KMeans

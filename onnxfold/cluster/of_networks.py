@@ -93,20 +93,7 @@ OF_NETWORKS = {
 
 
 def find_partitioner(name: str, *, of_networks: bool = True) -> Partitioner:
-    """Return a clustering by name.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    of_networks : bool
-        Whether it may ask which network a channel comes from.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown, or the clustering is for merging.
-    """
+    """Return a clustering by name."""
     known = PARTITIONERS | OF_NETWORKS if of_networks else PARTITIONERS
     if name in OF_NETWORKS and not of_networks:
         raise ConfigError(f"cluster '{name}' is for networks that are merged, by `onnxfold merge`")

@@ -14,21 +14,11 @@ from onnxfold.progress import Progress, silent
 
 @dataclass(frozen=True, eq=False)
 class FoldPlan:
-    """Groups, and how the channels of each are merged.
+    """Groups, and how the channels of each are merged."""
 
-    Parameters
-    ----------
-    groups : tuple of FoldGroup
-        Only groups that lose channels.
-    partitions : tuple of ChannelPartition
-        One per group.
-    classes : tuple of ndarray of shape (n_units,)
-        Classes of exact duplicates, one per group; empty where they are not known.
-    """
-
-    groups: tuple[FoldGroup, ...]
+    groups: tuple[FoldGroup, ...]  # only groups that lose channels
     partitions: tuple[ChannelPartition, ...]
-    classes: tuple[Labels, ...] = ()
+    classes: tuple[Labels, ...] = ()  # classes of exact duplicates, one per group; empty where they are not known
 
     def __iter__(self) -> Iterator[tuple[FoldGroup, ChannelPartition]]:
         return iter(zip(self.groups, self.partitions, strict=True))
@@ -121,21 +111,7 @@ def plan_folds(
     progress: Progress = silent,
     classes: Sequence[Labels] = (),
 ) -> FoldPlan:
-    """Partition every group that shrinks.
-
-    Parameters
-    ----------
-    groups : sequence of FoldGroup
-        All groups.
-    widths : sequence of int
-        Number of clusters per group; groups whose width stays are left out of the plan.
-    partition : callable
-        Takes the index of a group and a width.
-    progress : callable, optional
-        Called for every group that shrinks.
-    classes : sequence of ndarray of shape (n_units,), optional
-        Classes of exact duplicates of every group.
-    """
+    """Partition every group that shrinks."""
     shrinking = [i for i, group in enumerate(groups) if widths[i] < group.size]
     partitions = []
     for done, i in enumerate(shrinking):

@@ -24,13 +24,7 @@ _MAX_ITERATIONS = 50
 
 
 class Products:
-    """Points by their inner products.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n, n)
-        K.
-    """
+    """Points by their inner products."""
 
     def __init__(self, gram: Points) -> None:
         self.gram = gram
@@ -78,24 +72,7 @@ class Products:
 
 
 def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: int, *, seed: int) -> Labels:
-    """Cluster weighted points as :func:`onnxfold.cluster.kmeans.kmeans` does, from Ward's hierarchy.
-
-    Parameters
-    ----------
-    points : Products
-        The points.
-    weights : ndarray of shape (n,)
-        Multiplicity of each point.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    seed : int
-        Not used: nothing is random.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels; every one of the k clusters has a member.
-    """
+    """Cluster weighted points as :func:`onnxfold.cluster.kmeans.kmeans` does, from Ward's hierarchy."""
     from scipy.cluster.hierarchy import fcluster
 
     n = len(points.gram)

@@ -50,17 +50,7 @@ _CHUNK = 4096
 
 
 class Rotation(ChannelPartition):
-    """The fold of channels onto axes; no channel belongs to any of them.
-
-    Parameters
-    ----------
-    encode : ndarray of shape (k, n)
-        P; its rows are orthonormal in the metric.
-    decode : ndarray of shape (n, k)
-        Q, with P Q = I.
-    representatives : ndarray of shape (k,), optional
-        The channels whose places the axes take, ascending; the first ones if not given.
-    """
+    """The fold of channels onto axes; no channel belongs to any of them."""
 
     def __init__(self, encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> None:
         object.__setattr__(self, "labels", np.full(len(decode), -1, np.int64))
@@ -72,25 +62,13 @@ class Rotation(ChannelPartition):
 
 @dataclass(frozen=True, eq=False)
 class Rotations(Candidates):
-    """Principal axes, the leading ones first.
+    """Principal axes, the leading ones first."""
 
-    Parameters
-    ----------
-    encode, decode : ndarray of shape (n, n)
-        P and Q with all axes: rows of P, columns of Q.
-    costs : ndarray of shape (n + 1,)
-        What the consumers lose with k of them, by k.
-    normed : bool
-        Whether norms take their mean square.
-    centred : bool
-        Whether norms subtract their mean; the first axis is the vector of ones then.
-    """
-
-    encode: Matrix
+    encode: Matrix  # P and Q with all axes: rows of P, columns of Q
     decode: Matrix
-    costs: Matrix
-    normed: bool = False
-    centred: bool = False
+    costs: Matrix  # what the consumers lose with k of them, by k
+    normed: bool = False  # whether norms take their mean square
+    centred: bool = False  # whether norms subtract their mean; the first axis is the vector of ones then
 
     @property
     def cluster(self) -> str:
@@ -129,19 +107,7 @@ def rotations(
     normed: bool = False,
     centred: bool = False,
 ) -> Rotations:
-    """Return the principal axes of channels.
-
-    Parameters
-    ----------
-    moments : sequence of (ndarray, ndarray)
-        For every consumer the second moments about zero of what it reads, and the Gram matrix of its columns; both of
-        shape (n, n). At least one.
-    metric : ndarray of shape (n, n), optional
-        Positive definite: what an error of the channels costs in every direction. It takes the place of the Gram
-        matrices. Without it all directions cost the same, and axes are orthonormal.
-    normed, centred : bool
-        Whether norms take the mean square of the channels, and subtract their mean; without a metric.
-    """
+    """Return the principal axes of channels."""
     n = len(moments[0][0])
     if centred:  # their mean is kept whatever else is
         moments = [(_without_mean(m), g) for m, g in moments]
@@ -182,17 +148,7 @@ def _without_mean(moments: Matrix) -> Matrix:
 
 
 def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> Rotation:
-    """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers.
-
-    Parameters
-    ----------
-    moments : sequence of (ndarray, ndarray)
-        As of :func:`rotations`.
-    blocks : ndarray of shape (n,)
-        The block of every channel; all of them are equally large.
-    k : int
-        Number of axes, a multiple of the number of blocks.
-    """
+    """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers."""
     n, count = len(blocks), int(blocks.max()) + 1
     kept = k // count
     encode, decode = np.zeros((k, n)), np.zeros((n, k))
@@ -219,19 +175,7 @@ def _energy(moment: Matrix, gram: Matrix) -> float:
 def seen_moments(
     view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments], words: Matrix | None
 ) -> list[tuple[Matrix, Matrix]]:
-    """Return what :func:`rotations` takes: of a table of words, its rows as common as they are; else what was seen.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    group : FoldGroup
-        The group.
-    seen : sequence of ConsumerMoments
-        Moments of its consumers; without them, its producers' rows stand for what they compute.
-    words : ndarray of shape (rows,), optional
-        How common every token is.
-    """
+    """Return what :func:`rotations` takes: of a table of words, its rows as common as they are; else what was seen."""
     grams = [one.gram for one in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
     producers = group.with_role(Role.PRODUCER)
     chances = [] if words is None else [row_chances(view, m.axis.tensor, words) for m in producers]
@@ -250,11 +194,6 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
 
     An error of a row changes its score by its product with what is scored; what a lookup returns passes the same
     layers, and to keep it in the same metric was found to lose as little.
-
-    Parameters
-    ----------
-    view, group, seen
-        As of :func:`seen_moments`; seen is what is scored.
     """
     (rows,) = group.with_role(Role.PRODUCER)
     moments = [(_products(view, rows), np.eye(group.size))]
@@ -266,13 +205,7 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
 
 
 def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> Rotations:
-    """Return the axes of what a product reads that lose least of its result: the best product of two factors.
-
-    Parameters
-    ----------
-    view, group, seen
-        As of :func:`seen_moments`.
-    """
+    """Return the axes of what a product reads that lose least of its result: the best product of two factors."""
     moments = seen_moments(view, group, seen, None)
     return rotations(moments, _metric_of(moments, np.s_[:, :], _FACTOR_RIDGE))
 
@@ -281,11 +214,6 @@ def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMom
     """Return what :func:`rotated_blocks` takes, of channels with nothing nonlinear in front of them.
 
     What is not relied on is what products of uncorrelated inputs would have: what the weights cannot produce is free.
-
-    Parameters
-    ----------
-    view, group, seen
-        As of :func:`seen_moments`.
     """
     if not seen:
         return seen_moments(view, group, seen, None)

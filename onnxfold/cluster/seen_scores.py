@@ -80,19 +80,7 @@ def _standardised(scores: Matrix) -> Matrix:
 
 
 class ByScore(Computed):
-    """Channels kept by their score.
-
-    Parameters
-    ----------
-    group : FoldGroup
-        The group.
-    scores : ndarray of shape (n_units,)
-        The largest are kept, equally many in every block; of equal ones those with the lowest index.
-    moments : sequence of ConsumerMoments
-        They measure the errors.
-    cluster : str
-        Name of the clustering.
-    """
+    """Channels kept by their score."""
 
     def __init__(self, group: FoldGroup, scores: Scores, moments: Sequence[ConsumerMoments], cluster: str) -> None:
         def partition(k: int) -> ChannelPartition:
@@ -102,21 +90,7 @@ class ByScore(Computed):
 
 
 class ByComparedScore(Candidates):
-    """Channels kept by a score that means the same in every group.
-
-    Parameters
-    ----------
-    group : FoldGroup
-        The group.
-    scores : ndarray of shape (n_units,)
-        As of :class:`ByScore`.
-    errors : ndarray of shape (n_units,)
-        What the consumers lose with each channel.
-    weights : int
-        Weights that go with one channel.
-    cluster : str
-        Name of the clustering.
-    """
+    """Channels kept by a score that means the same in every group."""
 
     def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
         self._group, self._scores, self._cluster = group, scores, cluster

@@ -32,29 +32,7 @@ _LEAST_SCALE = 1e-6
 
 
 def spectral(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
-    """Cluster the leading eigenvectors of the normalised affinity.
-
-    Parameters
-    ----------
-    points : ndarray of shape (n, d)
-        Points, for instance from :func:`onnxfold.cluster.gram.rotate`.
-    weights : ndarray of shape (n,)
-        Multiplicity of each point. The scales do not count copies.
-    k : int
-        Number of clusters, 1 <= k <= n.
-    seed : int
-        Seed of k-means, for ties.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Labels; every one of the k clusters has a member.
-
-    Raises
-    ------
-    ValueError
-        If k is not between 1 and n.
-    """
+    """Cluster the leading eigenvectors of the normalised affinity."""
     n = len(points)
     check_clusters(k, n)
     if k in (1, n):

@@ -25,42 +25,12 @@ _PART_ELEMENTS = 1 << 22
 
 
 def top_norm(view: GraphView, group: FoldGroup, k: int, *, order: Literal[1, 2]) -> ChannelPartition:
-    """Select the k units with the largest norm of their producer rows.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, with its rows as they are stored; rows that were normalised would rank differently.
-    group : FoldGroup
-        The group. Where it has blocks, k / blocks units are kept of each.
-    k : int
-        Number of units to keep, a multiple of the number of blocks.
-    order : {1, 2}
-        Sum of absolute values, or Euclidean norm.
-
-    Returns
-    -------
-    ChannelPartition
-        A selection; of equal norms the unit with the lowest index is kept.
-
-    Raises
-    ------
-    ValueError
-        If k is not between 1 and the group's size, or not a multiple of its blocks.
-    UnsupportedModelError
-        If rows hold NaN or infinity.
-    """
+    """Select the k units with the largest norm of their producer rows."""
     return keep_largest(row_norms(view, group, order=order), group, k)
 
 
 def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> ChannelPartition:
-    """Select the k units with the largest of scores of shape (n_units,), as :func:`top_norm` does with norms.
-
-    Raises
-    ------
-    ValueError, UnsupportedModelError
-        As of :func:`top_norm`.
-    """
+    """Select the k units with the largest of scores of shape (n_units,), as :func:`top_norm` does with norms."""
     check_clusters(k, group.size, group.block_count)
     if not np.isfinite(scores).all():
         raise UnsupportedModelError(

@@ -37,18 +37,10 @@ _MOST_ROUNDS = 50
 
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The channel of the first network that each channel of a group stands for.
+    """The channel of the first network that each channel of a group stands for."""
 
-    Parameters
-    ----------
-    unit : ndarray of shape (n_units,)
-        The channel; -1 for those of the first network, and where there is none.
-    likeness : ndarray of shape (n_units,)
-        How like both are, as a cosine; 0 where there is none.
-    """
-
-    unit: Labels
-    likeness: npt.NDArray[np.float64]
+    unit: Labels  # the channel; -1 for those of the first network, and where there is none
+    likeness: npt.NDArray[np.float64]  # how like both are, as a cosine; 0 where there is none
 
 
 def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
@@ -65,22 +57,7 @@ def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Seq
 
 
 def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
-    """Match the channels of all networks to those of the first one.
-
-    Parameters
-    ----------
-    view : GraphView
-        The networks beside each other.
-    groups : sequence of FoldGroup
-        All groups.
-    sources : sequence of ndarray of shape (n_units,)
-        The network of every channel, one array per group; None where it is not known: there nothing is matched.
-
-    Returns
-    -------
-    list of Partners
-        One per group.
-    """
+    """Match the channels of all networks to those of the first one."""
     on_tensor: dict[str, list[tuple[int, Member]]] = {}
     for g, group in enumerate(groups):
         for member in group.members:

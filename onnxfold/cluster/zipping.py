@@ -31,22 +31,7 @@ def correlations(covariances: Sequence[Matrix]) -> Matrix:
 
 
 def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
-    """Merge pairs until k channels are left.
-
-    Parameters
-    ----------
-    likeness : ndarray of shape (n, n)
-        Correlations.
-    sources : ndarray of shape (n,)
-        The network of every channel.
-    k : int
-        How many are left.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The first channel of the cluster of each channel.
-    """
+    """Merge pairs until k channels are left."""
     n, networks = len(likeness), max(len(np.unique(sources)), 1)
     alike = np.array(likeness, np.float64)
     np.fill_diagonal(alike, -np.inf)

@@ -14,27 +14,7 @@ TEST_SET = "fashion_mnist_test.npz"
 
 
 def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:
-    """Copy a bundled model, the bundled test images as its inputs with their labels, and what is said about both.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to; created if missing.
-    name : {'lenet5_2x', 'lenet5'}
-        Bundled model.
-
-    Returns
-    -------
-    list of Path
-        The model, the test set, and the README, which holds the licence of the images. They appear together.
-
-    Raises
-    ------
-    ConfigError
-        If there is another file of one of these names.
-    ModelSaveError
-        If the folder cannot be made, or a file cannot be written.
-    """
+    """Copy a bundled model, the bundled test images as its inputs with their labels, and what is said about both."""
     images, labels = bundled_test_images()
     bundled = files("onnxfold.data")
     contents = {

@@ -124,28 +124,7 @@ def hand_over(
     result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
     force: bool, also: Sequence[Callable[[], object]] = (),
 ) -> None:  # fmt: skip
-    """Write what a fold gave, all of it or nothing, and print what it did.
-
-    Parameters
-    ----------
-    result : FoldResult
-        The result.
-    output : Path
-        Where the model goes.
-    report : Path, optional
-        Where the report goes.
-    as_json, quiet, verbose : bool
-        What is printed.
-    also : sequence of callable
-        What writes further files.
-    force : bool
-        Whether the result is written even if it is destroyed.
-
-    Raises
-    ------
-    BudgetError
-        If it is destroyed and not forced; nothing is written then.
-    """
+    """Write what a fold gave, all of it or nothing, and print what it did."""
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
     verdict = result.report.verdict

@@ -38,17 +38,7 @@ _TYPES: Mapping[Kind, Any] = {
 def options_for(
     command: str, more: Mapping[str, Sequence[Decorator]], words: Mapping[str, Sequence[str]] = NOTHING
 ) -> Decorator:
-    """Return a decorator that gives a command the options of a fold, in sections.
-
-    Parameters
-    ----------
-    command : {'fold', 'merge', 'sweep'}
-        Its name.
-    more : mapping of str to sequence of callable
-        Options of this command alone, by the section at whose end they stand.
-    words : mapping of str to sequence of str
-        Further values that shells complete, by option.
-    """
+    """Return a decorator that gives a command the options of a fold, in sections."""
     sections: dict[str, list[Decorator]] = {title: [] for title in (FIRST, *GROUPS)}
     for name, entry in OPTIONS.items():
         made = _option(command, name, entry, words.get(name, ()))

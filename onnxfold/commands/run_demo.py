@@ -29,27 +29,7 @@ def bundled_test_images() -> tuple[Array, Array]:
 
 
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
-    """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right.
-
-    Parameters
-    ----------
-    out : Path
-        Folder for the folded models; created if missing.
-    name : {'lenet5_2x', 'lenet5'}
-        Bundled model.
-
-    Returns
-    -------
-    list of (sparsity, accuracy)
-        Reached sparsity and top-1 accuracy in onnxruntime, the original first.
-
-    Raises
-    ------
-    ConfigError
-        If a file that would be replaced is a link, or was not folded by this tool.
-    ModelSaveError
-        If something cannot be written.
-    """
+    """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right."""
     check_own((_folded(out, name, sparsity) for sparsity in SPARSITIES), is_made_here, "the demo")
     with made_folder(out):
         return _run_demo(out, name)

@@ -78,15 +78,7 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 
 
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used.
-
-    Parameters
-    ----------
-    where : str
-        ``module:name`` of the table, or of a function that returns the words; imported when a shell asks.
-    *more : str
-        Further words.
-    """
+    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used."""
 
     name = "text"
 
@@ -182,17 +174,7 @@ def wrote(path: Path) -> str:
 
 @contextmanager
 def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = False) -> Iterator[None]:
-    """Print a report as JSON if it is wanted; what the block prints, for people, goes to standard error then.
-
-    Parameters
-    ----------
-    wanted : bool
-        Whether the report is printed.
-    values : callable
-        Returns it.
-    quiet : bool
-        Whether what the block prints is dropped.
-    """
+    """Print a report as JSON if it is wanted; what the block prints, for people, goes to standard error then."""
     with redirect_stdout(io.StringIO() if quiet else sys.stderr if wanted else sys.stdout):
         yield
     if wanted:

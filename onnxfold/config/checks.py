@@ -43,15 +43,7 @@ def known_keywords(function: F) -> F:
 
 
 def whole(name: str, value: Any, *, least: int, most: int) -> int:
-    """Return a whole number, numpy's too, as an int.
-
-    Raises
-    ------
-    OptionTypeError
-        If it is no whole number; True and False are none.
-    ConfigError
-        If it is less than `least` or more than `most`.
-    """
+    """Return a whole number, numpy's too, as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise OptionTypeError(f"{name}={_shown(value)} is not a whole number")
     number = int(value)
@@ -64,13 +56,7 @@ def whole(name: str, value: Any, *, least: int, most: int) -> int:
 
 
 def step(name: str, value: Any, *, most: int) -> int | str:
-    """Return a whole number from 1 up as an int, or 'auto'.
-
-    Raises
-    ------
-    OptionTypeError, ConfigError
-        As of :func:`whole`.
-    """
+    """Return a whole number from 1 up as an int, or 'auto'."""
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, str):
@@ -79,13 +65,7 @@ def step(name: str, value: Any, *, most: int) -> int | str:
 
 
 def attention_flags(allow: Any, per_layer: Any, inside: Any) -> tuple[bool, bool, bool]:
-    """Return whether heads in caches may go, as many as each layer can spare, and what lies inside heads that stay.
-
-    Raises
-    ------
-    OptionTypeError, ConfigError
-        As of :func:`flag`, and if the second changes nothing, or the third contradicts the first.
-    """
+    """Return whether heads in caches may go, as many as each layer can spare, and what lies inside heads that stay."""
     allowed, own = flag("allow_cache_change", allow), flag("per_layer_cache", per_layer)
     within = flag("inside_heads", inside)
     if own and not allowed:
@@ -106,15 +86,7 @@ def threads(value: Any) -> int:
 
 
 def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
-    """Return a number below 1 as a float: from 0 up with `zero`, else above 0.
-
-    Raises
-    ------
-    OptionTypeError
-        If it is no real number.
-    ConfigError
-        If it is outside of the interval.
-    """
+    """Return a number below 1 as a float: from 0 up with `zero`, else above 0."""
     number = _real(name, value)
     if not math.isfinite(number) or not (number >= 0.0 if zero else number > 0.0) or not number < 1.0:
         ending = f": it is {meaning}" if meaning else ""
@@ -123,26 +95,12 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
 
 
 def positive(name: str, value: Any, *, most: float) -> float:
-    """Return a number above 0 as a float.
-
-    Raises
-    ------
-    OptionTypeError
-        If it is no real number.
-    ConfigError
-        If it is not above 0, or more than `most`.
-    """
+    """Return a number above 0 as a float."""
     return up_to(name, value, most=most, zero=False)
 
 
 def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
-    """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0.
-
-    Raises
-    ------
-    OptionTypeError, ConfigError
-        As of :func:`positive`.
-    """
+    """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     number = _real(name, value)
     if not (number >= 0.0 if zero else number > 0.0) or not number <= most:
         raise ConfigError(f"{name}={_shown(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")

@@ -13,13 +13,7 @@ LIMITS = ("params", "macs", "ram", "flash")
 
 
 def check_goals(config: "FoldConfig") -> None:
-    """Refuse goals that exclude each other.
-
-    Raises
-    ------
-    ConfigError
-        If two goals say how far to fold, or a goal lacks what it is measured on.
-    """
+    """Refuse goals that exclude each other."""
     if config.lossless:
         _require_alone(config)
     if config.sparsity is not None and config.channel_ratio is not None:

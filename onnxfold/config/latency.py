@@ -14,15 +14,7 @@ _MOST_MILLISECONDS = 1e8
 
 
 def checked_limit(name: str, value: Any) -> str:
-    """Return a limit of latency as text; a number alone is milliseconds.
-
-    Raises
-    ------
-    OptionTypeError
-        If it is neither a number nor a text.
-    ConfigError
-        If it makes no sense.
-    """
+    """Return a limit of latency as text; a number alone is milliseconds."""
     if not isinstance(value, str):
         value = f"{checks.positive(name, value, most=_MOST_MILLISECONDS):.12g}ms"
     parse_latency(value)

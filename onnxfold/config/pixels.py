@@ -14,22 +14,12 @@ _MOST_CHANNELS = 4
 
 @dataclass(frozen=True)
 class PixelScale:
-    """What makes a network's input of RGB pixels: (pixel - mean) / std, in pixels from 0 to `largest`.
+    """What makes a network's input of RGB pixels: (pixel - mean) / std, in pixels from 0 to `largest`."""
 
-    Parameters
-    ----------
-    mean, std : tuple of float
-        One number, or one per channel in the network's order; none where pixels stay as they are.
-    largest : float
-        1 or 255.
-    channels : {'rgb', 'bgr'}
-        The order of channels that the network takes.
-    """
-
-    mean: tuple[float, ...]
+    mean: tuple[float, ...]  # one number, or one per channel in the network's order; none where pixels stay as they are
     std: tuple[float, ...]
     largest: float
-    channels: str = RGB
+    channels: str = RGB  # the order of channels that the network takes
 
     @property
     def is_bgr(self) -> bool:
@@ -54,20 +44,6 @@ def pixel_scale(mean: Any, std: Any, channels: Any = RGB) -> PixelScale | None:
 
     Numbers up to 1 are for pixels from 0 to 1, as torchvision's ToTensor gives them; larger ones for pixels from 0 to
     255. A mean of 0 and a deviation of 1 fit both, so the other option decides.
-
-    Parameters
-    ----------
-    mean, std : float or sequence of float, optional
-        In the same units.
-    channels : str
-        'rgb', or 'bgr' for networks that take blue first.
-
-    Raises
-    ------
-    OptionTypeError
-        If a value is no number.
-    ConfigError
-        If only one is given, a number is out of range, the two are in different units, or fit both units.
     """
     means, deviations = _numbers("mean", mean, zero=True), _numbers("std", std, zero=False)
     checks.one_of("channels", channels, CHANNELS)

@@ -16,11 +16,6 @@ _COUNTS = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3}
 def parse_bytes(text: str | int) -> int:
     """Return a number of bytes; K, KB and KiB are 1024 bytes, as data sheets of memories have it, likewise M and G.
 
-    Raises
-    ------
-    ConfigError
-        If it is no positive number with such a unit.
-
     Examples
     --------
     >>> parse_bytes("256K"), parse_bytes("1.5 MiB"), parse_bytes(4096)
@@ -31,11 +26,6 @@ def parse_bytes(text: str | int) -> int:
 
 def parse_count(text: str | int) -> int:
     """Return a number of parameters or operations; K, M and G (or B) are thousands, millions and billions.
-
-    Raises
-    ------
-    ConfigError
-        If it is no positive number with such a unit.
 
     Examples
     --------
@@ -59,11 +49,6 @@ class LatencyLimit:
 
 def parse_latency(value: str | float) -> LatencyLimit:
     """Return a limit of latency; a number alone is milliseconds.
-
-    Raises
-    ------
-    ConfigError
-        If it is no time above 0, and no factor above 0 and below 1.
 
     Examples
     --------

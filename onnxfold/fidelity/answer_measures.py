@@ -141,15 +141,7 @@ class Detections:
         self._sums = np.zeros((4, 0))
 
     def add(self, x: Array, y: Array, boxes: tuple[Array, Array] | None = None) -> None:
-        """Take an output, and boxes that stand in another one.
-
-        Parameters
-        ----------
-        x, y : ndarray
-            Values, the channels of a position on the last axis, or on the second where that is shorter.
-        boxes : pair of ndarray, optional
-            Corners of the same positions, of both networks.
-        """
+        """Take an output, and boxes that stand in another one."""
         has_object = x.ndim == 3 and x.shape[1] > x.shape[2]
         x, y = _channels_last(x), _channels_last(y)
         a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
@@ -205,21 +197,7 @@ MEASURES: Mapping[Kind, type[Measure]] = {
 
 
 def variety(named: Counter[int], classes: int) -> float:
-    """Return how many classes answers name, beside as many as evenly drawn ones of so many samples would name.
-
-    Parameters
-    ----------
-    named : Counter
-        Samples per class.
-    classes : int
-        Classes that there are.
-
-    Returns
-    -------
-    float
-        exp(entropy) of the answers over n c / (n + c): about 1 where n samples of all c classes are drawn alike, near 0
-        where all samples get the same answer.
-    """
+    """Return how many classes answers name, beside as many as evenly drawn ones of so many samples would name."""
     samples = named.total()
     entropy = -math.fsum(count / samples * math.log(count / samples) for count in named.values())
     return math.exp(entropy) * (samples + classes) / (samples * classes)
@@ -229,13 +207,6 @@ def wilson_interval(successes: int, trials: int, z: float = Z95) -> tuple[float,
     """Return Wilson's confidence interval of a proportion, of 95 % by default.
 
     It holds for few trials and for proportions near 0 and 1, where the normal approximation does not.
-
-    Parameters
-    ----------
-    successes, trials : int
-        Counts; at least one trial.
-    z : float
-        Quantile of the normal distribution at the upper end of the interval.
 
     References
     ----------

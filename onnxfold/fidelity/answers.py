@@ -64,17 +64,7 @@ class _End:
 
 
 def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, Kind]:
-    """Return the kind of every output of a network.
-
-    Parameters
-    ----------
-    view : GraphView, optional
-        The network; without it, names and shapes decide.
-    shapes : mapping of str to tuple of int
-        Shapes of its outputs, by name, in a run.
-    samples : int
-        Samples of this run.
-    """
+    """Return the kind of every output of a network."""
     if view is None:
         return {name: _of_shape(name, shape) for name, shape in shapes.items()}
     if view.model.functions:

@@ -15,17 +15,10 @@ from onnxfold.report import AgreementEstimate, Diagnostics, FidelityReport, Sign
 
 @dataclass(frozen=True)
 class Regression:
-    """The agreement on data as a function of signs.
+    """The agreement on data as a function of signs."""
 
-    Parameters
-    ----------
-    coefficients : tuple of float
-        Coefficients of the features, in their order.
-    spread : pair of float
-        Bounds of the residuals in logits that 80 % of the cells of networks that are left out keep to.
-    """
-
-    coefficients: tuple[float, ...]
+    coefficients: tuple[float, ...]  # coefficients of the features, in their order
+    #: Bounds of the residuals in logits that 80 % of the cells of networks that are left out keep to.
     spread: tuple[float, float]
 
     def at(self, values: Sequence[float]) -> tuple[float, tuple[float, float]]:
@@ -54,40 +47,14 @@ def features(signs: Signs) -> tuple[float, ...]:
 
 
 def logit(share: float, samples: int) -> float:
-    """Return the logit of a share, with half a sample more on either side so that it is finite.
-
-    Parameters
-    ----------
-    share : float
-        Share of the samples, in [0, 1].
-    samples : int
-        Their number.
-    """
+    """Return the logit of a share, with half a sample more on either side so that it is finite."""
     return math.log((share * samples + 0.5) / ((1.0 - share) * samples + 0.5))
 
 
 def estimate_agreement(
     generated: FidelityReport | None, samples: FidelityReport | None, inputs: str, diagnostics: Diagnostics
 ) -> tuple[AgreementEstimate | None, str]:
-    """Return the estimated agreement on data of the output for which it is lowest.
-
-    Parameters
-    ----------
-    generated : FidelityReport, optional
-        Closeness on held-out generated inputs.
-    samples : FidelityReport, optional
-        Closeness on a user's samples that were held out of the fit.
-    inputs : str
-        Kind of the inputs that the fold was fitted on.
-    diagnostics : Diagnostics
-        With the error curves.
-
-    Returns
-    -------
-    tuple of AgreementEstimate and str
-        No estimate, and the reason, where none holds. Neither where no output names classes, or where a fold without
-        samples does not read images.
-    """
+    """Return the estimated agreement on data of the output for which it is lowest."""
     known = signs_of(generated, samples, inputs, diagnostics)
     if known is None:
         return None, ""
@@ -99,13 +66,7 @@ def estimate_agreement(
 def signs_of(
     generated: FidelityReport | None, samples: FidelityReport | None, inputs: str, diagnostics: Diagnostics
 ) -> tuple[str, Signs] | None:
-    """Return the output whose answers agree least, and its signs; None where there is nothing to estimate.
-
-    Parameters
-    ----------
-    generated, samples, inputs, diagnostics
-        As of :func:`estimate_agreement`.
-    """
+    """Return the output whose answers agree least, and its signs; None where there is nothing to estimate."""
     is_data = inputs == "data"
     if generated is None or inputs not in _LEAST_VARIETY or not (is_data or generated.inputs.endswith("dead leaves")):
         return None
@@ -126,13 +87,7 @@ def signs_of(
 
 
 def doubt_of(signs: Signs) -> str:
-    """Return why no estimate holds; empty where it does.
-
-    Parameters
-    ----------
-    signs : Signs
-        Signs of the fold.
-    """
+    """Return why no estimate holds; empty where it does."""
     called = "given samples" if signs.inputs == "data" else "generated inputs"
     if not signs.held_out_samples:
         return "the samples are too few to hold some out"
@@ -147,30 +102,14 @@ def doubt_of(signs: Signs) -> str:
 
 
 def estimate(output: str, signs: Signs) -> AgreementEstimate:
-    """Return the estimate that follows from signs without a doubt.
-
-    Parameters
-    ----------
-    output : str
-        Name of the output.
-    signs : Signs
-        Signs of the fold.
-    """
+    """Return the estimate that follows from signs without a doubt."""
     if signs.inputs == "data":
         return AgreementEstimate(output, *measured(signs.held_out_agreement, signs.held_out_samples), signs)
     return AgreementEstimate(output, *REGRESSION.at(features(signs)), signs)
 
 
 def measured(share: float, samples: int) -> tuple[float, tuple[float, float]]:
-    """Return a share and its 80 % interval, as samples show them: mean and quantiles of Jeffreys' posterior.
-
-    Parameters
-    ----------
-    share : float
-        Share of the samples, in [0, 1].
-    samples : int
-        Their number.
-    """
+    """Return a share and its 80 % interval, as samples show them: mean and quantiles of Jeffreys' posterior."""
     from scipy.stats import beta
 
     kept = share * samples

@@ -47,24 +47,12 @@ _KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """What held-out text of a language model is written with.
+    """What held-out text of a language model is written with."""
 
-    Parameters
-    ----------
-    writer : Session, optional
-        The original; tokens are drawn where it is not given.
-    beside : path or ModelProto, optional
-        Its file, beside which its tokenizer may lie.
-    tokenizer : path, optional
-        The user's tokenizer.
-    cache : Cache, optional
-        Where the text is looked for, and kept.
-    """
-
-    writer: Session | None = None
-    beside: ModelLike | None = None
+    writer: Session | None = None  # the original; tokens are drawn where it is not given
+    beside: ModelLike | None = None  # its file, beside which its tokenizer may lie
     tokenizer: str | PathLike[str] | None = None
-    cache: Cache | None = None
+    cache: Cache | None = None  # where the text is looked for, and kept
 
 
 class NotRunError(VerificationError):
@@ -73,26 +61,13 @@ class NotRunError(VerificationError):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Generated inputs, made batch by batch on every iteration.
+    """Generated inputs, made batch by batch on every iteration."""
 
-    Parameters
-    ----------
-    view : GraphView
-        A network with the inputs in question.
-    samples : int
-        How many there are.
-    batch : int
-        How many at a time.
-    seed : int
-        Seed.
-    infos : sequence of InputInfo
-        Types to give them in, where these are not those of the view: a float32 twin takes float32.
-    """
-
-    view: GraphView
+    view: GraphView  # A network with the inputs in question
     samples: int
     batch: int
     seed: int
+    #: Types to give them in, where these are not those of the view: a float32 twin takes float32.
     infos: Sequence[InputInfo] = ()
 
     def first(self, batches: int) -> "HeldOut":
@@ -114,15 +89,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class GivenSamples:
-    """Samples of a user that were held out of a fit.
-
-    Parameters
-    ----------
-    feeds : sequence of dict
-        Batches of all inputs.
-    infos : sequence of InputInfo
-        Types to give them in.
-    """
+    """Samples of a user that were held out of a fit."""
 
     feeds: Sequence[dict[str, Array]]
     infos: Sequence[InputInfo] = ()
@@ -137,17 +104,7 @@ class GivenSamples:
 
 @dataclass(frozen=True)
 class HeldOutText:
-    """Tokens that no fold was fitted on.
-
-    Parameters
-    ----------
-    samples : int
-        Number of sequences.
-    feeds : tuple of dict
-        Batches of all inputs.
-    kind : str
-        What the tokens are.
-    """
+    """Tokens that no fold was fitted on."""
 
     samples: int
     feeds: tuple[dict[str, Array], ...]
@@ -185,23 +142,7 @@ def held_out_inputs(
     texts: Texts | None = None,
     progress: Progress = silent,
 ) -> Compared:
-    """Return inputs that no fold was fitted on: for a language model, tokens of the kind that a fold takes.
-
-    Parameters
-    ----------
-    view : GraphView
-        A network that takes the inputs.
-    *others : GraphView
-        Networks with the same inputs that will be run on them, too.
-    seed : int
-        The user's seed.
-    infos : sequence of InputInfo
-        The inputs as onnxruntime takes them.
-    texts : Texts, optional
-        What a language model writes with; without it, tokens are drawn.
-    progress : callable, optional
-        Told about the writing.
-    """
+    """Return inputs that no fold was fitted on: for a language model, tokens of the kind that a fold takes."""
     interface = token_interface(view)
     if interface is not None:
         return _held_out_text(view, interface.typed(infos), texts or Texts(), seed, progress)
@@ -238,22 +179,10 @@ class Network(Protocol):
 class Recording:
     """The outputs of a network on the batches of some inputs, so that it need not stay in memory.
 
-    Parameters
-    ----------
-    network : Network
-        The network; it is run here and not kept.
-    inputs : Compared
-        The inputs.
-
     Attributes
     ----------
     inputs : Compared
         Those that there are outputs of: all, or as many as the memory for outputs holds.
-
-    Raises
-    ------
-    NotRunError
-        If it does not run.
     """
 
     def __init__(self, network: Network, inputs: Compared) -> None:
@@ -277,26 +206,7 @@ def measure_fidelity(
     reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str,
     view: GraphView | None = None,
 ) -> FidelityReport:  # fmt: skip
-    """Run two networks on inputs; return how close they are.
-
-    Parameters
-    ----------
-    reference, candidate : Network
-        Networks with the same inputs and outputs.
-    inputs : Compared or FittedInputs
-        The inputs.
-    called : str
-        How the report calls inputs of this origin, 'held-out' or 'generated'.
-    view : GraphView, optional
-        The reference: it says what kinds of answers the outputs are.
-
-    Raises
-    ------
-    NotRunError
-        If the reference does not run on them.
-    VerificationError
-        If the candidate does not run where the reference does, or gives what is not finite where it gives numbers.
-    """
+    """Run two networks on inputs; return how close they are."""
     meter = FidelityMeter(reference.output_names, view)
     for samples, feeds in inputs.batches:
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples)

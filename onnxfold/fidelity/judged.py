@@ -12,24 +12,14 @@ _STATES = (KEPT, DAMAGED, DESTROYED)
 
 @dataclass(frozen=True)
 class Limits:
-    """What a measure says of a network.
+    """What a measure says of a network."""
 
-    Parameters
-    ----------
-    measure : str
-        A field of :class:`~onnxfold.report.Fidelity`; it decides where those before it in the table are not known.
-    kept : float
-        From here on the answers are kept; below it they are damaged.
-    destroyed : float
-        Below this nothing useful is left. Generated inputs lie near the borders of classes, so this is low.
-    what : str
-        What is kept, in words; a percentage, or a ratio in dB, is filled in.
-    """
-
+    #: A field of :class:`~onnxfold.report.Fidelity`; it decides where those before it in the table are not known.
     measure: str
-    kept: float
+    kept: float  # from here on the answers are kept; below it they are damaged
+    #: Below this nothing useful is left. Generated inputs lie near the borders of classes, so this is low.
     destroyed: float
-    what: str
+    what: str  # what is kept, in words; a percentage, or a ratio in dB, is filled in
 
     def state(self, value: float) -> str:
         """Return 'kept', 'damaged' or 'destroyed'."""
@@ -57,17 +47,7 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
 def verdict_on(
     measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None
 ) -> Verdict:
-    """Return the verdict on a network, by the output that keeps least.
-
-    Parameters
-    ----------
-    measured : FidelityReport, optional
-        Closeness to the original.
-    why_not : str
-        Why there is none.
-    estimate : AgreementEstimate, optional
-        Agreement on data: it tells more of class scores than generated inputs do.
-    """
+    """Return the verdict on a network, by the output that keeps least."""
     found = [] if measured is None else [v for o in measured.outputs if (v := _of_output(o, estimate)) is not None]
     if measured is None or not found:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")

@@ -39,13 +39,6 @@ class _Sums:
 class FidelityMeter:
     """Compares outputs batch by batch, so that many samples need no memory.
 
-    Parameters
-    ----------
-    names : list of str
-        Output names.
-    view : GraphView, optional
-        The original: it says what kinds of answers the outputs are.
-
     Attributes
     ----------
     samples : int
@@ -57,7 +50,7 @@ class FidelityMeter:
     """
 
     names: Sequence[str]
-    view: GraphView | None = None
+    view: GraphView | None = None  # the original: it says what kinds of answers the outputs are
     samples: int = 0
     other_shapes: dict[str, None] = field(default_factory=dict)
     states: dict[str, None] = field(default_factory=dict)
@@ -65,20 +58,7 @@ class FidelityMeter:
     _kinds: dict[str, Kind] = field(default_factory=dict)
 
     def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
-        """Take the outputs of both models on a batch.
-
-        Parameters
-        ----------
-        reference, outputs : sequence of ndarray
-            Outputs on the same inputs, in the order of the names.
-        samples : int, optional
-            How many these are; the length of the first output if not given.
-
-        Raises
-        ------
-        VerificationError
-            If an output is NaN or infinite where the reference is a number.
-        """
+        """Take the outputs of both models on a batch."""
         if samples is None:
             samples = len(reference[0]) if reference and reference[0].ndim else 1
         self.samples += samples
@@ -183,26 +163,7 @@ def fidelity(
     names: Sequence[str], reference: Sequence[Array], outputs: Sequence[Array], *, inputs: str,
     view: GraphView | None = None, samples: int | None = None,
 ) -> FidelityReport:  # fmt: skip
-    """Compare outputs, the first list being the reference.
-
-    Parameters
-    ----------
-    names : list of str
-        Output names.
-    reference, outputs : list of ndarray
-        Outputs of the two models on the same inputs.
-    inputs : str
-        What the inputs were, for the report.
-    view : GraphView, optional
-        The original: it says what kinds of answers the outputs are.
-    samples : int, optional
-        Their number; the length of the first output if not given.
-
-    Raises
-    ------
-    VerificationError
-        If an output is NaN or infinite where the reference is a number.
-    """
+    """Compare outputs, the first list being the reference."""
     meter = FidelityMeter(names, view)
     meter.add(reference, outputs, samples=samples)
     return meter.report(inputs)
@@ -210,18 +171,6 @@ def fidelity(
 
 def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of the difference of two proportions that were found on the same samples.
-
-    Parameters
-    ----------
-    lost, won : int
-        Samples on which only the first, and only the second was right; all others say nothing about the difference.
-    trials : int
-        All samples; at least one.
-
-    Returns
-    -------
-    pair of float
-        Of (lost - won) / trials: Wald's interval with one more sample of either kind, which holds for few samples.
 
     References
     ----------
@@ -239,25 +188,7 @@ def accuracy(outputs: list[Array], labels: Array) -> float:
 
 
 def correct_answers(outputs: list[Array], labels: Array) -> Array:
-    """Return whether the first output that is shaped like class scores is right; scores with NaN are wrong.
-
-    Parameters
-    ----------
-    outputs : list of ndarray
-        Outputs of a model.
-    labels : ndarray of int, shape (samples,)
-        Classes.
-
-    Returns
-    -------
-    ndarray of bool, shape (samples,)
-        One answer per sample.
-
-    Raises
-    ------
-    ConfigError
-        If no output has the shape (samples, classes), or it has fewer classes than labels tell apart.
-    """
+    """Return whether the first output that is shaped like class scores is right; scores with NaN are wrong."""
     for values in outputs:
         if values.ndim >= 2 and len(values) == len(labels) and int(np.prod(values.shape[2:])) == 1:
             scores = values.reshape(len(values), -1)

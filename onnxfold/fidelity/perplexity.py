@@ -36,24 +36,12 @@ _WHICH = ("first", "second")
 
 @dataclass(frozen=True)
 class TextRequest:
-    """A text to measure perplexity on.
-
-    Parameters
-    ----------
-    path : Path
-        The text.
-    tokenizer : Path, optional
-        The tokenizer; by default, the one beside the first model.
-    window : int
-        Tokens of a window.
-    windows : int
-        Windows at most, from the front of the text.
-    """
+    """A text to measure perplexity on."""
 
     path: Path
-    tokenizer: Path | None = None
+    tokenizer: Path | None = None  # the tokenizer; by default, the one beside the first model
     window: int = WINDOW
-    windows: int = WINDOWS
+    windows: int = WINDOWS  # windows at most, from the front of the text
 
 
 @dataclass
@@ -86,28 +74,7 @@ def compare_on_text(
     sessions: Sequence[Session], views: Sequence[GraphView], request: TextRequest, beside: object,
     progress: Progress = silent,
 ) -> tuple[FidelityReport, PerplexityRecord]:  # fmt: skip
-    """Return how close two language models are on a text, and the perplexities of both.
-
-    Parameters
-    ----------
-    sessions : sequence of Session
-        The two models.
-    views : sequence of GraphView
-        Both as views, functions inlined.
-    request : TextRequest
-        The text.
-    beside : path or ModelProto
-        What the tokenizer lies beside where the request names none.
-    progress : callable, optional
-        Told about every window.
-
-    Raises
-    ------
-    ConfigError
-        If the text or the tokenizer cannot be used, or a model gives no scores of words.
-    VerificationError
-        If a model does not run, or gives scores that are not finite.
-    """
+    """Return how close two language models are on a text, and the perplexities of both."""
     readers = [_Reader(s, v, request, which) for s, v, which in zip(sessions, views, _WHICH, strict=True)]
     windows, front = _windows(readers[0].source, request, beside)
     meter = FidelityMeter(sessions[0].output_names)

@@ -38,27 +38,13 @@ _SAMPLES = 4
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """Outcome of a verification.
+    """Outcome of a verification."""
 
-    Parameters
-    ----------
-    fidelity : FidelityReport, optional
-        Closeness on held-out generated inputs; None where it could not be measured.
-    notes : tuple of str
-        What could not be checked, and whether the model became slower.
-    latency : LatencyRecord, optional
-        Latencies of the original and of the folded model.
-    samples : FidelityReport, optional
-        Closeness on a user's samples that were held out of the fit.
-    unmeasured : str
-        Why the closeness could not be measured; empty where it was.
-    """
-
-    fidelity: FidelityReport | None
-    notes: tuple[str, ...] = ()
-    latency: LatencyRecord | None = None
-    samples: FidelityReport | None = None
-    unmeasured: str = ""
+    fidelity: FidelityReport | None  # closeness on held-out generated inputs; None where it could not be measured
+    notes: tuple[str, ...] = ()  # what could not be checked, and whether the model became slower
+    latency: LatencyRecord | None = None  # latencies of the original and of the folded model
+    samples: FidelityReport | None = None  # closeness on a user's samples that were held out of the fit
+    unmeasured: str = ""  # why the closeness could not be measured; empty where it was
 
 
 def verify(
@@ -77,30 +63,6 @@ def verify(
     The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
     on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
     was finite stays finite. How far the values moved is reported, not judged.
-
-    Parameters
-    ----------
-    original : path or ModelProto
-        The model before the fold.
-    view : GraphView
-        The folded model.
-    seed : int
-        Seed of the inputs.
-    progress : callable, optional
-        Called once.
-    threads : int, optional
-        Threads that latency is measured with; None: it is not measured.
-    samples : sequence of dict
-        Batches of a user's samples that were held out of the fit, to measure how close the models are on these, too.
-    texts : Texts, optional
-        What held-out text of a language model is written with, apart from the original itself.
-    renamed : mapping of str to str
-        New names of inputs and outputs of the original, empty for those that went.
-
-    Raises
-    ------
-    VerificationError
-        If a check fails.
     """
     progress("verify in onnxruntime", 0, 0)
     before = load(original)
@@ -118,15 +80,7 @@ def verify(
 
 
 def interface(view: GraphView, renamed: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int, int]]:
-    """Return name, element type and rank of every input and output.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    renamed : mapping of str to str
-        Other names for some, empty for those to leave out.
-    """
+    """Return name, element type and rank of every input and output."""
     infos = [i for i in view.graph.input if i.name not in view.weights] + list(view.graph.output)
     kinds = [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
     return [(new, *kind) for name, *kind in kinds if (new := renamed.get(name, name))]

@@ -12,13 +12,7 @@ from onnxfold.statistics.activations import Activations
 
 
 class WalkedNetwork:
-    """Outputs of a network, of which one node's weights are in memory at a time.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    """
+    """Outputs of a network, of which one node's weights are in memory at a time."""
 
     is_twin = False
 
@@ -36,13 +30,7 @@ class WalkedNetwork:
         ]
 
     def run(self, feeds: Feeds) -> list[Array]:
-        """Return all outputs for one set of inputs.
-
-        Raises
-        ------
-        VerificationError
-            If onnxruntime cannot run one of the nodes.
-        """
+        """Return all outputs for one set of inputs."""
         walk = Activations(self._view, [dict(feeds)])
         found = {name: walk.values[name][0] for name in self.output_names if name in walk.values}
         wanted = set(self.output_names)
@@ -54,13 +42,5 @@ class WalkedNetwork:
 
 
 def open_network(model: ModelLike, view: GraphView) -> Session | WalkedNetwork:
-    """Return a model in onnxruntime, as a whole where its weights fit into memory.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model.
-    view : GraphView
-        The same as a view.
-    """
+    """Return a model in onnxruntime, as a whole where its weights fit into memory."""
     return WalkedNetwork(view) if loaded_bytes(view) > memory.limit() else Session(model, counted=view)

@@ -20,13 +20,7 @@ from onnxfold.files.targets import check_new_folder, reason, target_of
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that replaces `path` when the block ends without an error.
-
-    Raises
-    ------
-    ModelSaveError
-        If the path cannot be a file, or the file cannot be written or moved into place.
-    """
+    """Open a file that replaces `path` when the block ends without an error."""
     target = target_of(path)
     if target.is_null:
         yield io.BytesIO()
@@ -38,18 +32,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def writing(contents: Mapping[Path, bytes]) -> Iterator[None]:
-    """Write files that appear together, at the end of a block that ends without an error.
-
-    Parameters
-    ----------
-    contents : mapping of Path to bytes
-        What each file holds. They are on the disk before the block begins, so that it runs only if there is space.
-
-    Raises
-    ------
-    ModelSaveError
-        If one of them cannot be written; then none appears.
-    """
+    """Write files that appear together, at the end of a block that ends without an error."""
     with ExitStack() as parts:
         for path, content in contents.items():
             with explained(path):
@@ -67,15 +50,7 @@ def write(contents: Mapping[Path, bytes]) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder that becomes `path` when the block ends without an error.
-
-    Raises
-    ------
-    ConfigError
-        If there is anything but an empty folder.
-    ModelSaveError
-        If something cannot be written.
-    """
+    """Yield a folder that becomes `path` when the block ends without an error."""
     check_new_folder(path)
     real = path.resolve()
     with explained(path), part_directory(real.parent) as part:
@@ -92,13 +67,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def made_folder(path: Path) -> Iterator[None]:
-    """Make a folder where it is missing; after an error, what was made goes again if nothing is in it.
-
-    Raises
-    ------
-    ModelSaveError
-        If it cannot be created.
-    """
+    """Make a folder where it is missing; after an error, what was made goes again if nothing is in it."""
     made = []
     try:
         try:
@@ -117,13 +86,7 @@ def made_folder(path: Path) -> Iterator[None]:
 
 @contextmanager
 def part_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path` for drafts of it; :func:`replace_by` moves one into place.
-
-    Raises
-    ------
-    ModelSaveError
-        If the path cannot be a file, or a draft cannot be written.
-    """
+    """Yield a temporary folder beside `path` for drafts of it; :func:`replace_by` moves one into place."""
     target = target_of(path)
     with explained(path):
         if target.is_null:
@@ -135,13 +98,7 @@ def part_folder(path: Path) -> Iterator[Path]:
 
 
 def replace_by(path: Path, draft: Path) -> None:
-    """Put a complete file of the same file system in the place of `path`.
-
-    Raises
-    ------
-    ModelSaveError
-        If it cannot be moved.
-    """
+    """Put a complete file of the same file system in the place of `path`."""
     target = target_of(path)
     if target.is_null:
         return

@@ -35,20 +35,7 @@ _DISTRIBUTIONS = ("numpy", "onnx", "onnxruntime", "torch")
 
 
 class Cache:
-    """The files, by kind and key.
-
-    Parameters
-    ----------
-    where : str or Path, optional
-        The folder; 'default' for the user's own, 'none' or None for none.
-    limit : int
-        Bytes of all files together.
-
-    Raises
-    ------
-    ConfigError
-        If a folder is given that is a file.
-    """
+    """The files, by kind and key."""
 
     def __init__(self, where: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
         self._notes: list[str] = []
@@ -74,15 +61,7 @@ class Cache:
         return tuple(self._notes)
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """Return the content of a file, None where there is none, or another one than was put there.
-
-        Parameters
-        ----------
-        kind : str
-            What it is, in lower-case letters.
-        key : str
-            What :func:`key_of` returned.
-        """
+        """Return the content of a file, None where there is none, or another one than was put there."""
         if self._folder is None:
             return None
         path = self._folder / _name(kind, key)
@@ -102,15 +81,7 @@ class Cache:
         return content
 
     def read(self, kind: str, key: str, reader: Callable[[bytes], T]) -> T | None:
-        """Return the content of a file as a value; None where there is none, or another one than was put there.
-
-        Parameters
-        ----------
-        kind, key : str
-            As in :meth:`get`.
-        reader : callable
-            Makes the value; raises ValueError for what nobody kept. A checksum does not say who made it.
-        """
+        """Return the content of a file as a value; None where there is none, or another one than was put there."""
         content = self.get(kind, key)
         if content is None:
             return None
@@ -124,15 +95,7 @@ class Cache:
             return None
 
     def put(self, kind: str, key: str, content: bytes) -> None:
-        """Keep a content, and drop what was wanted least recently until all files fit into the limit.
-
-        Parameters
-        ----------
-        kind, key : str
-            As in :meth:`get`.
-        content : bytes
-            What the file holds; not kept if it is larger than the limit.
-        """
+        """Keep a content, and drop what was wanted least recently until all files fit into the limit."""
         if self._folder is None or len(_HEAD) + _DIGEST + len(content) > self._limit:
             return
         name = _name(kind, key)

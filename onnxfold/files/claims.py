@@ -13,43 +13,21 @@ from onnxfold.files.targets import STDOUT, check_ending, check_new_folder, targe
 
 @dataclass(frozen=True)
 class Read:
-    """A file that is read.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    role : str
-        What it is, for messages.
-    """
+    """A file that is read."""
 
     path: Path
-    role: str
+    role: str  # what it is, for messages
 
 
 @dataclass(frozen=True)
 class Output:
-    """A path that is written.
-
-    Parameters
-    ----------
-    path : Path
-        The file or folder.
-    role : str
-        The argument or option that names it.
-    endings : tuple of str
-        Endings that the name may have; () for any.
-    is_folder : bool
-        Whether it becomes a folder.
-    may_be_stdout : bool
-        Whether '-' means standard output.
-    """
+    """A path that is written."""
 
     path: Path
-    role: str
-    endings: tuple[str, ...] = ()
-    is_folder: bool = False
-    may_be_stdout: bool = False
+    role: str  # the argument or option that names it
+    endings: tuple[str, ...] = ()  # endings that the name may have; () for any
+    is_folder: bool = False  # whether it becomes a folder
+    may_be_stdout: bool = False  # whether '-' means standard output
 
 
 def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False) -> list[Output]:
@@ -58,25 +36,7 @@ def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be
 
 
 def check_outputs(outputs: Iterable[Output], reads: Iterable[Read], closed: Iterable[Path] = ()) -> None:
-    """Check everything that will be written, before any work.
-
-    Parameters
-    ----------
-    outputs : iterable of Output
-        What is written.
-    reads : iterable of Read
-        What is read. It is looked at only where an output exists: what does not exist is not read.
-    closed : iterable of Path
-        Folders that are read as a whole, so that nothing is written into them.
-
-    Raises
-    ------
-    ConfigError
-        If an output is the same file as another output or as something that is read, or lies in a closed folder, if its
-        name promises another format, or if a folder is not empty.
-    ModelSaveError
-        If an output cannot be written.
-    """
+    """Check everything that will be written, before any work."""
     written = [output for output in outputs if _is_written(output)]
     for number, output in enumerate(written):
         for other in written[:number]:
@@ -105,22 +65,7 @@ def check_outputs(outputs: Iterable[Output], reads: Iterable[Read], closed: Iter
 
 
 def check_own(paths: Iterable[Path], is_own: Callable[[Path], bool], whose: str) -> None:
-    """Raise before a file is replaced that is not one of those that a command writes.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        Files of names that the user did not choose.
-    is_own : callable
-        Whether a file is one of them.
-    whose : str
-        What writes them.
-
-    Raises
-    ------
-    ConfigError
-        If there is another file, a folder, or a link.
-    """
+    """Raise before a file is replaced that is not one of those that a command writes."""
     for path in paths:
         if path.is_symlink():
             raise ConfigError(f"'{path}' is a link, which {whose} does not follow: give another folder")

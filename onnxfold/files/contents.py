@@ -15,21 +15,11 @@ from onnxfold.files.targets import reason
 
 @dataclass(frozen=True)
 class Entry:
-    """One file, folder or link.
+    """One file, folder or link."""
 
-    Parameters
-    ----------
-    place : Path
-        Where it is, relative to the folder.
-    target : Path, optional
-        For a link, the place that it leads to, relative to the folder.
-    is_folder : bool
-        Whether it is a folder itself.
-    """
-
-    place: Path
-    target: Path | None = None
-    is_folder: bool = False
+    place: Path  # where it is, relative to the folder
+    target: Path | None = None  # for a link, the place that it leads to, relative to the folder
+    is_folder: bool = False  # whether it is a folder itself
 
     @property
     def is_file(self) -> bool:
@@ -37,20 +27,7 @@ class Entry:
         return self.target is None and not self.is_folder
 
     def copy(self, source: Path, draft: Path, content: bytes | None = None) -> None:
-        """Make the same entry in another folder; a link leads to the same place there.
-
-        Parameters
-        ----------
-        source, draft : Path
-            The folder that it lies in, and the one that gets the copy, which has the folders around it already.
-        content : bytes, optional
-            What the copy of a file holds, if not the same.
-
-        Raises
-        ------
-        ModelLoadError
-            If it cannot be read, or is no file any more.
-        """
+        """Make the same entry in another folder; a link leads to the same place there."""
         made = draft / self.place
         if self.is_folder:
             made.mkdir()
@@ -63,20 +40,7 @@ class Entry:
 
 
 def open_regular(path: Path, *, follows: bool = True) -> IO[bytes]:
-    """Open a file for reading, which never waits for what a FIFO or a device may say.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    follows : bool
-        Whether it may be a link.
-
-    Raises
-    ------
-    OSError
-        If it is no file, or cannot be opened.
-    """
+    """Open a file for reading, which never waits for what a FIFO or a device may say."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags if follows else flags | getattr(os, "O_NOFOLLOW", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -86,20 +50,7 @@ def open_regular(path: Path, *, follows: bool = True) -> IO[bytes]:
 
 
 def entries_of(folder: Path) -> tuple[Entry, ...]:
-    """Return everything in a folder, folders before what is in them, in the order of names.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-
-    Raises
-    ------
-    ConfigError
-        If a link leads outside, or something is neither a file nor a folder nor a link.
-    ModelLoadError
-        If a folder cannot be read.
-    """
+    """Return everything in a folder, folders before what is in them, in the order of names."""
     try:
         return tuple(_entries(Path(os.path.realpath(folder)), Path()))
     except OSError as error:

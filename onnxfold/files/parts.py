@@ -25,18 +25,10 @@ _STALE_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Part:
-    """An incomplete file.
-
-    Parameters
-    ----------
-    path : Path
-        Where it is.
-    file : binary file
-        It, opened for writing and reading.
-    """
+    """An incomplete file."""
 
     path: Path
-    file: IO[bytes]
+    file: IO[bytes]  # it, opened for writing and reading
 
     def move_to(self, target: Path, like: os.stat_result | None) -> None:
         """Complete the file, and give it its name and the mode of what was there before."""
@@ -58,15 +50,7 @@ def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
 
 @contextmanager
 def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
-    """Open a new part in a folder; it is gone at the end unless it was moved.
-
-    Parameters
-    ----------
-    folder : Path
-        Where.
-    private : bool
-        Let nobody else read it until it has the mode of what it replaces.
-    """
+    """Open a new part in a folder; it is gone at the end unless it was moved."""
     remove_stale(folder)
     path = _fresh(folder)
     mode = 0o600 if private else 0o666  # less the umask, as for any new file

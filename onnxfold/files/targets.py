@@ -22,24 +22,12 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Target:
-    """A path that may become a file.
-
-    Parameters
-    ----------
-    path : Path
-        The path as given.
-    real : Path
-        The file itself, links followed.
-    found : os.stat_result or None
-        The file that is there now.
-    is_null : bool
-        Whether it is the null device: then nothing is written.
-    """
+    """A path that may become a file."""
 
     path: Path
-    real: Path
-    found: os.stat_result | None
-    is_null: bool = False
+    real: Path  # the file itself, links followed
+    found: os.stat_result | None  # the file that is there now
+    is_null: bool = False  # whether it is the null device: then nothing is written
 
     @property
     def is_linked_elsewhere(self) -> bool:
@@ -48,15 +36,7 @@ class Target:
 
 
 def target_of(path: Path) -> Target:
-    """Return what a path leads to.
-
-    Raises
-    ------
-    ModelSaveError
-        If its folder does not exist or cannot be written, or if it is a folder, FIFO, socket or device itself.
-    ConfigError
-        If it is '-'.
-    """
+    """Return what a path leads to."""
     if path == STDOUT:
         raise ConfigError("standard output ('-') accepts only a JSON report: give the path of a file")
     found = _stat(path)
@@ -79,15 +59,7 @@ def target_of(path: Path) -> Target:
 
 
 def check_new_folder(path: Path) -> None:
-    """Raise if `path` cannot become a folder.
-
-    Raises
-    ------
-    ConfigError
-        If there is anything but an empty folder.
-    ModelSaveError
-        If the folder that it would lie in cannot be written.
-    """
+    """Raise if `path` cannot become a folder."""
     found = None if path == STDOUT else _stat(path)
     if path == STDOUT or (found is not None and not stat.S_ISDIR(found.st_mode)) or (found and any(path.iterdir())):
         raise ConfigError(f"'{path}' is not an empty folder: give the path of a new one")
@@ -99,13 +71,7 @@ def check_new_folder(path: Path) -> None:
 
 
 def check_ending(path: Path, endings: Sequence[str], role: str) -> None:
-    """Raise if a file's name would say another format than the one that is written.
-
-    Raises
-    ------
-    ConfigError
-        If the name has none of the endings.
-    """
+    """Raise if a file's name would say another format than the one that is written."""
     if endings and path.suffix.lower() not in endings:
         raise ConfigError(f"{role} '{path}': the name must end in {' or '.join(endings)}, the formats of this output")
 

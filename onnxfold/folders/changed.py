@@ -9,22 +9,7 @@ from onnxfold.inputs.tokens.cache_heads import Heads, changes_of
 def with_changes(
     folder: ModelFolder | None, before: Heads, after: Heads, layers: tuple[int, list[int]] | None
 ) -> tuple[ModelFolder | None, tuple[str, ...]]:
-    """Return the folder, if there is one, with its configurations, and notes on what changed.
-
-    Parameters
-    ----------
-    folder : ModelFolder, optional
-        The folder.
-    before, after : mapping of str to int or None
-        Heads in the caches of the layers that are left.
-    layers : pair of int and list of int, optional
-        Layers with caches that there were, and those that are left, counted from 0; None where all are.
-
-    Raises
-    ------
-    ModelLoadError
-        If a configuration cannot be read.
-    """
+    """Return the folder, if there is one, with its configurations, and notes on what changed."""
     notes = changes_of(before, after)
     if folder is None:
         return None, notes

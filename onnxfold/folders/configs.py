@@ -20,20 +20,7 @@ def configs_of(folder: ModelFolder) -> list[str]:
 
 
 def with_configs(folder: ModelFolder, edit: Edit) -> ModelFolder:
-    """Return a folder whose copy holds changed configurations.
-
-    Parameters
-    ----------
-    folder : ModelFolder
-        The folder; what was changed before stays so.
-    edit : callable
-        Changes one configuration in place, given its name.
-
-    Raises
-    ------
-    ModelLoadError
-        If a configuration cannot be read.
-    """
+    """Return a folder whose copy holds changed configurations."""
     edited: dict[Path, bytes] = {}
     for name in configs_of(folder):
         path = Path(os.path.realpath(folder.root / name))

@@ -17,20 +17,7 @@ _OTHER_NAMES = ("num_kv_heads",)
 
 
 def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelFolder, tuple[str, ...]]:
-    """Return a folder whose copy states the heads of a folded model, and notes on what no configuration can state.
-
-    Parameters
-    ----------
-    folder : ModelFolder
-        The folder.
-    before, after : mapping of str to int or None
-        Heads in every cache, of the model in the folder and of the folded one.
-
-    Raises
-    ------
-    ModelLoadError
-        If a configuration cannot be read.
-    """
+    """Return a folder whose copy states the heads of a folded model, and notes on what no configuration can state."""
     if before == after:
         return folder, ()
     names = configs_of(folder)

@@ -13,22 +13,7 @@ _PER_LAYER = ("layer_types",)
 
 
 def with_layers(folder: ModelFolder, before: int, left: list[int]) -> tuple[ModelFolder, tuple[str, ...]]:
-    """Return a folder whose copy states how many layers are left, and notes on what could not be stated.
-
-    Parameters
-    ----------
-    folder : ModelFolder
-        The folder.
-    before : int
-        Layers that there were.
-    left : list of int
-        Numbers that those had, from 0, which still have caches.
-
-    Raises
-    ------
-    ModelLoadError
-        If a configuration cannot be read.
-    """
+    """Return a folder whose copy states how many layers are left, and notes on what could not be stated."""
     silent: list[str] = []
 
     def edit(name: str, config: dict[str, Any]) -> None:

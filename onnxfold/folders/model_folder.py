@@ -34,29 +34,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder with one model.
+    """A folder with one model."""
 
-    Parameters
-    ----------
-    path : Path
-        The folder as it was given.
-    root : Path
-        The folder itself, links followed, wherever the process works.
-    place : Path
-        The model's file, relative to the folder.
-    entries : tuple of Entry
-        Everything but the model and its weights.
-    has_weight_files : bool
-        Whether weights of the model lie in files of their own.
-    edited : mapping of Path to bytes
-        What a copy of the folder holds in the place of some of its files, by their places.
-    """
-
-    path: Path
-    root: Path
-    place: Path
-    entries: tuple[Entry, ...]
-    has_weight_files: bool = False
+    path: Path  # the folder as it was given
+    root: Path  # the folder itself, links followed, wherever the process works
+    place: Path  # the model's file, relative to the folder
+    entries: tuple[Entry, ...]  # everything but the model and its weights
+    has_weight_files: bool = False  # whether weights of the model lie in files of their own
+    #: What a copy of the folder holds in the place of some of its files, by their places.
     edited: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
@@ -65,36 +50,13 @@ class ModelFolder:
         return self.path / self.place
 
     def output(self, path: Path, role: str) -> Output:
-        """Return the folder that a copy becomes, as an output.
-
-        Raises
-        ------
-        ConfigError
-            If it is called like a file.
-        """
+        """Return the folder that a copy becomes, as an output."""
         if path.suffix.lower() == _ONNX:
             raise ConfigError(f"'{self.path}' is a folder, so {role} is one, too: give the path of a new folder")
         return Output(path, role, is_folder=True)
 
     def write(self, path: Path, save: Callable[[Path], object]) -> None:
-        """Write a copy with another model in it; it appears whole, or not at all.
-
-        Parameters
-        ----------
-        path : Path
-            The copy: nothing is there, or an empty folder.
-        save : callable
-            Writes the model to the path that it is given.
-
-        Raises
-        ------
-        ConfigError
-            If there is anything but an empty folder.
-        ModelLoadError
-            If something cannot be read.
-        ModelSaveError
-            If something cannot be written.
-        """
+        """Write a copy with another model in it; it appears whole, or not at all."""
         with new_folder(path) as draft:
             for entry in self.entries:
                 entry.copy(self.root, draft, self.edited.get(entry.place))
@@ -102,24 +64,7 @@ class ModelFolder:
 
 
 def folder_of(model: ModelLike) -> ModelFolder | None:
-    """Return the folder that stands for the model in it; None for a model that is given otherwise.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        A model, or a folder.
-
-    Raises
-    ------
-    ModelNotFoundError
-        If it is a folder, and none of a language model.
-    UnsupportedModelError
-        If it holds several models.
-    ConfigError
-        If a link in it leads outside.
-    ModelLoadError
-        If it cannot be read.
-    """
+    """Return the folder that stands for the model in it; None for a model that is given otherwise."""
     if isinstance(model, ModelProto) or not isinstance(model, str | os.PathLike):
         return None
     path = Path(model)
@@ -160,13 +105,7 @@ def takes_folders(function: F) -> F:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what a configuration holds.
-
-    Raises
-    ------
-    ModelLoadError
-        If it cannot be read, or is no JSON object.
-    """
+    """Return what a configuration holds."""
     try:
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
         found = json.loads(path.read_bytes())

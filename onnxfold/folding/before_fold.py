@@ -11,21 +11,11 @@ from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
 
 @dataclass(frozen=True, eq=False)
 class BeforeFold:
-    """What the report and the folder of a result are told of the model before.
+    """What the report and the folder of a result are told of the model before."""
 
-    Parameters
-    ----------
-    dropped : Dropped
-        What was dropped, and the model that is left.
-    network : list of DrawnNode
-        Its main graph as a picture.
-    heads : mapping of str to int or None, optional
-        Heads in its caches; None where caches stay as they are.
-    """
-
-    dropped: Dropped
-    network: list[DrawnNode]
-    heads: Heads | None
+    dropped: Dropped  # what was dropped, and the model that is left
+    network: list[DrawnNode]  # its main graph as a picture
+    heads: Heads | None  # heads in its caches; None where caches stay as they are
 
     @classmethod
     def of(cls, dropped: Dropped) -> "BeforeFold":
@@ -35,20 +25,7 @@ class BeforeFold:
         return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
 
     def told_to(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
-        """Return a folder whose copy states what became of the caches, and notes on it.
-
-        Parameters
-        ----------
-        folder : ModelFolder, optional
-            The folder of the model, if it lies in one.
-        after : GraphView
-            The model as it is written.
-
-        Raises
-        ------
-        ModelLoadError
-            If a configuration cannot be read.
-        """
+        """Return a folder whose copy states what became of the caches, and notes on it."""
         if self.heads is None:
             return folder, ()
         return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)

@@ -15,28 +15,14 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Bracket:
-    """Sparsities between which the largest one that keeps what must be kept is looked for.
+    """Sparsities between which the largest one that keeps what must be kept is looked for."""
 
-    Parameters
-    ----------
-    low, high : float
-        A sparsity at which it is kept, and one at which it is not.
-    spare : float
-        Margin at `low`, at least 0.
-    lack : float, optional
-        What is missing at `high`, above 0; None where no fold could tell.
-    moved : str
-        Which end moved last, '' at the beginning.
-    widths : tuple of float
-        Widths of the brackets before, the last one last.
-    """
-
-    low: float
+    low: float  # A sparsity at which it is kept, and one at which it is not
     high: float
-    spare: float
-    lack: float | None = None
-    moved: str = ""
-    widths: tuple[float, ...] = ()
+    spare: float  # margin at `low`, at least 0
+    lack: float | None = None  # what is missing at `high`, above 0; None where no fold could tell
+    moved: str = ""  # which end moved last, '' at the beginning
+    widths: tuple[float, ...] = ()  # widths of the brackets before, the last one last
 
     @property
     def width(self) -> float:

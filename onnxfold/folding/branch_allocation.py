@@ -24,19 +24,7 @@ _WORSE = 2
 
 
 def fewest_lost(task: FoldTask, found: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
-    """Return which branches are dropped, by their places; none if widths alone lose least.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model; it stays as it is.
-    found : sequence of Droppable
-        What can be dropped.
-    measured : ndarray of shape (n,)
-        What the answers lose without each, in the unit of error curves.
-    inputs : ModelInputs
-        What the main graph is run on.
-    """
+    """Return which branches are dropped, by their places; none if widths alone lose least."""
     curves = _by_name(task.opened, model_candidates(task.prepared(inputs), task.progress))
     order = sorted(
         (i for i in range(len(found)) if np.isfinite(measured[i])), key=lambda i: measured[i] / found[i].weights

@@ -29,21 +29,12 @@ _FEW = 2
 
 @dataclass(frozen=True, eq=False)
 class ChosenInputs:
-    """What the main graph is run on.
+    """What the main graph is run on."""
 
-    Parameters
-    ----------
-    inputs : ModelInputs, optional
-        None where it is not run.
-    notes : tuple of str
-        Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
-    labelled : Labelled, optional
-        Labelled samples that decide how far to fold.
-    """
-
-    inputs: ModelInputs | None
+    inputs: ModelInputs | None  # none where it is not run
+    #: Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
     notes: tuple[str, ...] = ()
-    labelled: Labelled | None = None
+    labelled: Labelled | None = None  # labelled samples that decide how far to fold
 
     def repeated_by(self, config: FoldConfig) -> FoldConfig:
         """Return the request that gives the same inputs at any speed of the machine."""
@@ -53,28 +44,7 @@ class ChosenInputs:
 def choose_inputs(
     opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool
 ) -> ChosenInputs:
-    """Generate or read inputs, and run the main graph on one batch of them.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model.
-    config : FoldConfig
-        The request.
-    method : Method
-        The method.
-    progress : callable
-        Called for every step of an inversion.
-    needed : bool
-        Whether the network is run at all.
-
-    Raises
-    ------
-    ConfigError
-        If samples do not fit.
-    VerificationError
-        If the network cannot be run on the samples that were given, or at all where it is to be quantised.
-    """
+    """Generate or read inputs, and run the main graph on one batch of them."""
     if not needed:
         unused = ", ".join(config.about_inputs)
         notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
@@ -115,13 +85,7 @@ def generates(config: FoldConfig) -> bool:
 
 
 def require_given(config: FoldConfig) -> None:
-    """Check that the data of a request is there.
-
-    Raises
-    ------
-    ConfigError
-        If a path leads to no file or folder, or if pixels are scaled where there are none.
-    """
+    """Check that the data of a request is there."""
     scaled = config.pixel_scale is not None
     if config.tokenizer is not None:
         read_tokenizer(config.tokenizer)

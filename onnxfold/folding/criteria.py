@@ -20,52 +20,24 @@ from onnxfold.statistics.activations import Batches
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a criterion says of one fold.
+    """What a criterion says of one fold."""
 
-    Parameters
-    ----------
-    holds : bool
-        Whether the fold keeps what must be kept.
-    margin : float
-        By how much it does, below 0 where it does not; in the unit of the criterion.
-    reached : str
-        What it keeps, for a refusal.
-    told : str
-        What it keeps, and how sure that is, for a note.
-    accuracy : AccuracyRecord, optional
-        Accuracies, where they were judged.
-    """
-
-    holds: bool
-    margin: float
-    reached: str
-    told: str
-    accuracy: AccuracyRecord | None = None
+    holds: bool  # whether the fold keeps what must be kept
+    margin: float  # by how much it does, below 0 where it does not; in the unit of the criterion
+    reached: str  # what it keeps, for a refusal
+    told: str  # what it keeps, and how sure that is, for a note
+    accuracy: AccuracyRecord | None = None  # accuracies, where they were judged
 
 
 @dataclass(frozen=True, eq=False)
 class Criterion(ABC):
-    """What must be kept.
+    """What must be kept."""
 
-    Parameters
-    ----------
-    view : GraphView
-        The original: it says what kinds of answers the outputs are.
-    names : list of str
-        Outputs that are compared.
-    held_out : list of dict
-        Batches of the inputs that decide.
-    samples : int
-        How many they are.
-    reference : list of ndarray
-        What the original answers.
-    """
-
-    view: GraphView
-    names: list[str]
-    held_out: Batches
+    view: GraphView  # the original: it says what kinds of answers the outputs are
+    names: list[str]  # outputs that are compared
+    held_out: Batches  # batches of the inputs that decide
     samples: int
-    reference: list[Array]
+    reference: list[Array]  # what the original answers
 
     def judge(self, view: GraphView) -> Verdict:
         """Run a fold, as it would be written, and judge it."""
@@ -89,13 +61,7 @@ class Criterion(ABC):
 
 @dataclass(frozen=True, eq=False)
 class KeepsFidelity(Criterion):
-    """Keeps the answers: top-1 agreement of class scores, else one minus the relative error, of the worst output.
-
-    Parameters
-    ----------
-    least : float
-        Lowest fidelity.
-    """
+    """Keeps the answers: top-1 agreement of class scores, else one minus the relative error, of the worst output."""
 
     least: float
 
@@ -125,18 +91,10 @@ class KeepsFidelity(Criterion):
 
 @dataclass(frozen=True, eq=False)
 class KeepsAccuracy(Criterion):
-    """Keeps the top-1 accuracy on labelled samples, up to a drop.
-
-    Parameters
-    ----------
-    labels : ndarray of int, shape (samples,)
-        Classes.
-    most_drop : float
-        Highest drop, in points.
-    """
+    """Keeps the top-1 accuracy on labelled samples, up to a drop."""
 
     labels: Array
-    most_drop: float
+    most_drop: float  # highest drop, in points
 
     @property
     def allowance(self) -> float:
@@ -168,20 +126,7 @@ _Z999 = 3.2905267314919255
 
 
 def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
-    """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for.
-
-    Parameters
-    ----------
-    least : float, optional
-        Lowest fidelity.
-    report : FidelityReport, optional
-        Closeness on inputs of the kind that the search decided on, that it did not use.
-
-    Raises
-    ------
-    BudgetError
-        If even the upper end of a 99.9 % confidence interval is below it: the best of several tries is not the cause.
-    """
+    """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for."""
     for found in [] if least is None or report is None else report.outputs:
         share, count = found.top1_agreement, found.top1_samples
         if share is None or not count or least is None:

@@ -8,15 +8,9 @@ from onnxfold.channels import FoldGroup
 
 @dataclass(frozen=True)
 class Depth:
-    """Blocks from one fraction of the depth to another; a block lies where its middle does.
+    """Blocks from one fraction of the depth to another; a block lies where its middle does."""
 
-    Parameters
-    ----------
-    start, stop : float
-        Fractions of the number of blocks.
-    """
-
-    start: float = 0.0
+    start: float = 0.0  # fractions of the number of blocks
     stop: float = 1.0
 
     def outside(self, groups: Sequence[FoldGroup]) -> list[int]:

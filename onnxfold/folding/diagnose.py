@@ -47,30 +47,7 @@ def diagnose(
     *,
     progress: Progress = silent,
 ) -> Diagnostics:
-    """Compare a network with its fold.
-
-    Parameters
-    ----------
-    original, folded : GraphView
-        The network before the merge, and after merge and repair but before the clean-up.
-    plan : FoldPlan
-        The fold.
-    groups : sequence of FoldGroup
-        All groups, those that keep their width included.
-    widths : sequence of int
-        The width that each was given.
-    errors : sequence of ndarray of shape (n + 1,), optional
-        The error curve of each, where curves were computed.
-    inputs : list of dict, optional
-        Batches of inputs, of which the first few are used; None where the fold ran no network.
-    progress : callable, optional
-        Called for every node.
-
-    Returns
-    -------
-    Diagnostics
-        A network that onnxruntime cannot run node by node has error curves only, and `not_run` says why.
-    """
+    """Compare a network with its fold."""
     curves: tuple[ErrorCurve, ...] = ()
     if errors is not None:
         curves = tuple(error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
@@ -83,17 +60,7 @@ def diagnose(
 
 
 def error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
-    """Return some points of an error curve, closer together where few channels are left.
-
-    Parameters
-    ----------
-    group : str
-        Name of the group.
-    errors : ndarray of shape (n + 1,)
-        Relative error by width; infinite where the group cannot have a width.
-    width : int
-        The width that was chosen; always one of the points.
-    """
+    """Return some points of an error curve, closer together where few channels are left."""
     possible = np.flatnonzero(np.isfinite(errors))
     spread = np.geomspace(1, len(possible), min(_POINTS, len(possible))).round().astype(np.int64) - 1
     shown = sorted({*possible[spread].tolist(), width} & set(possible.tolist()))

@@ -21,17 +21,10 @@ _SIZES = frozenset({"Shape", "Size"})
 
 @dataclass(frozen=True)
 class DrawnNode:
-    """A node of a picture before the fold.
-
-    Parameters
-    ----------
-    node : NetworkNode
-        The node as it is.
-    channels : tuple of (str, int)
-        Fold groups among the channels that it writes, and how many of these go with a unit of the group.
-    """
+    """A node of a picture before the fold."""
 
     node: NetworkNode
+    #: Fold groups among the channels that it writes, and how many of these go with a unit of the group.
     channels: tuple[tuple[str, int], ...] = ()
 
     def folded(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
@@ -42,15 +35,7 @@ class DrawnNode:
 
 
 def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode]:
-    """Return the nodes of a picture of a graph; none where there are too many, or no layer.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph before the fold, its nodes in an order in which they can run.
-    groups : iterable of FoldGroup
-        Its fold groups.
-    """
+    """Return the nodes of a picture of a graph; none where there are too many, or no layer."""
     channels = _channels(groups)
     found: list[DrawnNode] = []
     origins: dict[str, tuple[int, ...]] = {}  # of a tensor: the nodes of the picture that it comes from

@@ -28,44 +28,19 @@ _SAMPLES = 8
 
 @dataclass(frozen=True, eq=False)
 class Dropped:
-    """A model without some of its blocks, and its inputs.
+    """A model without some of its blocks, and its inputs."""
 
-    Parameters
-    ----------
-    task : FoldTask
-        The model, analysed anew, and what is left to do.
-    inputs : ChosenInputs, optional
-        What it is run on; None where nothing was to be dropped, and it is not known yet.
-    blocks : tuple of DroppedBlock
-        What went.
-    names : mapping of str to str
-        New names of inputs and outputs, empty for those that went.
-    layers_left : pair of int and list of int, optional
-        Layers with caches that there were, and which of them, counted from 0, are left; None where no cache went.
-    """
-
-    task: FoldTask
+    task: FoldTask  # the model, analysed anew, and what is left to do
+    #: What it is run on; None where nothing was to be dropped, and it is not known yet.
     inputs: ChosenInputs | None = None
     blocks: tuple[DroppedBlock, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # new names of inputs and outputs, empty for those that went
+    #: Layers with caches that there were, and which of them, counted from 0, are left; None where no cache went.
     layers_left: tuple[int, list[int]] | None = None
 
 
 def drop_blocks(task: FoldTask) -> Dropped:
-    """Drop the blocks that a request names, in place; most requests name none, and change nothing.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model; its main graph is edited.
-
-    Raises
-    ------
-    ConfigError, NothingToFoldError, BudgetError
-        As of :func:`drop_request`.
-    VerificationError
-        If the network cannot be run.
-    """
+    """Drop the blocks that a request names, in place; most requests name none, and change nothing."""
     opened, config, method, progress = task.opened, task.config, task.method, task.progress
     asked = drop_request(opened, config, method)
     if asked is None:

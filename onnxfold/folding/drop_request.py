@@ -14,38 +14,16 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class DropRequest:
-    """What may be dropped, and how much of it is wanted.
+    """What may be dropped, and how much of it is wanted."""
 
-    Parameters
-    ----------
-    found : list of Droppable
-        What may go, in the order of the graph.
-    count : int, optional
-        How many of them are wanted.
-    sparsity : float, optional
-        The fraction of all weights that is to go with them.
-    notes : tuple of str
-        What cannot go, and why.
-    """
-
-    found: list[Droppable]
-    count: int | None = None
-    sparsity: float | None = None
-    notes: tuple[str, ...] = ()
+    found: list[Droppable]  # what may go, in the order of the graph
+    count: int | None = None  # how many of them are wanted
+    sparsity: float | None = None  # the fraction of all weights that is to go with them
+    notes: tuple[str, ...] = ()  # what cannot go, and why
 
 
 def drop_request(opened: OpenedModel, config: FoldConfig, method: Method) -> DropRequest | None:
-    """Return what a request drops; None for most requests. It is checked before anything is run.
-
-    Raises
-    ------
-    ConfigError
-        If the method drops blocks, and the goal is one of widths.
-    NothingToFoldError
-        If no block can be dropped.
-    BudgetError
-        If there are too few of them.
-    """
+    """Return what a request drops; None for most requests. It is checked before anything is run."""
     if config.drop_blocks is None and not method.drops_blocks:
         return None
     if method.drops_blocks and (config.searched or config.has_limits or config.ratios or config.channel_ratio):

@@ -21,21 +21,11 @@ from onnxfold.inputs.tokens.cache_heads import cache_heads, cached
 
 @dataclass(frozen=True)
 class Droppable:
-    """Branches that go together.
+    """Branches that go together."""
 
-    Parameters
-    ----------
-    block : ResidualBlock
-        The branches, behind each other.
-    weights : int
-        Float weights that nothing else reads.
-    caches : frozenset of str
-        Inputs and outputs that go, too.
-    """
-
-    block: ResidualBlock
-    weights: int
-    caches: frozenset[str] = frozenset()
+    block: ResidualBlock  # the branches, behind each other
+    weights: int  # float weights that nothing else reads
+    caches: frozenset[str] = frozenset()  # inputs and outputs that go, too
 
 
 @dataclass(frozen=True)
@@ -47,17 +37,7 @@ class Stays:
 
 
 def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
-    """Return what can be dropped from a normalised graph, in its order, and what cannot.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph; it is only read.
-    may_change_caches : bool
-        Whether inputs and outputs that hold caches may go.
-    whole : bool
-        Whether branches go with the others of their block; otherwise each for itself.
-    """
+    """Return what can be dropped from a normalised graph, in its order, and what cannot."""
     read = cache_heads(view)
     caches = frozenset((*read, *cached(view.output_names))) if read else frozenset()
     branches = residual_branches(view)

@@ -41,15 +41,7 @@ class _Kept:
 
 
 def smallest_request(task: FoldTask) -> WidthRequest:
-    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow.
-
-    Raises
-    ------
-    BudgetError
-        If it cannot be reached.
-    ConfigError
-        If the widths of all groups are given, so that there is nothing to search.
-    """
+    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow."""
     request = _at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
@@ -59,25 +51,7 @@ def smallest_request(task: FoldTask) -> WidthRequest:
 
 
 def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
-    """Return what a search must keep, and the inputs that its folds are shown.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The original.
-    data : ChosenInputs
-        What the network is run on. Without labelled samples, fidelity is kept on new inputs where these are drawn at
-        will (dead leaves, noise), else on the last quarter of the inputs.
-    config : FoldConfig
-        The request.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few inputs to hold some out, or labels do not fit.
-    VerificationError
-        If the network cannot be run.
-    """
+    """Return what a search must keep, and the inputs that its folds are shown."""
     if data.inputs is None:
         raise VerificationError(data.notes[0])
     session = Session(opened.source)
@@ -122,22 +96,6 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
 
     It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
     interpolation between folds. The model is analysed, and what its groups could become is computed, once.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The original; it is the folded model afterwards.
-    request : WidthRequest
-        What :func:`smallest_request` returned.
-    data : ChosenInputs
-        What the network is run on.
-
-    Raises
-    ------
-    BudgetError
-        If even the smallest fold does not keep it; with what it does keep.
-    ConfigError, VerificationError
-        As of :func:`find_criterion`.
     """
     config, progress = task.config, task.progress
     criterion, seen = find_criterion(task.opened, data, config)

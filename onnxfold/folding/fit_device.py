@@ -41,24 +41,7 @@ NeedOf = Callable[[GraphView], MemoryNeed]
 
 
 class DeviceFit:
-    """The fit of a model into a microcontroller.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model, and a request with a device.
-    board : DeviceProfile
-        The device.
-    need_of : callable
-        Says what a model needs.
-    may_keep : bool
-        Whether all groups may keep their widths, because something else was done.
-
-    Raises
-    ------
-    BudgetError
-        If even the narrowest widths do not fit.
-    """
+    """The fit of a model into a microcontroller."""
 
     def __init__(self, task: FoldTask, board: DeviceProfile, need_of: NeedOf, *, may_keep: bool) -> None:
         spare = min(_SPARE_BYTES, board.model_flash_bytes // 64)
@@ -89,18 +72,7 @@ class DeviceFit:
         self._limits = self._scaled(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
-        """Return what the limits ask of the widths.
-
-        Parameters
-        ----------
-        task : FoldTask
-            The model.
-
-        Raises
-        ------
-        NothingToFoldError
-            If the model fits as it is, and nothing else is asked for; with what it takes.
-        """
+        """Return what the limits ask of the widths."""
         at = replace(task, config=_within(task.config, self._limits))
         request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
         whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
@@ -112,24 +84,7 @@ class DeviceFit:
         return request
 
     def fold(self, task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-        """Fold so that the model fits.
-
-        Parameters
-        ----------
-        task : FoldTask
-            The model; it is the folded one afterwards.
-        request : WidthRequest
-            What :meth:`request` returned.
-        data : ChosenInputs
-            What the model is run on.
-
-        Raises
-        ------
-        BudgetError
-            If no fold was found that fits.
-        NothingToFoldError
-            If the model fits as it is.
-        """
+        """Fold so that the model fits."""
         prepared = task.prepared(data.inputs)
         candidates = model_candidates(prepared, task.progress) if request.widths is None else None
         fitting, reason = self._widest(task, losses_of(candidates))

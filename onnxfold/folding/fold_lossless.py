@@ -24,17 +24,7 @@ _NOTHING = (
 
 
 def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-    """Merge exact duplicates and dead channels; a model that has none, nor equal weights, is copied.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model; it is the folded one afterwards.
-    request : WidthRequest
-        The request that keeps all widths.
-    data : ChosenInputs
-        Nothing: the network is not run.
-    """
+    """Merge exact duplicates and dead channels; a model that has none, nor equal weights, is copied."""
     opened, config = task.opened, task.config
     prepared = task.prepared(data.inputs)
     pairs = [pair for graph in prepared.graphs for pair in zip(graph.groups, graph.lossless, strict=True)]
@@ -46,20 +36,7 @@ def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
 
 
 def require_lossless(checked: VerificationResult, view: GraphView) -> None:
-    """Refuse a result that does not compute what the original does.
-
-    Parameters
-    ----------
-    checked : VerificationResult
-        The check beside the original.
-    view : GraphView
-        The result.
-
-    Raises
-    ------
-    VerificationError
-        If outputs differ by more than rounding, or could not be compared.
-    """
+    """Refuse a result that does not compute what the original does."""
     if checked.fidelity is None:
         why = "; ".join(checked.notes)
         raise VerificationError(f"whether nothing is lost could not be checked: {why}; --no-verify writes it unchecked")

@@ -32,45 +32,19 @@ ModelCandidates = list[list[Candidates]]
 
 @dataclass(frozen=True, eq=False)
 class FoldedModel:
-    """A folded model, and what was done to each of its graphs.
+    """A folded model, and what was done to each of its graphs."""
 
-    Parameters
-    ----------
-    view : GraphView
-        The folded main graph, bodies written back.
-    request : WidthRequest
-        What the widths had to satisfy.
-    widths : list of int
-        One width per group of the request.
-    graphs : list of Folded
-        What was done to each graph, outer ones first.
-    inputs : ModelInputs, optional
-        What the main graph was run on.
-    before, after : ModelSize
-        What the model costs.
-    config : FoldConfig
-        The request, in the form that gives the same result at any speed of the machine.
-    tuning : TuningRecord, optional
-        What training its norms did.
-    blocks : tuple of BlockWeight
-        Weights that were of few bits.
-    accuracy : AccuracyRecord, optional
-        The accuracies that decided how far the fold goes.
-    notes : tuple of str
-        What a search found.
-    """
-
-    view: GraphView
-    request: WidthRequest
-    widths: list[int]
-    graphs: list[Folded]
-    inputs: ModelInputs | None
+    view: GraphView  # the folded main graph, bodies written back
+    request: WidthRequest  # what the widths had to satisfy
+    widths: list[int]  # one width per group of the request
+    graphs: list[Folded]  # what was done to each graph, outer ones first
+    inputs: ModelInputs | None  # what the main graph was run on
     before: ModelSize
     after: ModelSize
-    config: FoldConfig
-    tuning: TuningRecord | None = None
-    blocks: tuple[BlockWeight, ...] = ()
-    accuracy: AccuracyRecord | None = None
+    config: FoldConfig  # the request, in the form that gives the same result at any speed of the machine
+    tuning: TuningRecord | None = None  # what training its norms did
+    blocks: tuple[BlockWeight, ...] = ()  # weights that were of few bits
+    accuracy: AccuracyRecord | None = None  # the accuracies that decided how far the fold goes
     notes: tuple[str, ...] = ()
 
     @property
@@ -87,13 +61,7 @@ class FoldedModel:
 def request_widths(
     opened: OpenedModel, config: FoldConfig, method: Method, *, may_keep_all: bool = False
 ) -> WidthRequest:
-    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`.
-
-    Raises
-    ------
-    NothingToFoldError
-        If the widths follow from the request, and every group would keep its own; unless `may_keep_all`.
-    """
+    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`."""
     if method.drops_blocks or config.lossless:
         return whole_widths(opened.graphs, config)
     repair, groups = method.repair_row, [found for _, found in opened.graphs]
@@ -135,30 +103,7 @@ def fold_model(
     config: FoldConfig,
     progress: Progress,
 ) -> FoldedModel:
-    """Choose widths, fold every graph in place, and note the run in the metadata of the model.
-
-    Parameters
-    ----------
-    prepared : PreparedModel
-        The model; it is the folded one afterwards.
-    request : WidthRequest
-        What the widths have to satisfy.
-    candidates : list of list of Candidates, optional
-        What :func:`model_candidates` returned; needed unless the request settles the widths by itself.
-    config : FoldConfig
-        The request as it is kept in the metadata.
-    progress : callable
-        Called for every step.
-
-    Raises
-    ------
-    BudgetError
-        If a limit cannot be reached.
-    NothingToFoldError
-        If every group would keep its width.
-    VerificationError
-        If a weight is no longer finite.
-    """
+    """Choose widths, fold every graph in place, and note the run in the metadata of the model."""
     request = request.knowing([w for graph in prepared.graphs for w in graph.lossless])
     widths = request.choose(losses_of(candidates))
     parts = list(_per_graph(prepared, widths))

@@ -23,30 +23,14 @@ from onnxfold.quantize.refuse import require_quantizable
 
 @dataclass(frozen=True, eq=False)
 class FoldTask:
-    """An opened model, and what is to be done to it.
+    """An opened model, and what is to be done to it."""
 
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model; its graphs are edited in place.
-    config : FoldConfig
-        The request.
-    method : Method
-        The method, in the form for this model.
-    progress : callable
-        Called for every step.
-    networks : JoinedModel, optional
-        The networks that the model is made of, where networks are merged.
-    shared_inputs : ChosenInputs, optional
-        What several folds run the model on, where that is known before.
-    """
-
-    opened: OpenedModel
+    opened: OpenedModel  # the model; its graphs are edited in place
     config: FoldConfig
-    method: Method
+    method: Method  # the method, in the form for this model
     progress: Progress
-    networks: JoinedModel | None = None
-    shared_inputs: ChosenInputs | None = None
+    networks: JoinedModel | None = None  # the networks that the model is made of, where networks are merged
+    shared_inputs: ChosenInputs | None = None  # what several folds run the model on, where that is known before
 
     @property
     def reference(self) -> ModelLike:
@@ -63,20 +47,7 @@ class FoldTask:
 
 
 def check_request(config: FoldConfig, *, of_networks: bool = False) -> None:
-    """Refuse bad names, numbers and files before any work.
-
-    Parameters
-    ----------
-    config : FoldConfig
-        The request.
-    of_networks : bool
-        Whether networks are merged.
-
-    Raises
-    ------
-    ConfigError
-        If there is something that makes no sense or is not there, whether it will be used or not.
-    """
+    """Refuse bad names, numbers and files before any work."""
     find_method(config.method, cluster=config.cluster, repair=config.repair, of_networks=of_networks)
     requested_limits(config)
     find_objective(config.objective)
@@ -91,22 +62,7 @@ def open_task(
     networks: JoinedModel | None = None,
     shared_inputs: ChosenInputs | None = None,
 ) -> FoldTask:
-    """Open a model, and check what depends on it.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        Left untouched.
-    config, progress, networks, shared_inputs
-        As of :class:`FoldTask`.
-
-    Raises
-    ------
-    ModelLoadError, UnsupportedModelError, NonFiniteError, NothingToFoldError
-        As of :func:`onnxfold.folding.open_model.open_model`.
-    ConfigError, UnsupportedModelError
-        If the model cannot be quantised, or its norms cannot be tuned, where that is requested.
-    """
+    """Open a model, and check what depends on it."""
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)

@@ -31,19 +31,7 @@ _NOT_SEEN: Sequence[ConsumerMoments] = ()
 
 
 class GroupCandidates:
-    """Computes the candidates of every group, several beside each other, and each by one thread.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The graph.
-    compared, stored : GraphView
-        Its weights, rows in the units of the repair and columns of duplicates added up, and as they are stored.
-    metrics : mapping of int to ndarray of shape (n_units, n_units)
-        What errors of a group's channels do to the outputs, where that is known.
-    progress : callable
-        Called for every group.
-    """
+    """Computes the candidates of every group, several beside each other, and each by one thread."""
 
     def __init__(
         self,
@@ -140,23 +128,7 @@ def candidates_of(
     narrowest: int,
     metric: Matrix | None = None,
 ) -> Candidates:
-    """Return what a group could become, by what stands in for the method where its consumers were not seen.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The graph.
-    i : int
-        Number of the group.
-    compared, stored : GraphView
-        Weights to compare, and as they are stored.
-    moments : sequence of ConsumerMoments
-        What its consumers read; empty where they were not seen.
-    narrowest : int
-        The smallest width that may be requested.
-    metric : ndarray of shape (n_units, n_units), optional
-        What errors of its channels do to the outputs.
-    """
+    """Return what a group could become, by what stands in for the method where its consumers were not seen."""
     group = prepared.groups[i]
     task = Task(
         compared,

@@ -28,24 +28,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 def influences(
     view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress = silent
 ) -> Matrix:
-    """Return the influence of every block, shape (n_blocks,).
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    blocks : sequence of ResidualBlock
-        Its blocks.
-    inputs : list of dict
-        Batches of inputs.
-    progress : callable, optional
-        Called for every node.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime cannot run one of the nodes.
-    """
+    """Return the influence of every block, shape (n_blocks,)."""
     firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
     lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
     walk, before, found = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
@@ -75,26 +58,7 @@ def effects(
     tokens: TokenAnswers | None = None,
     progress: Progress = silent,
 ) -> Matrix:
-    """Return what becomes of the answers without each block, shape (n_blocks,).
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    blocks : sequence of ResidualBlock
-        Its blocks.
-    batch : dict
-        A few samples.
-    tokens : TokenAnswers, optional
-        What the outputs of a language model are: of scores the divergence is measured, of others the relative error.
-    progress : callable, optional
-        Called for every node.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime cannot run one of the nodes.
-    """
+    """Return what becomes of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
         branch.join: [Change(i, branch.result, partial(_nothing, _bias(view, nodes[branch.join])))]

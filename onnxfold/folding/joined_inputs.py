@@ -15,20 +15,7 @@ from onnxfold.report import ModelSize
 
 
 def inputs_for(task: FoldTask, *, needed: bool) -> ChosenInputs:
-    """Return what a model is run on: if it is made of networks and no samples are given, a part from each of them.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model.
-    needed : bool
-        Whether it is run at all.
-
-    Raises
-    ------
-    ConfigError, VerificationError
-        As of :func:`onnxfold.folding.choose_inputs.choose_inputs`.
-    """
+    """Return what a model is run on: if it is made of networks and no samples are given, a part from each of them."""
     config, networks = task.config, task.networks
     if needed and task.shared_inputs is not None:
         return task.shared_inputs
@@ -41,17 +28,6 @@ def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progr
     """Generate inputs with every network by itself, and put them behind each other.
 
     What is inverted from one network alone says little of what the others do.
-
-    Parameters
-    ----------
-    joined : JoinedModel
-        The networks.
-    config : FoldConfig
-        The request; of samples and inversion steps, each network gets a part.
-    method : Method
-        The method.
-    progress : callable
-        Called for every step.
     """
     found: list[ChosenInputs] = []
     for i, network in enumerate(joined.networks):

@@ -36,36 +36,16 @@ LABELS = "labels"
 
 @dataclass(frozen=True, eq=False)
 class JoinedModel:
-    """Networks as one model.
+    """Networks as one model."""
 
-    Parameters
-    ----------
-    sources : tuple of path or ModelProto
-        The networks as they were given.
-    networks : tuple of Network
-        The same, open, in forms that correspond.
-    graph : JoinedGraph
-        All of them; weights between channels of different networks are written, as zeros.
-    model : ModelProto
-        That graph.
-    exact : ModelProto
-        The same with grouped convolutions, where these say it without zeros.
-    size : ModelSize
-        What the networks cost together.
-    matches : tuple of Match
-        What corresponds in each network to the tensors of the first one.
-    notes : tuple of str
-        What was changed to join them.
-    """
-
-    sources: tuple[ModelLike, ...]
-    networks: tuple[Network, ...]
-    graph: JoinedGraph
+    sources: tuple[ModelLike, ...]  # the networks as they were given
+    networks: tuple[Network, ...]  # the same, open, in forms that correspond
+    graph: JoinedGraph  # all of them; weights between channels of different networks are written, as zeros
     model: ModelProto
-    exact: ModelProto
-    size: ModelSize
-    matches: tuple[Match, ...]
-    notes: tuple[str, ...] = ()
+    exact: ModelProto  # the same with grouped convolutions, where these say it without zeros
+    size: ModelSize  # what the networks cost together
+    matches: tuple[Match, ...]  # what corresponds in each network to the tensors of the first one
+    notes: tuple[str, ...] = ()  # what was changed to join them
 
     @property
     def count(self) -> int:
@@ -126,13 +106,7 @@ class JoinedModel:
         return tuple(found)
 
     def behind(self, node: str) -> list[str]:
-        """Return the groups whose channels are not all computed up to a node: its own ones are.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such node.
-        """
+        """Return the groups whose channels are not all computed up to a node: its own ones are."""
         view = self.graph.view
         start = next((n for n in view.nodes if node in (n.name, *n.output)), None)
         if start is None:
@@ -158,26 +132,7 @@ def join_models(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[str] = (),
 ) -> JoinedModel:
-    """Join networks of one layout, and check that the result computes what they compute.
-
-    Parameters
-    ----------
-    models : sequence of path or ModelProto
-        At least two; left untouched.
-    heads : str
-        What becomes of the outputs: a row of :data:`onnxfold.passes.join.heads.HEADS`.
-    input_shapes : mapping of str to sequence of int, optional
-        Sizes of free input dimensions.
-    labels : sequence of str
-        Names of all classes of the result, for its metadata; by default those in the metadata of the networks.
-
-    Raises
-    ------
-    ModelLoadError, UnsupportedModelError
-        If one cannot be read, or if they have different layouts, with the names of both nodes.
-    ConfigError
-        If outputs of different lengths are to be averaged, or there are other numbers of labels and classes.
-    """
+    """Join networks of one layout, and check that the result computes what they compute."""
     networks, matches, notes = open_networks(models, input_shapes)
     graph = join(networks, matches, heads)
     _name_classes(graph, models, labels)
@@ -229,13 +184,7 @@ def _labels_of(model: ModelProto) -> list[str]:
 
 
 def _require_exact(joined: JoinedModel) -> None:
-    """Run everything in onnxruntime on a little noise, and compare.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the joined graph computes something else: operators may do what no rule says.
-    """
+    """Run everything in onnxruntime on a little noise, and compare."""
     sessions = [Session(source) for source in joined.sources]
     feeds = noise_inputs(sessions[0].inputs, samples=_SAMPLES, seed=_SEED, view=joined.graph.view)
     own = []
@@ -254,15 +203,7 @@ def _require_exact(joined: JoinedModel) -> None:
 
 
 class Together:
-    """Networks that run as one: a reference for a merged one.
-
-    Parameters
-    ----------
-    joined : JoinedModel
-        The networks.
-    network : int
-        The one that is run.
-    """
+    """Networks that run as one: a reference for a merged one."""
 
     def __init__(self, joined: JoinedModel, network: int) -> None:
         self._session = Session(joined.sources[network])
@@ -275,17 +216,7 @@ class Together:
 
 
 class Share:
-    """What a merged model says in place of one of its networks.
-
-    Parameters
-    ----------
-    joined : JoinedModel
-        The networks.
-    merged : Session
-        The merged model.
-    network : int
-        The network.
-    """
+    """What a merged model says in place of one of its networks."""
 
     def __init__(self, joined: JoinedModel, merged: Session, network: int) -> None:
         self._joined, self._network, self._session = joined, network, merged

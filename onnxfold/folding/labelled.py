@@ -24,21 +24,12 @@ _BATCH = 64
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Labelled samples, split.
+    """Labelled samples, split."""
 
-    Parameters
-    ----------
-    shown : dict of str to ndarray, optional
-        Samples that folds may be fitted on; None where the request names other inputs, and all samples decide.
-    held_out : list of dict
-        Batches of the samples that decide.
-    labels : ndarray of int, shape (samples,)
-        Classes of the samples that decide.
-    """
-
+    #: Samples that folds may be fitted on; None where the request names other inputs, and all samples decide.
     shown: dict[str, Array] | None
-    held_out: Batches
-    labels: Array
+    held_out: Batches  # batches of the samples that decide
+    labels: Array  # classes of the samples that decide
 
     def shown_to(self, config: FoldConfig) -> FoldConfig:
         """Return a request whose folds are fitted on what may be shown."""
@@ -50,18 +41,6 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
 
     Which samples decide is drawn with the request's seed: a file may be sorted by class. Of the others, no more are
     shown to the folds than would be generated.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    config : FoldConfig
-        A request with `data`.
-
-    Raises
-    ------
-    ConfigError
-        If they do not fit the model, there are no labels, or too few samples to hold some out.
     """
     assert config.data is not None
     infos = input_infos(view)

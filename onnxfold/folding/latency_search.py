@@ -44,15 +44,7 @@ Timer = Callable[[GraphView], Timing]
 
 
 class RealTimer:
-    """Times a folded model beside the input, in onnxruntime.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The input.
-    threads : int
-        Threads inside an operator.
-    """
+    """Times a folded model beside the input, in onnxruntime."""
 
     def __init__(self, opened: OpenedModel, threads: int) -> None:
         self._threads = threads
@@ -112,24 +104,7 @@ class _Corrections:
 
 
 def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-    """Return a fold whose measured latency holds the limit within the tolerance, with its corrected request.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model, which is the folded one afterwards, and a request with a table of latencies.
-    request : WidthRequest
-        What this table asks of the widths.
-    data : ChosenInputs
-        What the model is run on.
-
-    Raises
-    ------
-    BudgetError
-        If the limit cannot be reached; with the closest latency.
-    NotMeasurableError
-        If latency varies so much that it is not known whether it holds the limit.
-    """
+    """Return a fold whose measured latency holds the limit within the tolerance, with its corrected request."""
     config, progress = task.config, task.progress
     prepared = task.prepared(data.inputs)
     candidates = model_candidates(prepared, progress) if request.widths is None else None

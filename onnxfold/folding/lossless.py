@@ -24,13 +24,7 @@ def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
 
 
 def spare_weights(scopes: Sequence[Scope]) -> int:
-    """Return how many weights belong to channels that are dead, or exact duplicates of others.
-
-    Parameters
-    ----------
-    scopes : sequence of Scope
-        The graphs of a model; they stay as they are.
-    """
+    """Return how many weights belong to channels that are dead, or exact duplicates of others."""
     copies = copy_scopes(list(scopes))
     graphs = [(scope.view, scope.analysis.groups) for scope in copies]
     widths = []

@@ -43,18 +43,10 @@ Profiler = Callable[[GraphView, int], LatencyProfile]
 
 @dataclass(frozen=True, eq=False)
 class Instruments:
-    """What times networks and layers; tests have others.
+    """What times networks and layers; tests have others."""
 
-    Parameters
-    ----------
-    profile : callable
-        Takes a graph and a number of threads.
-    measure : callable
-        Takes a layer, pairs of widths, seconds and a number of threads.
-    """
-
-    profile: Profiler
-    measure: Callable[..., tuple[Sample, ...]]
+    profile: Profiler  # takes a graph and a number of threads
+    measure: Callable[..., tuple[Sample, ...]]  # takes a layer, pairs of widths, seconds and a number of threads
 
 
 def _profile(view: GraphView, threads: int) -> LatencyProfile:
@@ -70,28 +62,7 @@ REAL = Instruments(_profile, measure_shape)
 def with_latency_table(
     opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
 ) -> FoldConfig:
-    """Return a request with the table of latencies as plain values, if widths depend on one.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model.
-    config : FoldConfig
-        The request.
-    progress : callable
-        Called for every layer that is measured.
-    instruments : Instruments, optional
-        What times, in place of onnxruntime.
-
-    Raises
-    ------
-    ConfigError
-        If a table is given that cannot be read, or a device whose latencies nobody measured.
-    NotMeasurableError
-        If latency varies too much.
-    VerificationError
-        If the model does not run.
-    """
+    """Return a request with the table of latencies as plain values, if widths depend on one."""
     if not config.needs_latency:
         return config
     if config.latency_table is not None:

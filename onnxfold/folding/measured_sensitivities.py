@@ -35,15 +35,7 @@ QUERIES_ELSEWHERE = 0.6
 def measured_sensitivities(
     view: GraphView, groups: Sequence[FoldGroup], inputs: ModelInputs, probes: Mapping[int, Probe], progress: Progress
 ) -> Matrix:
-    """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured.
-
-    Parameters
-    ----------
-    view, groups, probes, progress
-        As of :func:`onnxfold.folding.sensitivity.sensitivities`.
-    inputs : ModelInputs
-        The inputs of the graph.
-    """
+    """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured."""
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}
     few, is_text = inputs.few(SAMPLES), inputs.kind not in (PRIOR, UNIFORM)

@@ -27,16 +27,7 @@ def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
 
 
 def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
-    """Return every matrix of a fold by name.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``P/<group>`` of shape (k, n) and ``Q/<group>`` of shape (n, k). For the weights that a repair refitted, ``B/
-        <weight>`` of shape (n_units, k_units), with ``B.axis/<weight>`` (axis and blocks), ``B.positions/<weight>`` of
-        shape (n_units, r) and ``B.kept/<weight>`` of shape (k_units,); ``D/<weight>`` in the shape of the folded
-        weight; ``g/<weight>`` of shape (rows,). See :mod:`onnxfold.passes.repair.refits`.
-    """
+    """Return every matrix of a fold by name."""
     found: dict[str, Array] = {}
     for graph in graphs:
         for name, values in itertools.chain(_of_groups(graph), _of_weights(graph.refits)):

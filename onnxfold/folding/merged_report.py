@@ -18,15 +18,6 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
     """Compare a merged model with each of its networks, on generated inputs that the fold has not seen.
 
     Its latency is compared with that of the first network, too: a merge takes the place of one network or of all.
-
-    Parameters
-    ----------
-    joined : JoinedModel
-        The networks.
-    result : FoldResult
-        The merged model.
-    config : FoldConfig
-        The request: its seed, its threads, and whether anything is run.
     """
     fidelities: list[FidelityReport | None] = [None] * joined.count
     if config.verify:

@@ -33,22 +33,7 @@ class _Cut:
 
 
 def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-    """Fold to the widths of a request; heads in caches first where that frees query heads.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The model; it is the folded one afterwards.
-    request : WidthRequest
-        What the widths have to satisfy.
-    data : ChosenInputs
-        What the model is run on.
-
-    Raises
-    ------
-    BudgetError, NothingToFoldError, VerificationError
-        As of :func:`onnxfold.folding.fold_model.fold_model`.
-    """
+    """Fold to the widths of a request; heads in caches first where that frees query heads."""
     prepared = task.prepared(data.inputs)
     candidates = model_candidates(prepared, task.progress) if request.widths is None else None
     widths = None if candidates is None else _first_widths(prepared, request, candidates, task.config)

@@ -34,39 +34,17 @@ from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """What the fold of one graph did; the view of its scope is the folded graph.
+    """What the fold of one graph did; the view of its scope is the folded graph."""
 
-    Parameters
-    ----------
-    plan : FoldPlan
-        The groups that shrank, and their partitions.
-    groups : tuple of GroupRecord
-        One per group of the graph.
-    passes : tuple of PassRecord
-        The passes that ran, those of the normal form first.
-    diagnostics : Diagnostics
-        What the fold did to the activations.
-    refits : Refits, optional
-        What its repair did to weights, where that is kept.
-    """
-
-    plan: FoldPlan
-    groups: tuple[GroupRecord, ...]
-    passes: tuple[PassRecord, ...]
-    diagnostics: Diagnostics
-    refits: Refits | None = None
+    plan: FoldPlan  # the groups that shrank, and their partitions
+    groups: tuple[GroupRecord, ...]  # one per group of the graph
+    passes: tuple[PassRecord, ...]  # the passes that ran, those of the normal form first
+    diagnostics: Diagnostics  # what the fold did to the activations
+    refits: Refits | None = None  # what its repair did to weights, where that is kept
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
-    """Return what every group of a graph could become, at any width; the graph stays as it is.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The graph.
-    progress : callable, optional
-        Called for every node that is run, and for every group.
-    """
+    """Return what every group of a graph could become, at any width; the graph stays as it is."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
@@ -84,24 +62,7 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
 def fold_graph(
     prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress = silent
 ) -> Folded:
-    """Fold a graph, in place.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The graph.
-    widths : sequence of int
-        Width of every group.
-    candidates : sequence of Candidates, optional
-        What :func:`find_candidates` returned; without it, no other width is looked at.
-    progress : callable, optional
-        Called for every step.
-
-    Raises
-    ------
-    VerificationError
-        If a weight is no longer finite.
-    """
+    """Fold a graph, in place."""
     if all(w == g.size for g, w in zip(prepared.groups, widths, strict=True)):
         plan = FoldPlan((), ())
         return Folded(plan, _records(prepared, widths, plan, {}), tuple(prepared.scope.records), Diagnostics())

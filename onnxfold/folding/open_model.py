@@ -39,33 +39,16 @@ _SCRATCH_PART = 4
 
 @dataclass(frozen=True, eq=False)
 class OpenedModel:
-    """A model whose graphs are open.
-
-    Parameters
-    ----------
-    source : path or ModelProto
-        What was loaded.
-    size : ModelSize
-        What the model costs as it was given.
-    scopes : list of Scope
-        The main graph and the bodies inside it, outer graphs first.
-    sources : tuple of tuple of ndarray of shape (n_units,)
-        Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
-    blocks : tuple of BlockWeight
-        Weights of few bits, which the main graph holds as numbers.
-    form : GraphForm
-        The form of the main graph.
-    shared : int
-        Weights that were equal to others, and are gone.
-    """
+    """A model whose graphs are open."""
 
     source: ModelLike
-    size: ModelSize
-    scopes: list[Scope]
+    size: ModelSize  # what the model costs as it was given
+    scopes: list[Scope]  # the main graph and the bodies inside it, outer graphs first
+    #: Per graph and group, the network that every unit comes from, where networks are merged; empty elsewhere.
     sources: tuple[tuple[Labels | None, ...], ...] = ()
-    blocks: tuple[BlockWeight, ...] = ()
-    form: GraphForm = PLAIN
-    shared: int = 0
+    blocks: tuple[BlockWeight, ...] = ()  # weights of few bits, which the main graph holds as numbers
+    form: GraphForm = PLAIN  # the form of the main graph
+    shared: int = 0  # weights that were equal to others, and are gone
 
     @property
     def view(self) -> GraphView:
@@ -98,38 +81,7 @@ def open_model(
     sizes: bool = False,
     runs: bool = False,
 ) -> OpenedModel:
-    """Load a model, normalise and analyse its graphs.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        Left untouched.
-    input_shapes : mapping of str to sequence of int
-        Dimensions to assume for symbolic inputs.
-    progress : callable
-        Called for every step.
-    form : GraphForm
-        The form of the main graph.
-    needs_groups : bool
-        Whether there is nothing to do without fold groups.
-    shares : bool
-        Whether equal weights, which the file stores several times, become one.
-    sizes : bool
-        Whether free dimensions get other sizes than the usual ones where the network runs with others only.
-    runs : bool
-        Whether onnxruntime must be able to run the model.
-
-    Raises
-    ------
-    ModelLoadError, UnsupportedModelError
-        If the model cannot be read or worked on.
-    NonFiniteError
-        If a weight is NaN, or infinite in a fold group.
-    NothingToFoldError
-        If there is no fold group, where one is needed.
-    UnsupportedModelError, VerificationError
-        If onnxruntime must be able to run the model, and lacks an operator, or does not load what has no groups.
-    """
+    """Load a model, normalise and analyse its graphs."""
     progress("load", 0, 0)
     view = load(model, input_shapes)
     if runs:

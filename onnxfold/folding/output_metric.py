@@ -39,15 +39,7 @@ _RIDGE = 1e-3
 
 
 def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
-    """Return the metric of every group that a table makes, by its number; none where it cannot be measured.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The graph.
-    progress : callable
-        Called for every run.
-    """
+    """Return the metric of every group that a table makes, by its number; none where it cannot be measured."""
     inputs, view = prepared.inputs, prepared.scope.view
     if inputs is None or inputs.short is None or inputs.answers is None:
         return {}

@@ -19,38 +19,18 @@ from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A graph, and all that its fold does not decide.
+    """A graph, and all that its fold does not decide."""
 
-    Parameters
-    ----------
-    scope : Scope
-        The graph, normalised and analysed. Its view is what a fold edits.
-    method : Method
-        The requested method.
-    inputs : ModelInputs, optional
-        What the graph is run on; None where it is not run.
-    duplicates : tuple of ndarray of shape (n_units,)
-        Classes of exact duplicates, one array per group.
-    seed : int
-        Seed of everything random.
-    keeps_refits : bool
-        Whether a fold keeps what its repair does to weights.
-    diagnoses : bool
-        Whether a fold measures its effect on the activations.
-    sources : tuple of ndarray of shape (n_units,)
-        The network that every unit comes from, one array per group, where networks are merged; empty elsewhere.
-    partners : tuple of Partners
-        What stands for what in these networks, one per group, where the method asks for it.
-    """
-
-    scope: Scope
+    scope: Scope  # the graph, normalised and analysed. Its view is what a fold edits
     method: Method
-    inputs: ModelInputs | None
-    duplicates: tuple[Labels, ...]
-    seed: int
-    keeps_refits: bool = False
-    diagnoses: bool = True
+    inputs: ModelInputs | None  # what the graph is run on; None where it is not run
+    duplicates: tuple[Labels, ...]  # classes of exact duplicates, one array per group
+    seed: int  # seed of everything random
+    keeps_refits: bool = False  # whether a fold keeps what its repair does to weights
+    diagnoses: bool = True  # whether a fold measures its effect on the activations
+    #: The network that every unit comes from, one array per group, where networks are merged; empty elsewhere.
     sources: tuple[Labels | None, ...] = ()
+    #: What stands for what in these networks, one per group, where the method asks for it.
     partners: tuple[Partners, ...] = ()
 
     @property
@@ -87,21 +67,11 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class PreparedModel:
-    """A model, and all that its fold does not decide.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model.
-    inputs : ModelInputs, optional
-        What the main graph is run on.
-    graphs : list of Prepared
-        Its graphs, outer ones first.
-    """
+    """A model, and all that its fold does not decide."""
 
     opened: OpenedModel
-    inputs: ModelInputs | None
-    graphs: list[Prepared]
+    inputs: ModelInputs | None  # what the main graph is run on
+    graphs: list[Prepared]  # its graphs, outer ones first
 
     def copy(self) -> "PreparedModel":
         """Return a model that can be folded without an effect on this one; the analysis is shared."""
@@ -118,21 +88,7 @@ class PreparedModel:
 def prepare(
     opened: OpenedModel, method: Method, inputs: ModelInputs | None, seed: int, *, keeps_refits: bool = False
 ) -> PreparedModel:
-    """Prepare every graph of a model. Bodies are never run alone.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model.
-    method : Method
-        The requested method.
-    inputs : ModelInputs, optional
-        What the main graph is run on.
-    seed : int
-        Seed.
-    keeps_refits : bool
-        Whether folds keep what their repair does to weights.
-    """
+    """Prepare every graph of a model. Bodies are never run alone."""
     graphs = []
     for i, scope in enumerate(opened.scopes):
         with one_blas_thread():

@@ -24,27 +24,13 @@ _MOST_BODIES = 1_000
 
 @dataclass(eq=False)
 class Scope:
-    """One graph, normalised and analysed.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    analysis : ChannelAnalysis
-        Its groups and refusals.
-    records : list of PassRecord
-        What normalisation did.
-    copies : mapping of str to str
-        The initializers that normalisation copied, with their originals.
-    body : Body, optional
-        Where the graph goes back to; None for the main graph.
-    """
+    """One graph, normalised and analysed."""
 
     view: GraphView
-    analysis: ChannelAnalysis
+    analysis: ChannelAnalysis  # its groups and refusals
     records: list[PassRecord]
-    copies: Mapping[str, str]
-    body: Body | None = None
+    copies: Mapping[str, str]  # the initializers that normalisation copied, with their originals
+    body: Body | None = None  # where the graph goes back to; None for the main graph
 
 
 def no_ties(view: GraphView) -> Sequence[Tie]:
@@ -53,13 +39,7 @@ def no_ties(view: GraphView) -> Sequence[Tie]:
 
 
 def tables_in_parts(rare: Sequence[range]) -> tuple[Pass, ...]:
-    """Return what lets tables of words be narrower, the rows of rare words by themselves.
-
-    Parameters
-    ----------
-    rare : sequence of range
-        The ids of rare words in classes, the rarest last.
-    """
+    """Return what lets tables of words be narrower, the rows of rare words by themselves."""
     ids = [(one.start, one.stop) for one in reversed(rare)]
     # Parts that are only looked up in get their bases like whole tables.
     return (*(SplitLookups(*one) for one in ids), TABLES, *(SplitTables(*one) for one in ids))
@@ -67,27 +47,15 @@ def tables_in_parts(rare: Sequence[range]) -> tuple[Pass, ...]:
 
 @dataclass(frozen=True)
 class GraphForm:
-    """The form that a main graph is brought into, and analysed in.
+    """The form that a main graph is brought into, and analysed in."""
 
-    Parameters
-    ----------
-    ties : callable
-        Takes a normalised graph, returns the axes of its inputs and outputs that may change.
-    tables, streams : bool
-        Whether tables of words, and residual streams, are channels that may be rotated.
-    queries : bool
-        Whether queries of attention with a cache may become products of two narrower weights.
-    inside_heads : bool
-        Whether heads stay, and dimensions inside them are channels; caches then stay, too.
-    rare : tuple of range
-        The ids of rare words in classes, the rarest last, whose rows of tables may be narrower than others.
-    """
-
+    #: Takes a normalised graph, returns the axes of its inputs and outputs that may change.
     ties: Callable[[GraphView], Sequence[Tie]] = no_ties
-    tables: bool = False
+    tables: bool = False  # whether tables of words, and residual streams, are channels that may be rotated
     streams: bool = False
-    queries: bool = False
-    inside_heads: bool = False
+    queries: bool = False  # whether queries of attention with a cache may become products of two narrower weights
+    inside_heads: bool = False  # whether heads stay, and dimensions inside them are channels; caches then stay, too
+    #: The ids of rare words in classes, the rarest last, whose rows of tables may be narrower than others.
     rare: tuple[range, ...] = ()
 
     @property
@@ -104,15 +72,7 @@ class GraphForm:
         return find_groups(view, streams=self.streams, heads=head_axes(found.groups)) if self.inside_heads else found
 
     def after(self, passes: Pass, scope: Scope) -> Scope:
-        """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes.
-
-        Parameters
-        ----------
-        passes : Pass
-            What edits it; it keeps the form.
-        scope : Scope
-            The graph.
-        """
+        """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes."""
         done = passes(scope.view)
         if not done.modified:
             return scope
@@ -126,19 +86,7 @@ PLAIN = GraphForm()
 def open_scopes(
     view: GraphView, form: GraphForm = PLAIN, *, body: Body | None = None, numbers: Iterator[int] | None = None
 ) -> list[Scope]:
-    """Normalise and analyse a graph and every body inside it; outer graphs come first.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    form : GraphForm
-        Its form.
-    body : Body, optional
-        Where it goes back to.
-    numbers : iterator of int, optional
-        One for each body that is opened; those behind the last one stay as they are, with a note.
-    """
+    """Normalise and analyse a graph and every body inside it; outer graphs come first."""
     is_whole = numbers is None
     numbers = iter(range(_MOST_BODIES)) if numbers is None else numbers
     normal = form.passes(view)
@@ -154,13 +102,7 @@ def open_scopes(
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:
-    """Return the scopes of one model with graphs that are edited without an effect on these.
-
-    Parameters
-    ----------
-    scopes : list of Scope
-        The main graph and the bodies inside it, outer graphs first.
-    """
+    """Return the scopes of one model with graphs that are edited without an effect on these."""
     copies = {id(scope.view): scope.view.copy() for scope in scopes}
     found = []
     for scope in scopes:
@@ -209,20 +151,7 @@ def require_groups(scopes: list[Scope]) -> None:
 
 
 def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
-    """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite.
-
-    Parameters
-    ----------
-    scope : Scope
-        The graph.
-    everywhere : bool
-        Look at all weights of groups; otherwise only at those that normalisation computed from stored ones.
-
-    Raises
-    ------
-    NonFiniteError
-        If one is infinite or NaN somewhere.
-    """
+    """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite."""
     view, checked = scope.view, set()
     for group in scope.analysis.groups:
         for tensor in (member.axis.tensor for member in group.members):

@@ -51,29 +51,7 @@ def sensitivities(
     *,
     tokens: TokenAnswers | None = None,
 ) -> Matrix:
-    """Return the sensitivity of every group of a graph.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph as it was observed.
-    groups : sequence of FoldGroup
-        Its groups.
-    batch : dict
-        Inputs.
-    probes : mapping of int to Probe
-        Of every group whose consumers were seen, by its number.
-    progress : callable, optional
-        Called for every node.
-    tokens : TokenAnswers, optional
-        What the outputs of a language model are. Every position is a sample there, and of scores the divergence is
-        what is lost.
-
-    Returns
-    -------
-    ndarray of shape (n_groups,)
-        1 where nothing could be measured.
-    """
+    """Return the sensitivity of every group of a graph."""
     changes: dict[str, dict[tuple[int, Axis], Change]] = {}
     for i, probe in probes.items():
         for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
@@ -93,23 +71,7 @@ def sensitivities(
 
 
 class Probe:
-    """One group at one width, which its consumers' moments are needed for no longer.
-
-    Parameters
-    ----------
-    group : FoldGroup
-        The group.
-    candidates : Candidates
-        What it could become.
-    moments : sequence of ConsumerMoments
-        What its consumers read.
-    of_tokens : bool
-        Whether positions of texts are the samples. A probe then halves its group, and is compared with the error that
-        is predicted for this: a few words differ too much from all of them, as the first word of a text from the
-        others, for a relative error of their own.
-    held : callable, optional
-        Keeps a matrix until it is needed: of wide layers of a model that is larger than memory, in a file.
-    """
+    """One group at one width, which its consumers' moments are needed for no longer."""
 
     def __init__(
         self,
@@ -175,24 +137,7 @@ class Probe:
 
 
 class Estimate:
-    """The best linear estimate M x of all channels, M = C P^T (P C P^T)^-1 P.
-
-    Parameters
-    ----------
-    partition : ChannelPartition
-        P, of shape (k, n).
-    covariance : ndarray of shape (n, n)
-        C.
-    dtype : numpy dtype
-        What samples are multiplied in.
-    held : callable
-        Keeps a matrix until it is needed.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the covariance is not positive, or not finite.
-    """
+    """The best linear estimate M x of all channels, M = C P^T (P C P^T)^-1 P."""
 
     def __init__(
         self, partition: ChannelPartition, covariance: Matrix, dtype: npt.DTypeLike, held: Callable[[Array], Weight]
@@ -216,13 +161,7 @@ class Estimate:
 
 
 class TableEstimate:
-    """What a narrower table makes of its rows, Q P x, and of what is scored by it, P^T Q^T h.
-
-    Parameters
-    ----------
-    partition : ChannelPartition
-        P, of shape (k, n), and Q, of shape (n, k).
-    """
+    """What a narrower table makes of its rows, Q P x, and of what is scored by it, P^T Q^T h."""
 
     def __init__(self, partition: ChannelPartition) -> None:
         self._encode, self._decode = partition.encode, partition.decode

@@ -13,26 +13,7 @@ from onnxfold.progress import Progress, silent
 @takes_folders
 @blames_broken_files
 def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = silent) -> ChosenInputs:
-    """Return what the network is run on by all folds of a model with the same seed, kind of inputs and data.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model, or the folder of a language model.
-    config : FoldConfig
-        One of the requests.
-    progress : callable, optional
-        Called for every step.
-
-    Raises
-    ------
-    ConfigError
-        If samples do not fit.
-    ModelLoadError, UnsupportedModelError, NonFiniteError
-        If the model cannot be read or worked on.
-    VerificationError
-        If the network cannot be run on the samples that were given.
-    """
+    """Return what the network is run on by all folds of a model with the same seed, kind of inputs and data."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with limited_to(config.max_memory):
         opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=generates(config))

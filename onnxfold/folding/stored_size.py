@@ -15,15 +15,7 @@ from onnxfold.report import ModelSize
 
 
 def bytes_of(model: ModelLike, view: GraphView) -> int:
-    """Return the bytes of a model's files; of a ModelProto, those of the file that it would be.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model.
-    view : GraphView
-        The same, as it was loaded.
-    """
+    """Return the bytes of a model's files; of a ModelProto, those of the file that it would be."""
     if not isinstance(model, str | PathLike):
         return file_bytes(view)
     files = {os.path.realpath(path) for path in (model, *lazy_files(view))}
@@ -34,13 +26,6 @@ def stored_size(view: GraphView, size_bytes: int) -> ModelSize:
     """Return the size of a model before any form of it adds a product, or moves weights into others.
 
     Lengths that the model computes from constants are those of the normal form, which a copy is brought into.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model as it was loaded, weights of few bits as numbers; it is not changed.
-    size_bytes : int
-        The bytes of its files, see :func:`bytes_of`.
     """
     size = replace(model_size(view), size_bytes=size_bytes)
     if size.macs is None:

@@ -24,40 +24,20 @@ _ALONE = 16
 
 @dataclass(frozen=True)
 class Change:
-    """What a trial lets one node read in place of an activation.
+    """What a trial lets one node read in place of an activation."""
 
-    Parameters
-    ----------
-    trial : int
-        The number of the trial.
-    tensor : str
-        The activation.
-    instead : callable
-        Takes its values, returns others.
-    """
-
-    trial: int
+    trial: int  # the number of the trial
     tensor: str
-    instead: Callable[[Array], Array]
+    instead: Callable[[Array], Array]  # takes its values, returns others
 
 
 @dataclass(eq=False)
 class Outcome:
-    """What became of a trial.
+    """What became of a trial."""
 
-    Parameters
-    ----------
-    place : int
-        The number of its batch.
-    local : float
-        Sum of the relative errors of the nodes that read something else, where these are measured.
-    lost : list of float
-        What every output loses; NaN where that is not known.
-    """
-
-    place: int
-    local: float = 0.0
-    lost: list[float] = field(default_factory=list)
+    place: int  # the number of its batch
+    local: float = 0.0  # sum of the relative errors of the nodes that read something else, where these are measured
+    lost: list[float] = field(default_factory=list)  # what every output loses; NaN where that is not known
 
     @property
     def mean_loss(self) -> float:
@@ -75,29 +55,7 @@ def run_trials(
     tokens: TokenAnswers | None = None,
     locally: bool = False,
 ) -> dict[int, Outcome]:
-    """Return what became of every trial that met one of its changes.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    batch : dict
-        A few samples.
-    changes : mapping of str to sequence of Change
-        By the key of the node that reads.
-    told : callable
-        Called for every node with its number and how many there are.
-    tokens : TokenAnswers, optional
-        What the outputs of a language model are: of scores the divergence is measured, of others the relative error.
-        Every position is a sample there, and caches are no answers.
-    locally : bool
-        Whether the errors of the nodes that read something else are measured, too.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime cannot run one of the nodes.
-    """
+    """Return what became of every trial that met one of its changes."""
     trials = _Trials(view, batch, changes, tokens, locally=locally)
     nodes = view.nodes
     first: dict[int, int] = {}
@@ -113,13 +71,7 @@ def run_trials(
 
 
 class _Trials:
-    """The original's batch, and one per trial behind it.
-
-    Parameters
-    ----------
-    view, batch, changes, tokens, locally
-        As of :func:`run_trials`.
-    """
+    """The original's batch, and one per trial behind it."""
 
     def __init__(
         self,

@@ -53,20 +53,7 @@ class _Answers:
 
 
 def require_tunable(view: GraphView) -> None:
-    """Check that the norms of a model can be trained, before anything is run.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model, normalised.
-
-    Raises
-    ------
-    ConfigError
-        If torch is not installed, or there is no norm.
-    UnsupportedModelError
-        If an operator has no form in torch.
-    """
+    """Check that the norms of a model can be trained, before anything is run."""
     require_torch("tune_norms")
     if not norm_weights(view):
         raise ConfigError("tune_norms trains scales and biases of norms, and the model has none: leave it out")
@@ -81,26 +68,7 @@ def require_tunable(view: GraphView) -> None:
 def tuned(
     folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> FoldedModel:
-    """Return a folded model, its norms trained in place where that is requested.
-
-    Parameters
-    ----------
-    folded : FoldedModel
-        The model.
-    original : path or ModelProto
-        What it was before the fold.
-    data : ChosenInputs
-        What both are run on.
-    config : FoldConfig
-        The request.
-    progress : callable
-        Called for every step.
-
-    Raises
-    ------
-    ConfigError, UnsupportedModelError, VerificationError
-        As of :func:`tune_norms`, and if the network cannot be run.
-    """
+    """Return a folded model, its norms trained in place where that is requested."""
     if not config.tune_norms:
         return folded
     if data.inputs is None:
@@ -111,32 +79,7 @@ def tuned(
 def tune_norms(
     view: GraphView, original: ModelLike, inputs: ModelInputs, seed: int, progress: Progress, *, steps: int = STEPS
 ) -> TuningRecord:
-    """Train the norms of a folded model, in place.
-
-    Parameters
-    ----------
-    view : GraphView
-        The folded model.
-    original : path or ModelProto
-        The teacher.
-    inputs : ModelInputs
-        What both are run on.
-    seed : int
-        Seed of the order of the inputs.
-    progress : callable
-        Called for every step.
-    steps : int
-        Steps of training.
-
-    Raises
-    ------
-    ConfigError
-        If there are too few inputs to hold some out.
-    UnsupportedModelError
-        If a node does not run in torch.
-    VerificationError
-        If the original does not run.
-    """
+    """Train the norms of a folded model, in place."""
     load_torch()
     import torch
 

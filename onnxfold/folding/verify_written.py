@@ -12,24 +12,7 @@ from onnxfold.folding.written_model import WrittenModel
 def verify_written(
     task: FoldTask, written: WrittenModel, renamed: Mapping[str, str], *, measures_latency: bool
 ) -> VerificationResult:
-    """Check a result in onnxruntime; without a wish for it nothing is known.
-
-    Parameters
-    ----------
-    task : FoldTask
-        What was folded.
-    written : WrittenModel
-        The result.
-    renamed : mapping of str to str
-        New names of inputs and outputs, empty for those that went.
-    measures_latency : bool
-        Whether both models are timed.
-
-    Raises
-    ------
-    VerificationError
-        If the check fails.
-    """
+    """Check a result in onnxruntime; without a wish for it nothing is known."""
     config = task.config
     if not config.verify:
         return VerificationResult(None)

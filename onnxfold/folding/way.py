@@ -18,24 +18,13 @@ from onnxfold.folding.nested_heads import fold_nested
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What a task asks of widths, and what folds to them.
+    """What a task asks of widths, and what folds to them."""
 
-    Parameters
-    ----------
-    task : FoldTask
-        The model, with the table of latencies where widths depend on one.
-    request : WidthRequest
-        The conditions on the widths, which can be met.
-    fold : callable
-        Takes a task, a request and inputs, and returns the folded model.
-    runs : bool
-        Whether that runs the network.
-    """
-
-    task: FoldTask
-    request: WidthRequest
+    task: FoldTask  # the model, with the table of latencies where widths depend on one
+    request: WidthRequest  # the conditions on the widths, which can be met
+    #: Takes a task, a request and inputs, and returns the folded model.
     fold: Callable[[FoldTask, WidthRequest, ChosenInputs], FoldedModel]
-    runs: bool
+    runs: bool  # whether that runs the network
 
     @property
     def needs_inputs(self) -> bool:
@@ -43,41 +32,13 @@ class Way:
         return self.runs or self.task.config.quantizes or self.task.config.tune_norms
 
     def folded(self, data: ChosenInputs) -> FoldedModel:
-        """Fold, in place.
-
-        Parameters
-        ----------
-        data : ChosenInputs
-            What the network is run on.
-
-        Raises
-        ------
-        BudgetError, ConfigError, NothingToFoldError, NotMeasurableError, VerificationError
-            As of the functions that fold.
-        """
+        """Fold, in place."""
         task = replace(self.task, config=data.repeated_by(self.task.config))
         return self.fold(task, self.request, data if self.runs else ChosenInputs(None))
 
 
 def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -> Way:
-    """Return the way in which a task is folded, its conditions checked before anything is run but for latency.
-
-    Parameters
-    ----------
-    task : FoldTask
-        The task.
-    may_keep : bool
-        Whether all groups may keep their widths, because blocks or equal weights went.
-    need_of : callable, optional
-        Says what a model needs on a board; without it, a device's limits are those of what is counted on the graph.
-
-    Raises
-    ------
-    BudgetError, ConfigError, NothingToFoldError
-        If the conditions cannot be met, or ask for nothing.
-    NotMeasurableError, VerificationError
-        If latency cannot be measured.
-    """
+    """Return the way in which a task is folded, its conditions checked before anything is run but for latency."""
     config = task.config
     task = replace(task, config=with_latency_table(task.opened, config, task.progress))
     if config.searched:

@@ -14,15 +14,7 @@ from onnxfold.passes.merge.drop_branches import DropBranches
 
 
 def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[OpenedModel, dict[str, str]]:
-    """Drop from the main graph, in place; return the model, and new names of inputs and outputs, empty if they went.
-
-    Parameters
-    ----------
-    opened : OpenedModel
-        The model.
-    dropped : sequence of Droppable
-        What goes.
-    """
+    """Drop from the main graph, in place; return the model, and new names of inputs and outputs, empty if they went."""
     view, (main, *bodies) = opened.view, opened.scopes
     caches = frozenset[str]().union(*(one.caches for one in dropped))
     names = _new_names(view, caches) if caches else {}
@@ -40,12 +32,6 @@ def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
 
 
 def caches_read(view: GraphView) -> list[str]:
-    """Return the inputs that hold caches.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    """
+    """Return the inputs that hold caches."""
     interface = token_interface(view)
     return [] if interface is None else [one.name for one in interface.of(Part.CACHE)]

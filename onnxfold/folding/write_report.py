@@ -33,23 +33,7 @@ def write_report(
     notes: Sequence[str],
     seconds: float,
 ) -> FoldReport:
-    """Return the report of a fold.
-
-    Parameters
-    ----------
-    before : BeforeFold
-        What is known of the model before its channels were folded.
-    folded : FoldedModel
-        What was done to it.
-    written : WrittenModel
-        The result, in the types in which it is written.
-    verified : VerificationResult
-        What the check of the result found.
-    notes : sequence of str
-        What was noted about inputs, search and folder.
-    seconds : float
-        How long it took.
-    """
+    """Return the report of a fold."""
     task, config, request, inputs = before.dropped.task, folded.config, folded.request, written.inputs
     opened, method = task.opened, task.method
     diagnostics = joined([graph.diagnostics for graph in folded.graphs])

@@ -16,50 +16,17 @@ from onnxfold.report import ModelSize, QuantizationRecord
 
 @dataclass(frozen=True, eq=False)
 class WrittenModel:
-    """A model that is ready to be checked and written.
-
-    Parameters
-    ----------
-    view : GraphView
-        Its main graph.
-    size : ModelSize
-        What it costs; weights and MACs are those of the folded model, before quantisation.
-    inputs : ModelInputs, optional
-        What the network was run on, to fold it or to quantise it.
-    quantization : QuantizationRecord, optional
-        How it was quantised; None where it keeps its types.
-    notes : tuple of str
-        What a user should know of it.
-    """
+    """A model that is ready to be checked and written."""
 
     view: GraphView
-    size: ModelSize
-    inputs: ModelInputs | None
-    quantization: QuantizationRecord | None = None
-    notes: tuple[str, ...] = ()
+    size: ModelSize  # what it costs; weights and MACs are those of the folded model, before quantisation
+    inputs: ModelInputs | None  # what the network was run on, to fold it or to quantise it
+    quantization: QuantizationRecord | None = None  # how it was quantised; None where it keeps its types
+    notes: tuple[str, ...] = ()  # what a user should know of it
 
 
 def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, progress: Progress) -> WrittenModel:
-    """Return a folded model in the requested types.
-
-    Parameters
-    ----------
-    folded : FoldedModel
-        The model; left as it is.
-    data : ChosenInputs
-        What the network can be run on, to calibrate where the fold itself was not shown any inputs.
-    config : FoldConfig
-        The request.
-    progress : callable
-        Called for every step.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it cannot be quantised.
-    VerificationError
-        If the folded network cannot be run node by node.
-    """
+    """Return a folded model in the requested types."""
     if not config.quantizes:
         return _in_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
     inputs = folded.inputs or data.inputs

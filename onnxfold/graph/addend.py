@@ -13,13 +13,6 @@ def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
 
     The first input of the node is an output of the copy, the last one. It must have a known type, be written by a node,
     and be no output yet.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, which stays as it is.
-    node : NodeProto
-        A node that hands its first input on as it is.
     """
     copy = view.copy()
     read, kind = node.input[0], view.elem_type(node.input[0])
@@ -31,15 +24,7 @@ def with_addend(view: GraphView, node: NodeProto) -> tuple[GraphView, str]:
 
 
 def add_behind(view: GraphView, addends: Mapping[str, str]) -> None:
-    """Add weights to tensors; the sums take the tensors' names.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, which is edited.
-    addends : mapping of str to str
-        Results of nodes, with the weights that are added to them.
-    """
+    """Add weights to tensors; the sums take the tensors' names."""
     if not addends:
         return
     nodes = []

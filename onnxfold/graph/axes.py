@@ -40,22 +40,7 @@ def from_front(values: Array, axis: int, blocks: int = 1) -> Array:
 
 
 def take_rows(values: Array, axis: int, blocks: int, positions: Index) -> Array:
-    """Return the entries of units along an axis.
-
-    Parameters
-    ----------
-    values : ndarray
-        A weight.
-    axis, blocks : int
-        The axis, see :func:`to_front`.
-    positions : ndarray of shape (n, r)
-        Positions of each unit.
-
-    Returns
-    -------
-    ndarray of shape (n, r, rest)
-        In the working type.
-    """
+    """Return the entries of units along an axis."""
     front = to_front(np.asarray(values, working_type(values)), axis, blocks)
     rows = front[positions.reshape(-1)]
     return np.ascontiguousarray(rows.reshape(*positions.shape, int(np.prod(front.shape[1:], dtype=np.int64))))
@@ -75,23 +60,7 @@ def scale_rows(values: Array, axis: int, blocks: int, positions: Index, factor: 
 
 
 def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Array:
-    """Replace groups of entries along an axis by linear combinations of them.
-
-    Parameters
-    ----------
-    values : ndarray
-        A weight.
-    axis, blocks : int
-        The axis, see :func:`to_front`.
-    folds : list of (positions, representatives, matrix)
-        Per group: positions of shape (n, r); the k units whose places are kept, ascending; and the (k, n)
-        matrix that maps old entries to new ones, None where those k units stay as they are.
-
-    Returns
-    -------
-    ndarray
-        The narrower weight, entries in the old order of the places kept, in the type of `values`.
-    """
+    """Replace groups of entries along an axis by linear combinations of them."""
     front = to_front(np.asarray(values, working_type(values)), axis, blocks)
     keep = np.ones(len(front), bool)
     for positions, representatives, _ in folds:

@@ -19,24 +19,12 @@ from onnxfold.graph.view import GraphView
 
 @dataclass(eq=False)
 class Body:
-    """An opened body.
-
-    Parameters
-    ----------
-    view : GraphView
-        The body as a graph.
-    parent : GraphView
-        The graph whose node holds it.
-    node : str
-        First output of that node.
-    attribute : str
-        The attribute that holds the body.
-    """
+    """An opened body."""
 
     view: GraphView
-    parent: GraphView
-    node: str
-    attribute: str
+    parent: GraphView  # the graph whose node holds it
+    node: str  # first output of that node
+    attribute: str  # the attribute that holds the body
     _inputs: int
     _borrowed: frozenset[str]
     _lent: tuple[str, ...]
@@ -61,15 +49,7 @@ class Body:
 
 
 def open_bodies(view: GraphView, numbers: Iterator[int] | None = None) -> Iterator[Body]:
-    """Open the bodies that a graph holds directly; weights that one body alone reads move into it.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    numbers : iterator of int, optional
-        One is taken for each body; none is opened when there are no more.
-    """
+    """Open the bodies that a graph holds directly; weights that one body alone reads move into it."""
     readers = _readers(view)
     for node in view.nodes:
         for attr in node.attribute:

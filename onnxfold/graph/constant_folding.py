@@ -32,20 +32,6 @@ def _bytes(view: GraphView, name: str) -> int | None:
 def evaluate(view: GraphView, nodes: Sequence[NodeProto], limit_bytes: int) -> dict[str, Array]:
     """Compute the outputs of nodes whose inputs are all weights, or outputs of earlier ones of them.
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph the nodes come from; not changed.
-    nodes : sequence of NodeProto
-        In topological order.
-    limit_bytes : int
-        Results larger than this are left out.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Values by tensor name; what onnx-graphsurgeon cannot evaluate is missing.
-
     Notes
     -----
     Only these nodes pass through onnx-graphsurgeon, in a graph of their own: it drops what it does not

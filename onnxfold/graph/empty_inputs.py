@@ -12,15 +12,6 @@ def fit_empty(name: str, values: Array, shapes: Mapping[str, Shape | None]) -> A
     """Return the values of an input; empty ones with the dimensions that are fixed there.
 
     Of two networks, one may have fewer heads in its caches than the other. Both are run on the same inputs.
-
-    Parameters
-    ----------
-    name : str
-        The input.
-    values : ndarray
-        Its values.
-    shapes : mapping of str to tuple of int or None
-        Shapes of inputs as a network has them, None for what is free.
     """
     wanted = shapes.get(name)
     if values.size or wanted is None or len(wanted) != values.ndim:
@@ -33,13 +24,6 @@ def fit_feeds(feeds: Mapping[str, Array], shapes: Mapping[str, Shape | None]) ->
     """Return inputs as a network takes them: empty ones in its own shapes, as many as it has.
 
     Of two networks, one may also have fewer caches than the other. One empty input is as good as another.
-
-    Parameters
-    ----------
-    feeds : mapping of str to ndarray
-        Inputs.
-    shapes : mapping of str to tuple of int or None
-        Shapes of all inputs that the network has, None for what is free.
     """
     fitted = {
         name: fit_empty(name, values, shapes) for name, values in feeds.items() if name in shapes or np.size(values)

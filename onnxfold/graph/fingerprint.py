@@ -14,18 +14,7 @@ _PIECE = 1 << 22
 
 
 def fingerprint(view: GraphView) -> str:
-    """Return the SHA-256 of nodes, names, shapes and weights, those of open bodies included.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-
-    Raises
-    ------
-    ModelLoadError
-        If external weights cannot be read.
-    """
+    """Return the SHA-256 of nodes, names, shapes and weights, those of open bodies included."""
     hashed = hashlib.sha256(view.model.SerializeToString(deterministic=True))
     hashed.update(repr(sorted(view.input_shapes.items())).encode())
     captured = {name for node in view.nodes for name in captured_names(node)}

@@ -30,18 +30,7 @@ def flaw(weight: LazyTensor | Array) -> str:
 
 
 def require_no_nan(view: GraphView) -> bool:
-    """Check all float weights of a model, Constant nodes, bodies and functions included.
-
-    Returns
-    -------
-    bool
-        Whether one of them is infinite somewhere, as masks of attention are.
-
-    Raises
-    ------
-    NonFiniteError
-        If one is NaN somewhere.
-    """
+    """Check all float weights of a model, Constant nodes, bodies and functions included."""
     infinite = False
     for name, weight in _all_weights(view):
         found = flaw(weight)

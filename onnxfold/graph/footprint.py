@@ -27,42 +27,17 @@ _UNKNOWN_BYTES = 4
 
 @dataclass(frozen=True)
 class Footprint:
-    """Memory of a network's activations.
+    """Memory of a network's activations."""
 
-    Parameters
-    ----------
-    peak : int
-        Most bytes that are needed at one time.
-    constant : int
-        Of them, most that do not grow with the samples: what is computed of weights alone.
-    growing : int
-        Most that do.
-    largest : str
-        Name of the largest tensor.
-    unknown : str
-        An operator whose result may have any size; '' if no operator does.
-    """
-
-    peak: int
-    constant: int
+    peak: int  # most bytes that are needed at one time
+    constant: int  # of them, most that do not grow with the samples: what is computed of weights alone
     growing: int
-    largest: str
-    unknown: str
+    largest: str  # name of the largest tensor
+    unknown: str  # an operator whose result may have any size; '' if no operator does
 
     @classmethod
     def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]], *, walked: bool = False) -> Footprint:
-        """Count a graph for inputs of given shapes; free dimensions that they leave count as one.
-
-        Parameters
-        ----------
-        view : GraphView
-            The graph.
-        shapes : mapping of str to sequence of int
-            Shapes of inputs.
-        walked : bool
-            Whether nodes are run one by one by what looks at what layers read: it keeps no outputs of the graph, and
-            does not run the last layer, whose scores take more than all the rest of a language model.
-        """
+        """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
         types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
@@ -92,13 +67,7 @@ class Footprint:
         return cls(live.peak, live.constant_peak, live.growing_peak, largest, unknown)
 
     def require(self, what: str, times: float = 1, networks: int = 1) -> None:
-        """Refuse the activations of so many networks on so many times the samples, if they take more than the limit.
-
-        Raises
-        ------
-        MemoryLimitError
-            If they do.
-        """
+        """Refuse the activations of so many networks on so many times the samples, if they take more than the limit."""
         needed = self.peak if times == 1 else self.constant + self.growing * times
         memory.require(int(needed * networks), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
 

@@ -43,21 +43,7 @@ def result_types(
     opsets: Mapping[str, int],
     ir_version: int,
 ) -> list[TensorType | None]:
-    """Return the types of a node's results, None where nothing can be told.
-
-    Parameters
-    ----------
-    node : NodeProto
-        A node without bodies.
-    inputs : sequence
-        Type of every input, None where one is left out.
-    constants : mapping of int to ndarray
-        Values of constant inputs by their number, where they may matter.
-    opsets : mapping of str to int
-        Version of every domain.
-    ir_version : int
-        Of the model.
-    """
+    """Return the types of a node's results, None where nothing can be told."""
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
     alike.input.extend(name and f"i{i}" for i, name in enumerate(node.input))
     alike.output.extend(name and f"o{i}" for i, name in enumerate(node.output))

@@ -19,16 +19,7 @@ _Key = tuple[str, str, str]
 
 
 def inlined(model: ModelProto) -> ModelProto:
-    """Return a model with the calls of its functions replaced by their bodies.
-
-    Raises
-    ------
-    MemoryLimitError
-        If it would have more than a million nodes, or more than fit into the memory that may be used; they are counted
-        before anything is written out.
-    ModelLoadError
-        If a function calls itself.
-    """
+    """Return a model with the calls of its functions replaced by their bodies."""
     require_inlinable(model)
     return onnx.inliner.inline_local_functions(model)
 

@@ -9,17 +9,7 @@ from onnxfold.graph.view import GraphView
 
 
 def change_interface(view: GraphView, removed: Collection[str], names: Mapping[str, str]) -> bool:
-    """Remove inputs and outputs, and rename others; return whether anything changed.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph. No node reads an input that goes, and no body one that is renamed.
-    removed : collection of str
-        Inputs and outputs that go.
-    names : mapping of str to str
-        New names, by old ones; none of them is in use but by what goes or is renamed.
-    """
+    """Remove inputs and outputs, and rename others; return whether anything changed."""
     if not removed and not names:
         return False
     shapes, learned = dict(view.input_shapes), dict(view.learned)
@@ -45,17 +35,7 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
 
 
 def needed_nodes(view: GraphView, outputs: Collection[str], instead: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the keys of the nodes that some outputs depend on.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    outputs : collection of str
-        Tensors that are wanted.
-    instead : mapping of str to collection of str
-        What nodes, by their keys, read in the place of all their inputs.
-    """
+    """Return the keys of the nodes that some outputs depend on."""
     wanted, found = set(outputs), set()
     for node in reversed(view.nodes):
         key = node_key(node)

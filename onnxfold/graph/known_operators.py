@@ -11,18 +11,7 @@ from onnxfold.graph.wiring import node_label
 
 
 def require_known_operators(model: ModelProto) -> None:
-    """Refuse a model that onnxruntime will not load for an operator, before anything else is done with it.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model, with or without its weights.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If onnxruntime has no such operator, and the model no such function.
-    """
+    """Refuse a model that onnxruntime will not load for an operator, before anything else is done with it."""
     functions = {(function.domain, function.name) for function in model.functions}
     for node in _all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
         if (node.domain, node.op_type) not in functions and not runtime.runs(node.domain, node.op_type):

@@ -37,19 +37,7 @@ def has_known_type(view: GraphView, index: str) -> bool:
 
 
 def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array:
-    """Return the rows that the ids 0, 1, ... find, shape (count,); empty where an index is not counted from ids alone.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    index : str
-        What a lookup reads.
-    count : int
-        How many ids.
-    ids : str
-        The tensor of ids; if not given, what counts begin with.
-    """
+    """Return the rows of the ids 0, 1, ..., shape (count,); empty where an index does not follow from ids alone."""
     every, leaves = np.arange(count), set[str]()
 
     def value(name: str) -> Array:
@@ -80,31 +68,13 @@ def _has_others(view: GraphView, lookup: NodeProto) -> bool:
 
 
 def known_ids(rows: Array, table_rows: int) -> int:
-    """Return how many ids, from 0 on, find rows of a table.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (ids,)
-        Those that ids find.
-    table_rows : int
-        Rows of the table.
-    """
+    """Return how many ids, from 0 on, find rows of a table."""
     outside = (rows < 0) | (rows >= table_rows)
     return int(np.append(outside, True).argmax())
 
 
 def row_chances(view: GraphView, table: str, chances: Matrix) -> Matrix:
-    """Return how common every row of a table is.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    table : str
-        A weight that is looked up in.
-    chances : ndarray of shape (ids,)
-        How common every id is.
-    """
+    """Return how common every row of a table is."""
     rows, *_ = view.weights[table].shape
     for node in view.consumers(table):
         if looks_rows_up(view, node):

@@ -30,27 +30,13 @@ _FOREVER = 2**31 - 1
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """A Loop whose number of turns is limited by nothing but a computed condition.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    is_endless : bool
-        Whether it is known never to end once it is reached, and known to be reached.
-    """
+    """A Loop whose number of turns is limited by nothing but a computed condition."""
 
     name: str
-    is_endless: bool
+    is_endless: bool  # whether it is known never to end once it is reached, and known to be reached
 
     def require_end(self) -> None:
-        """Refuse to run what never ends.
-
-        Raises
-        ------
-        EndlessRunError
-            If it is known.
-        """
+        """Refuse to run what never ends."""
         if self.is_endless:
             raise EndlessRunError(
                 f"Loop '{self.name}' never ends: it has no trip count, and its condition is always true"
@@ -65,15 +51,7 @@ class OpenLoop:
 
 
 def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> OpenLoop | None:
-    """Return a Loop that may never end, preferably one that is known to be endless; None if all end.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    nodes : iterable of NodeProto, optional
-        Nodes of it to look at; all, and those of functions, if not given.
-    """
+    """Return a Loop that may never end, preferably one that is known to be endless; None if all end."""
     found = list(_open_loops(view, view.graph.node if nodes is None else nodes, {}, certain=True))
     for function in view.model.functions if nodes is None else ():
         found += _open_loops(None, function.node, {}, certain=False)
@@ -82,18 +60,7 @@ def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> Open
 
 @contextmanager
 def ending(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
-    """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`.
-
-    Parameters
-    ----------
-    loop : OpenLoop, optional
-        The Loop that may never end; None sets no limit.
-
-    Raises
-    ------
-    EndlessRunError
-        If the Loop is known never to end, or a run reached the time limit.
-    """
+    """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`."""
     if loop is None:
         yield None
         return

@@ -19,15 +19,7 @@ _MOST_BYTES = 2**31
 def claims_on(
     models: Iterable[str | PathLike[str] | ModelProto], data: Mapping[str, str | Path | None] | None = None
 ) -> Iterator[Read]:
-    """Return every file that a run reads.
-
-    Parameters
-    ----------
-    models : iterable of path or ModelProto
-        Models; one without a path lies in no file.
-    data : mapping of str to path or None, optional
-        Other files, by what they are; of a folder, those in it.
-    """
+    """Return every file that a run reads."""
     for role, path in (data or {}).items():
         if path is not None and Path(path).is_dir():
             yield from (Read(Path(place, name), f"a file of {role}") for place, _, n in os.walk(path) for name in n)

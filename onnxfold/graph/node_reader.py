@@ -13,13 +13,6 @@ from onnxfold.graph.view import GraphView
 class NodeReader:
     """A node and what its graph knows of it; channel rules, torch operators and exporters add their own words.
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        The node.
-
     Attributes
     ----------
     key : str

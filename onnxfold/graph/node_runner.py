@@ -33,11 +33,6 @@ class NodeSessions:
 
     Opening a session takes ten times as long as running a small node.
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-
     Attributes
     ----------
     opened : int
@@ -87,17 +82,7 @@ class NodeSessions:
 
 
 class NodeRunner:
-    """Runs one node of a graph on batches of inputs; weights come from the graph.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph that the node belongs to.
-    node : NodeProto
-        The node.
-    sessions : NodeSessions, optional
-        Those of the graph, to be shared with other nodes.
-    """
+    """Runs one node of a graph on batches of inputs; weights come from the graph."""
 
     def __init__(self, view: GraphView, node: NodeProto, sessions: NodeSessions | None = None) -> None:
         self._view = view
@@ -118,13 +103,7 @@ class NodeRunner:
         self._shares = not (self._constants or has_state)
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
-        """Return the node's outputs by name.
-
-        Raises
-        ------
-        VerificationError
-            If onnxruntime cannot run the node, or it is a Loop that does not end.
-        """
+        """Return the node's outputs by name."""
         given = {n: feeds[n] for n in self.inputs} | self._fed
         try:
             values = self._run_shared(given) if self._shares else self._run_alone(given)

@@ -48,19 +48,7 @@ def rewritten(
     attributes: Mapping[str, object] = MappingProxyType({}),
     without: Collection[str] = (),
 ) -> NodeProto:
-    """Return a node that differs from another one in some respects.
-
-    Parameters
-    ----------
-    node : NodeProto
-        Left as it is.
-    inputs, outputs : sequence of str, optional
-        Names of all tensors that it reads, and writes.
-    attributes : mapping of str to object
-        Attributes to add, or to give another value.
-    without : collection of str
-        Attributes to leave out.
-    """
+    """Return a node that differs from another one in some respects."""
     made = NodeProto()
     made.CopyFrom(node)
     if inputs is not None:

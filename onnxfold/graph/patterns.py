@@ -12,22 +12,7 @@ def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
 
 
 def chain(view: GraphView, first: NodeProto, *op_types: str) -> list[NodeProto] | None:
-    """Return nodes of these operators, of which each alone reads what the one before it writes.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    first : NodeProto
-        The first node.
-    *op_types : str
-        The operators, that of the first node included.
-
-    Returns
-    -------
-    list of NodeProto, or None
-        None if there is no such chain.
-    """
+    """Return nodes of these operators, of which each alone reads what the one before it writes."""
     found: list[NodeProto] = []
     node: NodeProto | None = first
     for op_type in op_types:

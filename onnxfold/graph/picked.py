@@ -8,13 +8,7 @@ from onnxfold.graph.view import GraphView
 
 
 def picked_dimensions(view: GraphView, node: NodeProto, count: int) -> Array | None:
-    """Return which of `count` numbers, its first input, a Gather or a Slice gives out.
-
-    Returns
-    -------
-    ndarray of int, or None
-        Places, from 0, in the shape of the result; None where they are computed at run time, or for other operators.
-    """
+    """Return which of `count` numbers, its first input, a Gather or a Slice gives out."""
     constants = [view.weight(name) if view.is_weight(name) else None for name in node.input[1:]]
     if any(values is None for values in constants) or not constants:
         return None

@@ -24,21 +24,11 @@ _EVENT = "_kernel_time"
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One kernel.
+    """One kernel."""
 
-    Parameters
-    ----------
-    name, op_type : str
-        What onnxruntime calls it, and its operator.
-    inputs, outputs : tuple of str
-        Its tensors, if the changed graph tells them.
-    seconds : ndarray of shape (runs,)
-        Seconds in each run.
-    """
-
-    name: str
+    name: str  # what onnxruntime calls it, and its operator
     op_type: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # its tensors, if the changed graph tells them
     outputs: tuple[str, ...]
     seconds: npt.NDArray[np.float64]
 
@@ -53,24 +43,7 @@ class Kernel:
 
 
 def profile_kernels(model: ModelProto, feeds: Feeds, *, threads: int, runs: int, warm_up: int = 2) -> list[Kernel]:
-    """Return the kernels of a model in the order in which they run; those inside bodies of control flow are left out.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model.
-    feeds : mapping of str to ndarray
-        Its inputs.
-    threads : int
-        Threads inside an operator.
-    runs, warm_up : int
-        Runs that are timed, and runs before these.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime does not load or run it.
-    """
+    """Return the kernels of a model in the order of their run, without those inside bodies of control flow."""
     with tempfile.TemporaryDirectory() as folder:
         options = session_options(ort.GraphOptimizationLevel.ORT_ENABLE_ALL, threads)
         options.enable_profiling = True

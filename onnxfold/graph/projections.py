@@ -39,18 +39,10 @@ _MOST_NUMBERS = 64 << 20
 
 @dataclass(frozen=True)
 class Projection:
-    """A product x W, and a bias that may be added.
-
-    Parameters
-    ----------
-    product : NodeProto
-        The MatMul.
-    shift : NodeProto, optional
-        The Add of a weight with one axis.
-    """
+    """A product x W, and a bias that may be added."""
 
     product: NodeProto
-    shift: NodeProto | None = None
+    shift: NodeProto | None = None  # the Add of a weight with one axis
 
     @property
     def weight(self) -> str:
@@ -73,15 +65,7 @@ class Projection:
 
 
 def projection(view: GraphView, tensor: str) -> Projection | None:
-    """Return the projection that writes a tensor, None where other nodes read what it computes, or hold its weights.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    tensor : str
-        What a single node reads.
-    """
+    """Return the projection that writes a tensor, None where other nodes read what it computes, or hold its weights."""
     node = view.producer(tensor)
     shift = None
     if node is not None and node.op_type == "Add" and _is_alone(view, tensor):
@@ -98,13 +82,7 @@ def projection(view: GraphView, tensor: str) -> Projection | None:
 
 
 def query_products(view: GraphView) -> Iterator[NodeProto]:
-    """Yield the products that write the queries of attention whose keys go into a cache: their heads are as they are.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    """
+    """Yield the products that write the queries of attention whose keys go into a cache; their heads stay."""
     for node in view.nodes:
         cache = _CACHE.get((node.op_type, node.domain))
         if cache is None or not all(len(node.input) > i and node.input[i] for i in (1, cache)):
@@ -118,15 +96,7 @@ def query_products(view: GraphView) -> Iterator[NodeProto]:
 
 
 def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
-    """Return the projection whose queries, keys and values a node reads behind each other, None for other nodes.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        A node of it.
-    """
+    """Return the projection whose queries, keys and values a node reads behind each other, None for other nodes."""
     if (node.op_type, node.domain) != ("GroupQueryAttention", _MICROSOFT) or any(node.input[1:3]):
         return None
     found = projection(view, node.input[0])
@@ -143,13 +113,7 @@ def head_counts(node: NodeProto) -> tuple[int, int]:
 
 
 def have_room(view: GraphView) -> bool:
-    """Return whether bases of what all queries are computed of fit into memory.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    """
+    """Return whether bases of what all queries are computed of fit into memory."""
     packed = (found.product for found in (packed_projection(view, node) for node in view.nodes) if found is not None)
     weights = {product.input[1] for product in (*packed, *query_products(view))}
     return sum(view.weights[name].shape[0] ** 2 for name in weights) <= _MOST_NUMBERS

@@ -14,15 +14,7 @@ _NESTED = "previous"
 
 
 def add_run(model: ModelProto, run: dict[str, Any]) -> None:
-    """Append a run to the entry `onnxfold` of `metadata_props`, a JSON list, oldest first.
-
-    Parameters
-    ----------
-    model : ModelProto
-        Edited in place.
-    run : dict
-        Plain values: version, config, sparsity.
-    """
+    """Append a run to the entry `onnxfold` of `metadata_props`, a JSON list, oldest first."""
     earlier: list[dict[str, Any]] = []
     kept = [prop for prop in model.metadata_props if prop.key == KEY]
     for prop in kept:

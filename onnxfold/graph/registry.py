@@ -12,11 +12,6 @@ class OperatorRegistry(Generic[T]):
     """Implementations of operators, resolved by version as in :mod:`onnx.defs`.
 
     An implementation holds from the version that it is registered for until a newer one is registered.
-
-    Parameters
-    ----------
-    what : str
-        What an implementation is called in error messages, with its article.
     """
 
     def __init__(self, what: str) -> None:
@@ -24,24 +19,7 @@ class OperatorRegistry(Generic[T]):
         self._entries: dict[tuple[str, str], dict[int, T]] = {}
 
     def add(self, op_type: str, implementation: T, *, since: int = 1, domain: str = "") -> None:
-        """Register an implementation.
-
-        Parameters
-        ----------
-        op_type : str
-            ONNX operator name.
-        implementation : object
-            What :meth:`find` returns.
-        since : int
-            First version of the operator that it holds for.
-        domain : str
-            Operator domain.
-
-        Raises
-        ------
-        ValueError
-            If the operator version already has one.
-        """
+        """Register an implementation."""
         versions = self._entries.setdefault((_canonical(domain), op_type), {})
         if since in versions:
             raise ValueError(f"operator {domain}::{op_type} version {since} already has {self._what}")

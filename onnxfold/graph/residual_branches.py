@@ -33,40 +33,21 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class ResidualBranch:
-    """A branch, and where it is added to its stream.
+    """A branch, and where it is added to its stream."""
 
-    Parameters
-    ----------
-    join : str
-        Key of the node that adds.
-    stream, result : str
-        The two tensors that it adds.
-    region : frozenset of str
-        Keys of the nodes between them.
-    kind : tuple of str
-        The operators of these nodes that hold matrices or multiply activations, sorted: those of attention differ from
-        those of a feed-forward layer.
-    name : str
-        The first node with a weight matrix, which tells a reader where it lies.
-    """
-
-    join: str
-    stream: str
+    join: str  # key of the node that adds
+    stream: str  # the two tensors that it adds
     result: str
-    region: frozenset[str]
+    region: frozenset[str]  # keys of the nodes between them
+    #: The operators of these nodes that hold matrices or multiply activations, sorted: those of attention differ from
+    #: those of a feed-forward layer.
     kind: tuple[str, ...]
-    name: str
+    name: str  # the first node with a weight matrix, which tells a reader where it lies
 
 
 @dataclass(frozen=True)
 class ResidualBlock:
-    """Branches of one stream behind each other, as attention and the feed-forward layer behind it.
-
-    Parameters
-    ----------
-    branches : tuple of ResidualBranch
-        In their order.
-    """
+    """Branches of one stream behind each other, as attention and the feed-forward layer behind it."""
 
     branches: tuple[ResidualBranch, ...]
 
@@ -77,13 +58,7 @@ class ResidualBlock:
 
 
 def residual_branches(view: GraphView) -> list[ResidualBranch]:
-    """Return the branches of a normalised graph, in the order in which they are added.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph; it is only read.
-    """
+    """Return the branches of a normalised graph, in the order in which they are added."""
     places = {node_key(node): i for i, node in enumerate(view.nodes)}
     found: list[ResidualBranch] = []
     joins: set[str] = set()
@@ -97,13 +72,7 @@ def residual_branches(view: GraphView) -> list[ResidualBranch]:
 
 
 def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
-    """Return branches in blocks: a new one begins where the first kind of branch of a network comes again.
-
-    Parameters
-    ----------
-    branches : sequence of ResidualBranch
-        All branches of a graph, in order. Those of a network whose first kind comes once are blocks of their own.
-    """
+    """Return branches in blocks: a new one begins where the first kind of branch of a network comes again."""
     first = branches[0].kind if branches else ()
     repeats = sum(branch.kind == first for branch in branches) > 1
     blocks: list[list[ResidualBranch]] = []

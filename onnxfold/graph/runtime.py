@@ -12,15 +12,7 @@ ort.set_default_logger_severity(4)
 
 
 def session_options(optimization: ort.GraphOptimizationLevel, threads: int = 0) -> ort.SessionOptions:
-    """Return options with which onnxruntime shares the machine, and reports errors only as exceptions.
-
-    Parameters
-    ----------
-    optimization : GraphOptimizationLevel
-        What onnxruntime may change in the graph.
-    threads : int
-        Threads inside an operator; 0 takes all cores that this process may use.
-    """
+    """Return options with which onnxruntime shares the machine, and reports errors only as exceptions."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = optimization

@@ -24,13 +24,7 @@ class Scratch:
         self._lock = Lock()
 
     def kept(self, values: Array) -> "LazyTensor | Array":
-        """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is.
-
-        Raises
-        ------
-        ModelSaveError
-            If there is no room for it.
-        """
+        """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
         if values.nbytes < _LEAST_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
             return values
         proto = TensorProto(
@@ -56,15 +50,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class KeptTensor(LazyTensor):
-    """An edited weight in a :class:`Scratch`.
-
-    Parameters
-    ----------
-    scratch : Scratch
-        The file.
-    offset : int
-        Where it lies.
-    """
+    """An edited weight in a :class:`Scratch`."""
 
     scratch: Scratch = field(kw_only=True)
     offset: int = field(kw_only=True)

@@ -58,24 +58,6 @@ class Session:
     """A model loaded in onnxruntime on the CPU.
 
     A model in a float type without CPU kernels (bfloat16, much of float16) runs as its float32 twin; `is_twin` says so.
-
-    Parameters
-    ----------
-    model : path, ModelProto or GraphView
-        What to load.
-    threads : int
-        Threads inside an operator; 0 takes all cores that this process may use.
-    counted : GraphView, optional
-        The model as a view, which tells how large its activations are; read from the model where it is not given.
-    as_users_do : bool
-        Let onnxruntime change the graph as it does by default, so that runs take as long as with users.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime does not load it.
-    MemoryLimitError
-        If its constants or, when it is run, its activations take more than may be used.
     """
 
     def __init__(
@@ -127,23 +109,11 @@ class Session:
         return infos
 
     def require(self, feeds: Feeds) -> None:
-        """Ask for the memory of a run, so that runs on less need not ask.
-
-        Raises
-        ------
-        MemoryLimitError
-            If it takes more than may be used.
-        """
+        """Ask for the memory of a run, so that runs on less need not ask."""
         self._sizes.require(feeds)
 
     def run(self, feeds: Feeds) -> list[Array]:
-        """Return the outputs for one set of inputs.
-
-        Raises
-        ------
-        VerificationError
-            If the model fails while running, or has a Loop that does not end.
-        """
+        """Return the outputs for one set of inputs."""
         feeds = fit_feeds(feeds, self._shapes)
         self._sizes.require(feeds)
         try:
@@ -172,13 +142,7 @@ def _fixed(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
 
 
 def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
-    """Return the outputs of several batches, joined along axis 0.
-
-    Parameters
-    ----------
-    parts : iterable of sequence of ndarray
-        All outputs for each batch.
-    """
+    """Return the outputs of several batches, joined along axis 0."""
     return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
 
 

@@ -55,25 +55,7 @@ def infer_types(
     input_shapes: Mapping[str, Sequence[int]],
     learned: Mapping[str, TensorType] = MappingProxyType({}),
 ) -> dict[str, TensorType]:
-    """Return element type and dimensions of every tensor that ONNX's shape inference finds.
-
-    Parameters
-    ----------
-    model : ModelProto
-        Model without initializers.
-    weights : mapping
-        The initializers.
-    input_shapes : mapping of str to sequence of int
-        Dimensions to assume for graph inputs.
-    learned : mapping of str to (int, tuple, tuple), optional
-        Types that are known of some tensors; symbols are those of the inputs.
-
-    Returns
-    -------
-    dict of str to (int, tuple, tuple)
-        ``TensorProto`` element type; shape, a dimension is None where it is symbolic or unknown; symbols, equal where
-        dimensions are known to be equal.
-    """
+    """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
     work = light_model(model, weights, input_shapes)
     given = {*weights, *(i.name for i in work.graph.input)}
     sizes: dict[str, int] = {}
@@ -91,13 +73,7 @@ def infer_types(
 def light_model(
     model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
 ) -> ModelProto:
-    """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input.
-
-    Parameters
-    ----------
-    model, weights, input_shapes
-        As of :func:`infer_types`.
-    """
+    """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input."""
     work = ModelProto()
     work.CopyFrom(model)
     drop_inferable(work)

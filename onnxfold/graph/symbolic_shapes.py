@@ -12,17 +12,7 @@ from onnxfold.graph.tensors import Weight
 
 
 def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Collection[str]) -> dict[str, TensorType]:
-    """Return the types that onnxruntime's symbolic inference finds; none without sympy, or where it fails.
-
-    Parameters
-    ----------
-    model : ModelProto
-        Model without initializers.
-    weights : mapping
-        The initializers.
-    names : collection of str
-        Symbols of the inputs' dimensions: what is computed from them gets no symbol.
-    """
+    """Return the types that onnxruntime's symbolic inference finds; none without sympy, or where it fails."""
     found: dict[str, TensorType] = {}
     # It is a tool of onnxruntime, with no stable interface, and stops with an assertion at what it does not know.
     with contextlib.suppress(Exception, SystemExit):

@@ -5,15 +5,7 @@ from collections.abc import Iterable
 
 
 def summands(name: str, names: Iterable[str]) -> list[str]:
-    """Return the symbols whose sum a symbol is by its name, none where it is no sum.
-
-    Parameters
-    ----------
-    name : str
-        "past + sequence", or what has "total" in it: past and sequence then.
-    names : iterable of str
-        All symbols; every summand is one of them.
-    """
+    """Return the symbols whose sum a symbol is by its name, none where it is no sum."""
     known = list(names)
     parts = [part for part in re.split(r"\s*\+\s*", name) if part]
     if len(parts) < 2 and "total" in name.lower():

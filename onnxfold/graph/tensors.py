@@ -32,21 +32,12 @@ _COPY_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A weight as it lies in the model file.
+    """A weight as it lies in the model file."""
 
-    Parameters
-    ----------
-    proto : TensorProto
-        The tensor; its payload may be elsewhere.
-    base_dir : Path, optional
-        Folder that external data locations are relative to.
-    stamp : tuple of int, optional
-        What :func:`stamp_of` said of the external file when the model was loaded. A file that is another one by the
-        time that it is read holds the weights of another model.
-    """
-
-    proto: TensorProto
-    base_dir: Path | None = None
+    proto: TensorProto  # the tensor; its payload may be elsewhere
+    base_dir: Path | None = None  # folder that external data locations are relative to
+    #: What :func:`stamp_of` said of the external file when the model was loaded. A file that is another one by the time
+    #: that it is read holds the weights of another model.
     stamp: Stamp | None = field(default=None, compare=False)
 
     @property
@@ -81,13 +72,7 @@ class LazyTensor:
         return bool(self.proto.data_location == TensorProto.EXTERNAL)
 
     def load(self) -> Array:
-        """Return the values.
-
-        Raises
-        ------
-        ModelLoadError
-            If the external file is missing, too short, changed since, or outside the model's folder.
-        """
+        """Return the values."""
         if self.elem_type == TensorProto.STRING:  # as bytes: a text in a model need not be UTF-8
             return np.array([bytes(text) for text in self.proto.string_data], object).reshape(self.shape)
         if not self.is_external:
@@ -109,11 +94,6 @@ class LazyTensor:
         """Return the values, read-only; of external data only the pages that are touched are read.
 
         For one who reads a few rows of a large table, and forgets it soon: see :meth:`load`.
-
-        Raises
-        ------
-        ModelLoadError
-            If the external file is missing, too short, changed since, or outside the model's folder.
         """
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
         if not self.is_external or not self.size or self.stored_bytes != self.size * dtype.itemsize:
@@ -126,13 +106,7 @@ class LazyTensor:
         return np.memmap(path, dtype, "r", offset, self.shape)
 
     def pieces(self, elements: int) -> Iterator[Array]:
-        """Yield the values in order, flat, so many at a time; external data are read piece by piece.
-
-        Raises
-        ------
-        ModelLoadError
-            If the external file is missing, too short, changed since, or outside the model's folder.
-        """
+        """Yield the values in order, flat, so many at a time; external data are read piece by piece."""
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(self.proto.data_type))
         if not self.is_external or self.stored_bytes != self.size * dtype.itemsize:
             values = self.load().reshape(-1)
@@ -192,17 +166,10 @@ class DerivedTensor(LazyTensor):
     """A weight that is computed from one in a file whenever it is read, so that it need not stay in memory.
 
     Its proto says where the source lies, if in a file of the model, and has the shape and the type of the result.
-
-    Parameters
-    ----------
-    compute : callable
-        Takes the source's values.
-    source : LazyTensor
-        A weight with external data.
     """
 
-    compute: Callable[[Array], Array] = field(kw_only=True)
-    source: LazyTensor = field(kw_only=True)
+    compute: Callable[[Array], Array] = field(kw_only=True)  # takes the source's values
+    source: LazyTensor = field(kw_only=True)  # A weight with external data
 
     @classmethod
     def of(cls, source: LazyTensor, shape: Sequence[int], compute: Callable[[Array], Array]) -> "DerivedTensor":
@@ -249,13 +216,7 @@ def loaded(weight: Weight) -> Array:
 
 
 def external_path(location: str, base_dir: Path | None, tensor: str) -> Path:
-    """Resolve an external data location inside the model's folder.
-
-    Raises
-    ------
-    ModelLoadError
-        If the file does not exist or the location points outside the folder.
-    """
+    """Resolve an external data location inside the model's folder."""
     if base_dir is None:
         raise ModelLoadError(f"tensor '{tensor}' has external data but the model came without a path: pass the path")
     try:

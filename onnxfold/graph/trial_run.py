@@ -49,24 +49,7 @@ except Exception as error:
 
 
 def require_trial_run(view: GraphView, batches: Sequence[Mapping[str, Array]], what: str) -> None:
-    """Run a model once in a separate process with limited memory.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    batches : sequence of dict
-        What to run it on.
-    what : str
-        What is run, for the message.
-
-    Raises
-    ------
-    MemoryLimitError
-        If it takes more. That it fails for another reason is for the caller to find out.
-    VerificationError
-        If it has a Loop that does not end.
-    """
+    """Run a model once in a separate process with limited memory."""
     loop = loops.open_loop(view)
     if loop is not None:
         loop.require_end()

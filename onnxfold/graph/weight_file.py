@@ -32,17 +32,7 @@ def data_path(model: Path) -> Path:
 
 @contextmanager
 def placed(weights: Part, model: Path, like: os.stat_result | None) -> Iterator[str]:
-    """Give weights a name beside a model for a block that writes the model; yield the name.
-
-    Parameters
-    ----------
-    weights : Part
-        The weights, all written.
-    model : Path
-        The model's file, links followed.
-    like : os.stat_result, optional
-        The model that is replaced: the weights get its mode.
-    """
+    """Give weights a name beside a model for a block that writes the model; yield the name."""
     weights.file.flush()
     path, is_new = _choose(weights, model)
     try:
@@ -58,15 +48,7 @@ def placed(weights: Part, model: Path, like: os.stat_result | None) -> Iterator[
 
 @contextmanager
 def without_orphans(model: Path, keep: Iterable[Path]) -> Iterator[None]:
-    """Remove the weights of the model that a block replaces, if they were written here and nobody reads them any more.
-
-    Parameters
-    ----------
-    model : Path
-        The model's file, links followed.
-    keep : iterable of Path
-        Files that stay, because the run reads them.
-    """
+    """Remove the weights of the replaced model, if they were written here and nobody reads them any more."""
     ours = {p.resolve() for p in model.parent.glob("*.data") if _is_ours(p)}
     before = ours & _weights_of(model) if ours else set()
     yield

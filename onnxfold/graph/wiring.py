@@ -36,26 +36,7 @@ def node_label(node: NodeProto) -> str:
 
 
 def sort_nodes(model: ModelProto, weights: Iterable[str]) -> int:
-    """Bring the nodes of a model, bodies and functions included, into an order in which they can run.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model; edited in place where nodes do not stand in such an order.
-    weights : iterable of str
-        Initializers of the main graph, which may be stored elsewhere.
-
-    Returns
-    -------
-    int
-        How many nodes stood before something that they read.
-
-    Raises
-    ------
-    WiringError
-        If a name is written twice, read but never written, or depends on itself; if two nodes of a graph share a name;
-        if a function calls itself.
-    """
+    """Bring the nodes of a model, bodies and functions included, into an order in which they can run."""
     _check_calls(model.functions)
     moved = sum(_sort(f, f.input, f.output, ())[1] for f in model.functions)
     return moved + _sort_graph(model.graph, weights, ())[1]

@@ -88,22 +88,12 @@ def variance_mark(ratio: VarianceRatio, span: float) -> Element:
 
 @dataclass(frozen=True)
 class ErrorScale:
-    """The scale of errors that all curves share: decades, and below them zero where an error is zero.
+    """The scale of errors that all curves share: decades, and below them zero where an error is zero."""
 
-    Parameters
-    ----------
-    low, high : int
-        Exponents of the lowest and the highest decade.
-    has_zero : bool
-        Whether zero is on the scale.
-    is_cut : bool
-        Whether there are errors below the lowest decade; they are drawn on it.
-    """
-
-    low: int
+    low: int  # exponents of the lowest and the highest decade
     high: int
-    has_zero: bool
-    is_cut: bool
+    has_zero: bool  # whether zero is on the scale
+    is_cut: bool  # whether there are errors below the lowest decade; they are drawn on it
 
     def place(self, error: float) -> float:
         """Return where an error lies, from 0 at the top to 1."""

@@ -14,17 +14,7 @@ _LONGEST_LIST = 40
 
 
 def element(tag: str, *children: Content, **attributes: str | float) -> Element:
-    """Return an element.
-
-    Parameters
-    ----------
-    tag : str
-        Its name.
-    *children : Element, str or None
-        What stands in it; None is left out.
-    **attributes : str or float
-        Underscores are written as hyphens; one at the end, as in ``class_``, is left out.
-    """
+    """Return an element."""
     names = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     # Style sheets and scripts are ours, and nothing in them is escaped.
     shown = str if tag in ("style", "script") else printable

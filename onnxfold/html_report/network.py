@@ -16,15 +16,7 @@ _ARC, _DEEPEST, _EDGE = 9.0, 70.0, 6.0
 
 
 def network_picture(network: Sequence[NetworkNode], numbers: Mapping[str, int]) -> Element:
-    """Return the picture, in its own size, in a frame that scrolls sideways where the page is narrower.
-
-    Parameters
-    ----------
-    network : sequence of NetworkNode
-        Layers and joins in the order of the graph.
-    numbers : mapping of str to int
-        Number of every fold group, by its name.
-    """
+    """Return the picture, in its own size, in a frame that scrolls sideways where the page is narrower."""
     places, right = _places(network)
     widest = max(node.width for node in network)
     spans = [places[i] - places[j] for i, node in enumerate(network) for j in node.reads if i - j > 1]

@@ -13,18 +13,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def render_html(report: FoldReport) -> str:
-    """Return a report as one page that needs no other file and no network.
-
-    Parameters
-    ----------
-    report : FoldReport
-        What a fold did; :meth:`FoldReport.to_json` says the same.
-
-    Returns
-    -------
-    str
-        HTML, to be encoded as UTF-8. Equal reports give equal pages.
-    """
+    """Return a report as one page that needs no other file and no network."""
     made = [(section, section.content(report)) for section in SECTIONS]
     contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s, _ in made))
     main = element(

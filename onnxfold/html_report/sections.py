@@ -23,24 +23,12 @@ _BEFORE_AND_AFTER = ("", "Before", "After", "Removed")
 
 @dataclass(frozen=True)
 class Section:
-    """One section.
-
-    Parameters
-    ----------
-    name : str
-        Its anchor.
-    title : str
-        Its heading.
-    content : callable
-        Takes a report, returns what stands in the section.
-    explained : str
-        What its words mean, for a reader who does not know them.
-    """
+    """One section."""
 
     name: str
     title: str
-    content: Callable[[FoldReport], list[Element]]
-    explained: str = ""
+    content: Callable[[FoldReport], list[Element]]  # takes a report, returns what stands in the section
+    explained: str = ""  # what its words mean, for a reader who does not know them
 
 
 def _numbers(report: FoldReport) -> list[Element]:

@@ -49,27 +49,7 @@ _REFUSED = {
 
 
 def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, Array]:
-    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`.
-
-    Parameters
-    ----------
-    path : path
-        The file, as :func:`numpy.savez` and :func:`numpy.savez_compressed` write it.
-    max_bytes : int, optional
-        Most bytes that all arrays together may take; if not given, :func:`onnxfold.machine.memory.limit`.
-
-    Returns
-    -------
-    dict of str to ndarray
-        Booleans, integers and real floats of any shape.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing, no ``.npz``, damaged, or holds anything but numbers.
-    MemoryLimitError
-        If the arrays take more than the limit; nothing was allocated then.
-    """
+    """Read an ``.npz`` of arrays named after a model's inputs, labels as `y`."""
     path = require_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -91,13 +71,7 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
 
 
 def require_file(path: object) -> Path:
-    """Return the path of a file that can be read from more than once.
-
-    Raises
-    ------
-    ConfigError
-        If nothing is there, or what is there is no file.
-    """
+    """Return the path of a file that can be read from more than once."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"arrays are read from the path of an .npz file, not from {type(path).__name__}")
     found = Path(path)
@@ -113,20 +87,7 @@ def require_file(path: object) -> Path:
 
 
 def require_samples(path: object, *, scaled: bool) -> Path:
-    """Return the path of samples: a folder of images, or a file of arrays that can be read from more than once.
-
-    Parameters
-    ----------
-    path : object
-        The folder or file.
-    scaled : bool
-        Whether mean and standard deviation, or the order of pixels are given.
-
-    Raises
-    ------
-    ConfigError
-        If nothing is there, what is there is neither, or pixels are scaled where there are none.
-    """
+    """Return the path of samples: a folder of images, or a file of arrays that can be read from more than once."""
     with suppress(OSError, ValueError):  # what is wrong with the path is said below
         if isinstance(path, str | os.PathLike) and Path(path).is_dir():
             return Path(path)

@@ -36,15 +36,7 @@ _TOGETHER = 1 << 15
 
 
 def dead_leaves(samples: int, channels: int, height: int, width: int, *, seed: int) -> Images:
-    """Return images of shape (samples, channels, height, width), zero mean and unit variance per channel.
-
-    Parameters
-    ----------
-    samples, channels, height, width : int
-        Shape of the result.
-    seed : int
-        Seed.
-    """
+    """Return images of shape (samples, channels, height, width), zero mean and unit variance per channel."""
     if samples * channels * height * width <= _SMALL:
         return _remembered(samples, channels, height, width, seed).copy()
     return _paint(samples, channels, height, width, seed)
@@ -73,28 +65,14 @@ _remembered = lru_cache(_REMEMBERED)(_paint)
 
 @dataclass(frozen=True)
 class _Leaves:
-    """What is painted; lengths are in pixels.
+    """What is painted; lengths are in pixels."""
 
-    Parameters
-    ----------
-    colours : ndarray of shape (samples, 1 + shapes, channels + 1)
-        Of the background and of the shapes; the last number is the deviation of their texture.
-    radii, rows, columns, stretches : ndarray of shape (samples, shapes)
-        Sizes, centres, and by how much boxes are higher, and narrower, than they are large.
-    round_ : ndarray of bool, shape (samples, shapes)
-        Whether a shape is a disc.
-    blur : ndarray of shape (samples,)
-        Width of the edges.
-    smallest : float
-        The smallest radius.
-    """
-
-    colours: Images
-    radii: Images
+    colours: Images  # of the background and of the shapes; the last number is the deviation of their texture
+    radii: Images  # sizes, centres, and by how much boxes are higher, and narrower, than they are large
     rows: Images
     columns: Images
     stretches: Images
-    round_: npt.NDArray[np.bool_]
+    round_: npt.NDArray[np.bool_]  # whether a shape is a disc
     blur: Images
     smallest: float
 

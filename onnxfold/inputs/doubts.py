@@ -15,17 +15,7 @@ _DOUBT_OF_TEXT = Doubt(0.5)
 
 
 def doubt_of(kind: str, images: tuple[int, ...] | None, *, continues_text: bool) -> Doubt:
-    """Return how far the covariances of activations may differ from those on data.
-
-    Parameters
-    ----------
-    kind : str
-        What the inputs are, see :class:`onnxfold.inputs.model_inputs.ModelInputs`.
-    images : tuple of int, optional
-        The shape of dead leaves, (samples, channels, height, width).
-    continues_text : bool
-        Whether the network continues texts, of which these are some.
-    """
+    """Return how far the covariances of activations may differ from those on data."""
     if continues_text:
         return _DOUBT_OF_TEXT
     if kind in (PRIOR, UNIFORM):

@@ -24,16 +24,6 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
     Height and width of an image are 224, other dimensions 64; other usual sizes where onnxruntime does not run the
     network at these, or a result is empty. Dimensions with one symbol get one size.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-
-    Returns
-    -------
-    dict of str to tuple
-        The first dimension stays None where it is free. Empty where nothing else is free, or nothing runs.
     """
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()):
@@ -46,18 +36,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 
 
 def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
-    """Return shapes of all inputs with which a network runs that does not at the usual length of free dimensions.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-
-    Returns
-    -------
-    dict of str to tuple of int
-        Empty where the usual length will do, where nothing does, and for language models, whose lengths are known.
-    """
+    """Return shapes of all inputs with which a network runs that does not at the usual length of free dimensions."""
     shapes = {name: view.shape(name) for name in view.input_names}
     if all(shape is None or None not in shape[1:] for shape in shapes.values()) or token_interface(view) is not None:
         return {}

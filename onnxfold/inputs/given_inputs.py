@@ -28,18 +28,6 @@ def without_labels(inputs: list[InputInfo], given: Mapping[str, Array]) -> tuple
 
     Labels are called `y` or `labels`. The samples of a model with one input may be called `x` or `images` instead of
     after the input.
-
-    Parameters
-    ----------
-    inputs : list of InputInfo
-        The model's inputs.
-    given : mapping of str to ndarray
-        Arrays by name.
-
-    Raises
-    ------
-    ConfigError
-        If there are two arrays of labels, or two that could be the only input.
     """
     arrays, names = dict(given), {info.name for info in inputs}
     labels = [arrays.pop(name) for name in LABELS if name in arrays and name not in names]
@@ -54,13 +42,7 @@ def without_labels(inputs: list[InputInfo], given: Mapping[str, Array]) -> tuple
 
 
 def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a user's arrays in the model's types.
-
-    Raises
-    ------
-    ConfigError
-        If one is missing, of the wrong rank or size, without samples, or holds what the model's type cannot.
-    """
+    """Return a user's arrays in the model's types."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"inputs are a mapping of names to arrays, not {type(given).__name__}")
     feeds = {}
@@ -89,13 +71,7 @@ def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[
 
 
 def checked_labels(labels: object, samples: int) -> Array:
-    """Return class numbers as integers of the shape (samples,).
-
-    Raises
-    ------
-    ConfigError
-        If they are no whole numbers from 0 up, or not one per sample.
-    """
+    """Return class numbers as integers of the shape (samples,)."""
     values = _array("the labels 'y'", labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

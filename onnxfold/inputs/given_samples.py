@@ -20,23 +20,11 @@ Given = str | PathLike[str] | Mapping[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class GivenSamples:
-    """Samples in the types of a model's inputs.
+    """Samples in the types of a model's inputs."""
 
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-        Arrays named after the inputs, samples along axis 0.
-    labels : ndarray, optional
-        The labels beside them, as they were given.
-    reason : str
-        What the samples are, for reports.
-    notes : tuple of str
-        What was left out.
-    """
-
-    arrays: dict[str, Array]
-    labels: Array | None = None
-    reason: str = "the given samples"
+    arrays: dict[str, Array]  # arrays named after the inputs, samples along axis 0
+    labels: Array | None = None  # the labels beside them, as they were given
+    reason: str = "the given samples"  # what the samples are, for reports
     notes: tuple[str, ...] = ()
 
 
@@ -60,30 +48,7 @@ def given_samples(
     requested: int | None = None,
     interface: TokenInterface | None = None,
 ) -> GivenSamples:
-    """Return samples as a model takes them.
-
-    Parameters
-    ----------
-    infos : list of InputInfo
-        The model's inputs.
-    given : path or mapping of str to ndarray
-        The samples; labels may lie beside them, see :func:`~onnxfold.inputs.given_inputs.without_labels`.
-    scale : PixelScale, optional
-        What makes inputs of pixels.
-    most : int
-        Most images to read from a folder; arrays are taken whole.
-    requested : int, optional
-        The number of images that the user asked for.
-    interface : TokenInterface, optional
-        The inputs of a language model: those that follow from the token ids may be left out.
-
-    Raises
-    ------
-    ConfigError
-        If they cannot be read, or do not fit the model.
-    MemoryLimitError
-        If they take more than the memory limit.
-    """
+    """Return samples as a model takes them."""
     if isinstance(given, Mapping):
         arrays, labels = without_labels(infos, given)
     elif is_folder(given):

@@ -39,21 +39,11 @@ _BYTE = 255.0
 
 @dataclass(frozen=True, eq=False)
 class FolderImages:
-    """Images of a folder as a network's input.
+    """Images of a folder as a network's input."""
 
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-        The samples by the name of the input.
-    reason : str
-        Which images, and how pixels became inputs; for the report.
-    notes : tuple of str
-        What could not be read, and whether there are fewer than requested.
-    """
-
-    arrays: dict[str, Array]
-    reason: str
-    notes: tuple[str, ...]
+    arrays: dict[str, Array]  # the samples by the name of the input
+    reason: str  # which images, and how pixels became inputs; for the report
+    notes: tuple[str, ...]  # what could not be read, and whether there are fewer than requested
 
 
 @dataclass(frozen=True)
@@ -73,27 +63,6 @@ def read_images(
 
     Paths are sorted. Where there are more images than wanted, they are taken at equal distances, so that every one of
     the folders that stand for classes is represented.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder; links to other folders are not followed.
-    infos : list of InputInfo
-        The model's inputs: one image with 1 or 3 channels, in front or last.
-    scale : PixelScale, optional
-        What makes inputs of pixels; without mean and std for an input of bytes, which takes the pixels themselves.
-    most : int
-        Most images to read.
-    requested : int, optional
-        The number that the user asked for, if any.
-
-    Raises
-    ------
-    ConfigError
-        If Pillow is not installed, the input is no image of known size, mean and std are missing or do not fit, or no
-        image can be read.
-    MemoryLimitError
-        If the inputs take more than the memory limit.
     """
     if find_spec("PIL") is None:
         raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
@@ -127,13 +96,7 @@ def read_images(
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images of a folder and of those in it, sorted.
-
-    Raises
-    ------
-    ConfigError
-        If there are none, or the folder cannot be read.
-    """
+    """Return the images of a folder and of those in it, sorted."""
     found = sorted(_walk(folder))
     if not found:
         raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")

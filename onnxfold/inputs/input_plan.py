@@ -42,21 +42,13 @@ _LEAST_STEPS = 2
 
 @dataclass(frozen=True)
 class InputRequest:
-    """The user's options for generated inputs.
+    """The user's options for generated inputs."""
 
-    Parameters
-    ----------
-    samples : int, optional
-        Samples to generate: exactly so many, unless a given limit reduces it. By default their number
-        follows from the cost.
-    seconds : float, optional
-        Most seconds to generate them in; without them, no clock is looked at.
-    steps : tuple of int
-        Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
-    """
-
+    #: Samples to generate: exactly so many, unless a given limit reduces it. By default their number follows from the
+    #: cost.
     samples: int | None = None
-    seconds: float | None = None
+    seconds: float | None = None  # most seconds to generate them in; without them, no clock is looked at
+    #: Steps of an inversion, for every batch or for all, without regard to their cost; empty where the cost decides.
     steps: tuple[int, ...] = ()
 
     @property
@@ -71,17 +63,7 @@ class InputRequest:
 
 
 def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
-    """Return the number of samples to generate, and notes on limits that reduce it.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    cost : float
-        What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
-    requested : InputRequest
-        What the user says.
-    """
+    """Return the number of samples to generate, and notes on limits that reduce it."""
     fit = _fitting(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
@@ -125,19 +107,7 @@ def _fitting(view: GraphView) -> int:
 def planned_inversion(
     samples: int, cost: float, requested: InputRequest, *, has_statistics: bool
 ) -> tuple[int, InversionSettings, tuple[str, ...]]:
-    """Return the number of samples to invert, the settings, and notes on limits that reduce it.
-
-    Parameters
-    ----------
-    samples : int
-        Samples to generate.
-    cost : float
-        What a run of one sample costs, in multiply-accumulates; 0 where it is not known.
-    requested : InputRequest
-        What the user says.
-    has_statistics : bool
-        Whether the model has statistics to come close to: only then is it worth while to invert many samples.
-    """
+    """Return the number of samples to invert, the settings, and notes on limits that reduce it."""
     fits = min(InversionSettings.memory_bytes, memory.limit())
     settings = InversionSettings(exact_steps=requested.steps, memory_bytes=fits)
     affordable = _INVERSION_COST

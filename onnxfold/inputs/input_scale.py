@@ -30,19 +30,11 @@ _SAME = frozenset({"Identity", "Dropout", "Cast"})
 
 @dataclass(frozen=True, eq=False)
 class InputScale:
-    """Values of an input: ``centre + spread z`` for z of zero mean and unit deviation.
+    """Values of an input: ``centre + spread z`` for z of zero mean and unit deviation."""
 
-    Parameters
-    ----------
-    centre, spread : ndarray
-        Numbers that broadcast to the input.
-    largest : float
-        The largest pixel, where values are pixels from 0 up; infinite where they are not.
-    """
-
-    centre: Numbers
+    centre: Numbers  # numbers that broadcast to the input
     spread: Numbers
-    largest: float = np.inf
+    largest: float = np.inf  # the largest pixel, where values are pixels from 0 up; infinite where they are not
 
     def values(self, standard: Array) -> Array:
         """Return inputs for standardised numbers."""
@@ -56,15 +48,7 @@ class InputScale:
 
 
 def input_scale(view: GraphView, name: str) -> InputScale | None:
-    """Return the values that an image input takes; None where the graph does not say so, or they are standardised.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    name : str
-        The input.
-    """
+    """Return the values that an image input takes; None where the graph does not say so, or they are standardised."""
     shape, type_ = view.shape(name) or (), view.elem_type(name)
     if len(shape) != _RANK or not {shape[1], shape[3]} & set(_IMAGE_CHANNELS):
         return None

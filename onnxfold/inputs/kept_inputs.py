@@ -31,21 +31,11 @@ WORTH_SECONDS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What an input can be.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Its type.
-    shape : tuple of int or None
-        Its shape, None for what is free.
-    least, most : float
-        Its range; by default more than any input that is generated has.
-    """
+    """What an input can be."""
 
     dtype: np.dtype[Any]
-    shape: Shape
-    least: float = -1e12
+    shape: Shape  # its shape, None for what is free
+    least: float = -1e12  # its range; by default more than any input that is generated has
     most: float = 1e12
 
     def made(self, name: str, described: Any) -> tuple[int, ...]:
@@ -80,18 +70,10 @@ def kinds_of(view: GraphView) -> dict[str, Kind]:
 
 @dataclass(frozen=True, eq=False)
 class KeptInputs:
-    """Inputs as they lie in the cache.
-
-    Parameters
-    ----------
-    batches : list of dict
-        Batches of inputs.
-    told : dict
-        What else is known about them, plain values.
-    """
+    """Inputs as they lie in the cache."""
 
     batches: Batches
-    told: dict[str, Any]
+    told: dict[str, Any]  # what else is known about them, plain values
 
     def to_bytes(self) -> bytes:
         """Return one line of JSON, and the arrays one after the other."""
@@ -102,22 +84,7 @@ class KeptInputs:
 
     @classmethod
     def from_bytes(cls, content: bytes, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> "KeptInputs":
-        """Read what :meth:`to_bytes` wrote.
-
-        Parameters
-        ----------
-        content : bytes
-            The content of a file, whoever wrote it.
-        kinds : mapping of str to Kind
-            What each batch holds.
-        told : mapping of str to callable
-            What is told, each with a function that says whether a value can be it.
-
-        Raises
-        ------
-        ValueError
-            If it is not that.
-        """
+        """Read what :meth:`to_bytes` wrote."""
         line, _, arrays = content.partition(b"\n")
         head = json.loads(line)
         if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
@@ -154,17 +121,7 @@ def _order_of_sums() -> str:
 
 
 class Shelf:
-    """The place in the cache for the inputs of one model and one request.
-
-    Parameters
-    ----------
-    cache : Cache
-        The cache.
-    view : GraphView
-        The normalised model.
-    decided_by : object
-        Everything else that decides the inputs; a value whose `repr` says all of it.
-    """
+    """The place in the cache for the inputs of one model and one request."""
 
     def __init__(self, cache: Cache, view: GraphView, decided_by: object) -> None:
         self._cache = cache
@@ -176,13 +133,7 @@ class Shelf:
             })  # fmt: skip
 
     def find(self, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> KeptInputs | None:
-        """Return what an earlier run made; None if there is nothing, or nothing that could be it.
-
-        Parameters
-        ----------
-        kinds, told
-            As of :meth:`KeptInputs.from_bytes`.
-        """
+        """Return what an earlier run made; None if there is nothing, or nothing that could be it."""
         if not self._key:
             return None
         return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, told))

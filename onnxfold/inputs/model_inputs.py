@@ -43,54 +43,22 @@ _FRONT_TOKENS = 1_024
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """Inputs, and where they come from.
-
-    Parameters
-    ----------
-    batches : list of dict
-        Batches of inputs.
-    kind : {'deep-inversion', 'dead-leaves', 'noise', 'data', ...}
-        What they are; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`.
-    reason : str
-        Why these, for the report.
-    fixed_batch : bool
-        Whether the model takes batches of this size only.
-    steps : tuple of int
-        Inversion steps of every batch; as a request they give the same inputs again.
-    cut : bool
-        Whether the time limit stopped an inversion.
-    notes : tuple of str
-        Limits that reduced the request.
-    short : dict of str to ndarray, optional
-        A batch of a few short sequences, of a language model.
-    answers : TokenAnswers, optional
-        What the outputs of a language model are; None for other networks.
-    words : ndarray of shape (rows,), optional
-        How common every token is, of a language model.
-    held_out : list of dict
-        Batches of a user's samples that no fold is shown.
-    """
+    """Inputs, and where they come from."""
 
     batches: Batches
-    kind: str
-    reason: str
-    fixed_batch: bool = False
-    steps: tuple[int, ...] = ()
-    cut: bool = False
-    notes: tuple[str, ...] = ()
-    short: dict[str, Array] | None = None
-    answers: TokenAnswers | None = None
-    words: Matrix | None = None
-    held_out: Batches = field(default_factory=list)
+    kind: str  # what they are; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`
+    reason: str  # why these, for the report
+    fixed_batch: bool = False  # whether the model takes batches of this size only
+    steps: tuple[int, ...] = ()  # inversion steps of every batch; as a request they give the same inputs again
+    cut: bool = False  # whether the time limit stopped an inversion
+    notes: tuple[str, ...] = ()  # limits that reduced the request
+    short: dict[str, Array] | None = None  # A batch of a few short sequences, of a language model
+    answers: TokenAnswers | None = None  # what the outputs of a language model are; None for other networks
+    words: Matrix | None = None  # how common every token is, of a language model
+    held_out: Batches = field(default_factory=list)  # batches of a user's samples that no fold is shown
 
     def few(self, samples: int) -> dict[str, Array]:
-        """Return so many samples for what runs the network once per group: of a language model, a few short ones.
-
-        Parameters
-        ----------
-        samples : int
-            How many; a whole batch where the model takes no other.
-        """
+        """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
         return self._first(samples) if self.short is None else self.short
 
     def _first(self, samples: int) -> dict[str, Array]:
@@ -163,13 +131,7 @@ class ModelInputs:
         return self.kind in ("dead-leaves", "noise")
 
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
-        """Return three quarters of the samples, and the last quarter, to be held out; each tells its number.
-
-        Raises
-        ------
-        ConfigError
-            If there are fewer than two batches, each too small to be cut.
-        """
+        """Return three quarters of the samples, and the last quarter, to be held out; each tells its number."""
         if self.fixed_batch and len(self.batches) < 4:
             raise ConfigError("the model's fixed batch leaves too few batches to hold some out: give more samples")
         batches = self.batches if len(self.batches) >= 4 else [part for b in self.batches for part in quarters(b)]
@@ -201,48 +163,7 @@ def model_inputs(
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> ModelInputs:
-    """Return what a network is run on.
-
-    Parameters
-    ----------
-    view : GraphView
-        The normalised network.
-    kind : {'auto', 'deep-inversion', 'dead-leaves', 'noise', 'data'}
-        The requested kind; 'auto' takes data where it is given, else deep inversion where the model can be inverted and
-        the counted cost fits into the time, else dead leaves. A model without BatchNormalization has no statistics that
-        say whether inverted images look like data, so there they are a part only, beside dead leaves.
-    calibration : path or mapping of str to ndarray, optional
-        Samples by input name, unlabeled; or a folder of images.
-    source : path or ModelProto, optional
-        The model as it was given: a language model writes text with it, and its tokenizer may lie beside.
-    tokenizer : path, optional
-        The tokenizer of a language model.
-    scale : PixelScale, optional
-        What makes inputs of the pixels of images.
-    samples : int, optional
-        Samples to generate, sequences of a language model; by default, their number follows from what a run costs. Or
-        images to read, at most 512 by default.
-    seconds : float, optional
-        Most seconds for it. Samples and steps are planned to take no longer at the counted cost; an inversion that
-        really does is ended. By default, the counted cost is that of a minute, and no clock is looked at.
-    steps : sequence of int
-        Steps of an inversion, for every batch or for all of them, whatever the cost and the clock say.
-    seed : int
-        Seed.
-    adds_text : bool
-        Whether a model that continues texts reads, between those of the user, what it writes itself.
-    cache : Cache, optional
-        Where generated inputs are looked for, and kept, unless the clock decided them.
-    progress : callable, optional
-        Told about the steps of an inversion.
-
-    Raises
-    ------
-    ConfigError
-        If data is requested and not given, or does not fit the model; if steps are given and nothing is inverted.
-    UnsupportedModelError
-        If deep inversion is requested and the model cannot be inverted.
-    """
+    """Return what a network is run on."""
     interface = token_interface(view)
     if interface is not None:
         progress(f"model takes {interface}", 0, 0)

@@ -23,17 +23,6 @@ def noise_inputs(
     """Return standard normal floats, and zeros and ones for integers; of a language model, what fits together.
 
     Images that the graph normalises by itself are normal behind that.
-
-    Parameters
-    ----------
-    inputs : list of InputInfo
-        The model's inputs. A free first dimension becomes `samples`, other free dimensions 64.
-    samples : int
-        Batch size where the model leaves it free.
-    seed : int
-        Seed.
-    view : GraphView, optional
-        The model, which tells more about its inputs, and shapes that the user gave.
     """
     random = np.random.default_rng(seed)
     shapes = {} if view is None else view.input_shapes
@@ -70,11 +59,5 @@ def _values(random: np.random.Generator, name: str, shape: Sequence[int], dtype:
 
 
 def require_input(name: str, shape: Sequence[int]) -> None:
-    """Refuse an input that does not fit into the memory limit; random numbers are drawn in 8 bytes.
-
-    Raises
-    ------
-    MemoryLimitError
-        If it takes more.
-    """
+    """Refuse an input that does not fit into the memory limit; random numbers are drawn in 8 bytes."""
     memory.require(memory.array_bytes(tuple(shape), 8), f"input '{name}' of the shape {list(shape)}")

@@ -28,17 +28,7 @@ def with_own_text(
     given: ModelInputs, texts: TokenSource, requested: InputRequest, *, seed: int, cache: Cache | None,
     progress: Progress,
 ) -> ModelInputs:  # fmt: skip
-    """Return a user's texts, and between them what the model writes; as they are where it cannot write.
-
-    Parameters
-    ----------
-    given : ModelInputs
-        The texts.
-    texts : TokenSource
-        What makes tokens for the model.
-    requested, seed, cache, progress
-        As of :meth:`onnxfold.inputs.token_inputs.TokenSource.made`.
-    """
+    """Return a user's texts, and between them what the model writes; as they are where it cannot write."""
     name = None if texts.interface.ids is None else texts.interface.ids.name
     arrays = [batch[name] for batch in given.batches if name in batch]
     if name is None or not given.continues_text or any(ids.ndim != 2 for ids in arrays):

@@ -13,15 +13,7 @@ _ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 
 
 def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
-    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples.
-
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-        Samples along axis 0, by input name.
-    fixed : int, optional
-        The only size of a batch that the model takes.
-    """
+    """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
     batch = fixed or 1
     count, batches = sample_count(arrays), sample_count(arrays) // batch
     held = min(batches // _ONE_OF, max(_MOST_HELD_OUT // batch, 1))

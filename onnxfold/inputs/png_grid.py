@@ -26,31 +26,7 @@ _PERCENTILES = (0.5, 99.5)
 
 
 def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None, border: int = 1) -> Path:
-    """Write images side by side, with one scale for all of them.
-
-    Parameters
-    ----------
-    images : ndarray of shape (samples, channels, height, width) or (samples, height, width, channels)
-        Images with 1, 3 or 4 channels; others are shown by the mean of their channels.
-    path : path
-        The file; it is replaced.
-    columns : int, optional
-        Images in a row; a square grid if not given.
-    border : int
-        Pixels between images.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    ConfigError
-        If there are no images.
-    ModelSaveError
-        If the file cannot be written.
-    """
+    """Write images side by side, with one scale for all of them."""
     target = Path(path)
     with replacing(target) as file:
         file.write(png_grid(images, columns=columns, border=border))

@@ -8,15 +8,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 
 
 def renamed_inputs(inputs: ModelInputs, names: Mapping[str, str]) -> ModelInputs:
-    """Return the same inputs under other names.
-
-    Parameters
-    ----------
-    inputs : ModelInputs
-        The inputs.
-    names : mapping of str to str
-        New names of inputs and outputs, empty for those that the model no longer has.
-    """
+    """Return the same inputs under other names."""
 
     def batch(values: dict[str, Array]) -> dict[str, Array]:
         return {new: array for name, array in values.items() if (new := names.get(name, name))}

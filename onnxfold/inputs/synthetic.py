@@ -37,20 +37,6 @@ def synthetic_inputs(
     The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
     signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
     table that they look up. Everything is standardised, images behind the normalisation that the graph begins with.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    samples : int
-        Number of samples; fewer where the activations would not fit into the memory meant for them, or a batch is
-        not full.
-    seed : int
-        Seed.
-    kind : {'dead-leaves', 'noise'}
-        What float inputs are; 'noise' is Gaussian throughout.
-    exactly : bool
-        Return as many as that, or the whole batches of a model with a fixed batch that are nearest below.
     """
     interface = token_interface(view)
     if interface is not None:
@@ -121,21 +107,7 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
 
 
 def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = "dead-leaves") -> Array:
-    """Return values of one input, by its type and rank.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    name : str
-        The input.
-    shape : tuple of int
-        Shape of the values.
-    seed : int
-        Seed.
-    kind : {'dead-leaves', 'noise'}
-        What floats are.
-    """
+    """Return values of one input, by its type and rank."""
     require_input(name, shape)
     dtype = _dtype(view, name)
     scale = input_scale(view, name)

@@ -48,51 +48,20 @@ _ENCODED = 24
 
 @dataclass(frozen=True, eq=False)
 class TokenSource:
-    """Where tokens for a model may come from.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    interface : TokenInterface
-        Its inputs.
-    source : path, ModelProto or Session, optional
-        What onnxruntime runs; the view where it is not given.
-    tokenizer : path, optional
-        The user's tokenizer file; else the one beside the model is taken, if there is one.
-    seed : int
-        Seed of inputs that are not made of tokens.
-    """
+    """Where tokens for a model may come from."""
 
     view: GraphView
     interface: TokenInterface
-    source: ModelLike | Session | None = None
+    source: ModelLike | Session | None = None  # what onnxruntime runs; the view where it is not given
+    #: The user's tokenizer file; else the one beside the model is taken, if there is one.
     tokenizer: str | PathLike[str] | None = None
-    seed: int = 0
+    seed: int = 0  # seed of inputs that are not made of tokens
 
     def made(
         self, requested: InputRequest, *, seed: int, cache: Cache | None = None, any_ids: bool = False,
         tokens: int = TOKENS, progress: Progress = silent, beside: object = None,
     ) -> tuple[TokenText, tuple[str, ...]]:  # fmt: skip
-        """Return token ids without data, and notes.
-
-        Parameters
-        ----------
-        requested : InputRequest
-            The user's options; its samples are sequences.
-        seed : int
-            Seed.
-        cache : Cache, optional
-            Where written text is looked for, and kept.
-        any_ids : bool
-            Whether any ids will do.
-        tokens : int
-            How many tokens there should be.
-        progress : callable, optional
-            Told about the writing.
-        beside : path or ModelProto, optional
-            What the tokenizer may lie beside; the source if not given.
-        """
+        """Return token ids without data, and notes."""
         tokenizer, notes = self.tokenizer_of(beside)
         plan = planned_tokens(self.view, self.interface, requested, tokens=tokens)
         writer = self._writer(None if any_ids else tokenizer)
@@ -118,13 +87,7 @@ class TokenSource:
         return tokenizer_beside(self.source if beside is None else beside)
 
     def of_file(self, path: Path, requested: InputRequest, beside: object = None) -> TokenText:
-        """Return the ids of the front of a text, in sequences.
-
-        Raises
-        ------
-        ConfigError
-            If there is no tokenizer, the text is too short, or the tokenizer is another model's.
-        """
+        """Return the ids of the front of a text, in sequences."""
         plan = planned_tokens(self.view, self.interface, requested, text=GIVEN_TEXT)
         tokenizer, _ = self.tokenizer_of(beside)
         tokenizer = required(tokenizer)
@@ -188,42 +151,14 @@ class TokenSource:
 
 
 def required(tokenizer: Tokenizer | None) -> Tokenizer:
-    """Return a tokenizer.
-
-    Raises
-    ------
-    ConfigError
-        If there is none.
-    """
+    """Return a tokenizer."""
     if tokenizer is None:
         raise ConfigError(f"a text needs the model's tokenizer, and no {NAME} lies beside it: give --tokenizer FILE")
     return tokenizer
 
 
 def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, most: int) -> Array:
-    """Return the first tokens of a text.
-
-    Parameters
-    ----------
-    path : Path
-        A UTF-8 file.
-    tokenizer : Tokenizer
-        The model's tokenizer.
-    interface : TokenInterface
-        The model's inputs.
-    most : int
-        How many tokens to return at most.
-
-    Returns
-    -------
-    ndarray of int, shape (tokens,)
-        All of them below the model's number of words.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read, is no text, or gives ids that the model does not know.
-    """
+    """Return the first tokens of a text."""
     try:
         size = min(most * _TOKEN_BYTES, path.stat().st_size)
         memory.require(_ENCODED * size, f"the text '{path}'", "read less of it")
@@ -246,20 +181,7 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
 
 
 def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs that follow from a user's token ids, where these were left out or hold nothing.
-
-    Parameters
-    ----------
-    interface : TokenInterface
-        The model's inputs.
-    arrays : mapping of str to ndarray
-        Arrays by name; the ids among them.
-
-    Raises
-    ------
-    ConfigError
-        If there are ids that the model does not know, or inputs are left out that ids do not tell.
-    """
+    """Return the inputs that follow from a user's token ids, where these were left out or hold nothing."""
     ids = interface.ids
     values = None if ids is None else arrays.get(ids.name)
     if ids is None or values is None or np.ndim(values) != len(ids.shape) or np.asarray(values).dtype.kind not in "iu":

@@ -40,15 +40,9 @@ _QUIET, _MISSED = 0.25, 0.025
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Seconds of several runs, in rounds.
+    """Seconds of several runs, in rounds."""
 
-    Parameters
-    ----------
-    seconds : ndarray of shape (rounds, runs)
-        Seconds of each run; the least of its repeats in a turn.
-    """
-
-    seconds: npt.NDArray[np.float64]
+    seconds: npt.NDArray[np.float64]  # seconds of each run; the least of its repeats in a turn
 
     @property
     def rounds(self) -> int:
@@ -107,21 +101,7 @@ def interleaved(
     turn_s: float = TURN_S,
     clock: Clock = time.perf_counter,
 ) -> Timing:
-    """Time runs in turn.
-
-    Parameters
-    ----------
-    runs : sequence of callable
-        What is timed; each is called twice before that.
-    rounds : int
-        Fewest rounds; where these would take longer than :data:`LONGEST_S`, fewer, at least three.
-    most_rounds, budget_s : int, float
-        Further rounds, up to so many in all, as long as everything takes less than so many seconds.
-    turn_s : float
-        A run that is shorter is repeated in its turn, and the least of its times is taken.
-    clock : callable
-        Returns the time in seconds.
-    """
+    """Time runs in turn."""
     start = clock()
     turns = [_planned(run, turn_s, clock) for run in runs]
     per_round = max(sum(turn.seconds for turn in turns), 1e-9)

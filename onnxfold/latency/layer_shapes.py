@@ -22,30 +22,14 @@ Value = int | str | tuple[int, ...]
 
 @dataclass(frozen=True, order=True)
 class LayerShape:
-    """A layer without its weights.
+    """A layer without its weights."""
 
-    Parameters
-    ----------
-    kind : {'conv', 'depthwise', 'matmul'}
-        A plain convolution, one whose channels are filtered alone, a product with a constant matrix.
-    inputs, outputs : int
-        Channels before the fold.
-    varies : tuple of bool
-        Whether a fold may change the inputs, and the outputs.
-    data : tuple of int
-        Of a convolution, batch and sizes of its input; of a product, the rows.
-    attributes : tuple of (str, value)
-        What else the operator needs.
-    elem_type : int
-        ONNX's element type.
-    """
-
-    kind: str
-    inputs: int
+    kind: str  # A plain convolution, one whose channels are filtered alone, a product with a constant matrix
+    inputs: int  # channels before the fold
     outputs: int
-    varies: tuple[bool, bool]
-    data: tuple[int, ...]
-    attributes: tuple[tuple[str, Value], ...] = ()
+    varies: tuple[bool, bool]  # whether a fold may change the inputs, and the outputs
+    data: tuple[int, ...]  # of a convolution, batch and sizes of its input; of a product, the rows
+    attributes: tuple[tuple[str, Value], ...] = ()  # what else the operator needs
     elem_type: int = int(onnx.TensorProto.FLOAT)
 
     @property
@@ -78,19 +62,7 @@ class LayerShape:
 def shape_of(
     view: GraphView, node: NodeProto, sizes: Mapping[str, tuple[int, ...] | None], varies: tuple[bool, bool]
 ) -> LayerShape | None:
-    """Return the shape of a layer that can be measured alone; None for every other node.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        The node.
-    sizes : mapping of str to tuple of int
-        Shapes of activations.
-    varies : pair of bool
-        Whether a fold may change its inputs and outputs.
-    """
+    """Return the shape of a layer that can be measured alone; None for every other node."""
     operator = linear(view, node)
     if operator is None or not operator.weight or view.weight_size(operator.weight) > _LARGEST_WEIGHT:
         return None

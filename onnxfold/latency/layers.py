@@ -35,53 +35,25 @@ _BLOCKED = re.compile(r"(.+)_nchwc(_token_\d+)?$")
 
 @dataclass(frozen=True)
 class LayerLatency:
-    """Latency of one layer: a linear operator with all that is fused into it, or another node.
+    """Latency of one layer: a linear operator with all that is fused into it, or another node."""
 
-    Parameters
-    ----------
-    name, op_type : str
-        Of the node; several fused nodes without a linear operator have the operator that they became.
-    output : str
-        The node's first output.
-    shape : tuple of int, optional
-        The shape of that output.
-    seconds : float
-        Seconds per run.
-    kernels : tuple of str
-        What onnxruntime runs for it.
-    """
-
-    name: str
+    name: str  # of the node; several fused nodes without a linear operator have the operator that they became
     op_type: str
-    output: str
-    shape: tuple[int, ...] | None
+    output: str  # the node's first output
+    shape: tuple[int, ...] | None  # the shape of that output
     seconds: float
-    kernels: tuple[str, ...]
+    kernels: tuple[str, ...]  # what onnxruntime runs for it
 
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """Where the time of a model goes.
+    """Where the time of a model goes."""
 
-    Parameters
-    ----------
-    layers : tuple of LayerLatency
-        In the order of the graph.
-    seconds : float
-        Median seconds of a run, timed as a whole and without the profile.
-    spread : float
-        Distance of the quartiles of these runs, over their median.
-    threads : int
-        Threads inside an operator.
-    runs : int
-        Runs that were profiled.
-    """
-
-    layers: tuple[LayerLatency, ...]
-    seconds: float
-    spread: float
-    threads: int
-    runs: int
+    layers: tuple[LayerLatency, ...]  # in the order of the graph
+    seconds: float  # median seconds of a run, timed as a whole and without the profile
+    spread: float  # distance of the quartiles of these runs, over their median
+    threads: int  # threads inside an operator
+    runs: int  # runs that were profiled
 
     @property
     def kernel_seconds(self) -> float:
@@ -100,28 +72,7 @@ def profile_layers(
     threads: int = 1,
     clock: Clock | None = None,
 ) -> LatencyProfile:
-    """Return the latency of every layer of a model.
-
-    Parameters
-    ----------
-    view : GraphView
-        The main graph of the model.
-    feeds : callable
-        Takes what onnxruntime says of the inputs, returns one sample.
-    threads : int
-        Threads inside an operator.
-    clock : callable, optional
-        Returns the time in seconds, for the run as a whole.
-
-    Raises
-    ------
-    VerificationError
-        If the model does not run in its own type, or may never end.
-    MemoryLimitError
-        If it takes more memory than may be used.
-    UnsupportedModelError
-        If it exceeds 2 GB.
-    """
+    """Return the latency of every layer of a model."""
     model = to_model(view)
     session = open_timed(model, view, threads)
     sample = feeds(session.inputs)

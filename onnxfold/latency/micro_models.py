@@ -52,19 +52,7 @@ def pairs_of(shape: LayerShape, block: int) -> list[tuple[int, int]]:
 def measure_shape(
     shape: LayerShape, pairs: Sequence[tuple[int, int]], seconds: float, *, threads: int
 ) -> tuple[Sample, ...]:
-    """Return the seconds of a layer at pairs of inputs and outputs; nothing where onnxruntime does not compute it.
-
-    Parameters
-    ----------
-    shape : LayerShape
-        The layer.
-    pairs : sequence of pair of int
-        Inputs and outputs.
-    seconds : float
-        About how long it may take.
-    threads : int
-        Threads inside an operator.
-    """
+    """Return the seconds of a layer at pairs of inputs and outputs; nothing where onnxruntime does not compute it."""
     planes = sum(prod(shape.data) * (a + b + 2 * _FEW) for a, b in pairs) * 8
     weights = sum(a * b for a, b in pairs) * 8
     once = sum(shape.macs(a, b) for a, b in pairs) / _MACS_PER_SECOND + 1e-5 * len(pairs)

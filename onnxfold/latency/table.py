@@ -29,33 +29,16 @@ _LARGEST_WIDTH = 2**31 - 1
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """Latencies of one network on one machine.
+    """Latencies of one network on one machine."""
 
-    Parameters
-    ----------
-    dense_s : float
-        Seconds of a run before the fold.
-    nodes : mapping of str to float
-        Seconds of every layer in the network, by the name of its first result; '' for what belongs to none.
-    layers : mapping of str to sequence of (int, int, float)
-        By the key of its shape: inputs, outputs and seconds of a layer alone.
-    block : int
-        Channels of convolutions that are computed at a time.
-    threads : int
-        Threads inside an operator.
-    correction : float
-        Seconds of a fold over what is computed for it from the other entries.
-    machine : mapping of str to str
-        What it was measured on.
-    """
-
-    dense_s: float
+    dense_s: float  # seconds of a run before the fold
+    #: Seconds of every layer in the network, by the name of its first result; '' for what belongs to none.
     nodes: Mapping[str, float]
-    layers: Mapping[str, Sequence[Sample]]
-    block: int = 8
-    threads: int = 1
-    correction: float = 1.0
-    machine: Mapping[str, str] = field(default_factory=dict)
+    layers: Mapping[str, Sequence[Sample]]  # by the key of its shape: inputs, outputs and seconds of a layer alone
+    block: int = 8  # channels of convolutions that are computed at a time
+    threads: int = 1  # threads inside an operator
+    correction: float = 1.0  # seconds of a fold over what is computed for it from the other entries
+    machine: Mapping[str, str] = field(default_factory=dict)  # what it was measured on
 
     def times(self, correction: float) -> "LatencyTable":
         """Return the table with a further correction."""
@@ -75,13 +58,7 @@ class LatencyTable:
 
     @classmethod
     def from_dict(cls, values: Any) -> "LatencyTable":
-        """Read plain values: a table, or a report that holds one.
-
-        Raises
-        ------
-        ConfigError
-            If they are no table.
-        """
+        """Read plain values: a table, or a report that holds one."""
         found = values.get("latency_table", values) if isinstance(values, Mapping) else None
         if not isinstance(found, Mapping):
             raise ConfigError("it holds no latency table: a report of a fold with --max-latency has one")
@@ -98,19 +75,7 @@ class LatencyTable:
 
 
 def fit(samples: Sequence[Sample], *, block: int, least_inputs: int, is_depthwise: bool) -> Factors:
-    """Return the factors a, b, d, e of the seconds of a layer.
-
-    Parameters
-    ----------
-    samples : sequence of (int, int, float)
-        Inputs, outputs and seconds.
-    block : int
-        Channels that are computed at a time; 1 for products of matrices.
-    least_inputs : int
-        Fewer inputs are no block.
-    is_depthwise : bool
-        Whether every output reads one input only: then b and e are 0.
-    """
+    """Return the factors a, b, d, e of the seconds of a layer."""
     inputs, outputs, seconds = (np.array(column, np.float64) for column in zip(*samples, strict=True))
     c = np.where(inputs < least_inputs, inputs, np.ceil(inputs / block) * block)
     m = np.ceil(outputs / block) * block
@@ -134,13 +99,7 @@ def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def samples_of(key: str, values: Any) -> tuple[Sample, ...]:
-    """Read the samples of a layer.
-
-    Raises
-    ------
-    ConfigError
-        If they are none.
-    """
+    """Read the samples of a layer."""
     if not isinstance(values, list) or len(values) > _MOST_ENTRIES:
         raise ConfigError(f"latency table: the samples of '{key}' are no list")
     return tuple(_sample(key, entry) for entry in values)

@@ -25,17 +25,6 @@ def latency_of_two(
     """Return the latencies of two models with the same inputs.
 
     None where a model does not run in its own type, may never end, or does not fit beside the other into memory.
-
-    Parameters
-    ----------
-    before, after : pair of (path or ModelProto, GraphView)
-        The models, and what tells how large their activations are.
-    feeds : callable
-        Takes what onnxruntime says of the inputs, returns one sample.
-    threads : int
-        Threads inside an operator.
-    clock : callable, optional
-        Returns the time in seconds; by default what :func:`~onnxfold.latency.interleaved.clock_for` returns.
     """
     try:
         sessions = [open_timed(model, view, threads) for model, view in (before, after)]
@@ -49,15 +38,7 @@ def latency_of_two(
 
 
 def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
-    """Return a session that runs a model as users do.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime does not load it or runs a twin in its place, or if its runs may never end.
-    MemoryLimitError
-        If it takes more memory than may be used.
-    """
+    """Return a session that runs a model as users do."""
     session = Session(model, threads=threads, counted=view, as_users_do=True)
     if session.is_twin:
         raise VerificationError("onnxruntime does not run the model in its own type, so its latency is not known")

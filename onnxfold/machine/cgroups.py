@@ -12,17 +12,7 @@ OWN = Path("/proc/self/cgroup")
 def read_settings(
     controller: str, unified: str, legacy: str, mounted: Path = MOUNTED, own: Path = OWN
 ) -> Iterator[str]:
-    """Yield what a file of this process' control group, and of those around it, says.
-
-    Parameters
-    ----------
-    controller : str
-        Such as 'memory'.
-    unified, legacy : str
-        Names of the file in version 2 and in version 1.
-    mounted, own : Path
-        Where to look.
-    """
+    """Yield what a file of this process' control group, and of those around it, says."""
     try:
         lines = own.read_text().splitlines()
     except OSError:

@@ -43,18 +43,7 @@ def default_limit() -> int:
 
 @contextmanager
 def limited_to(most: int | str | None) -> Iterator[int]:
-    """Set the limit for what runs inside the block; None leaves it as it is at the beginning.
-
-    Parameters
-    ----------
-    most : int or str, optional
-        Bytes, or a text such as "2G".
-
-    Raises
-    ------
-    ConfigError
-        If `most` cannot be read.
-    """
+    """Set the limit for what runs inside the block; None leaves it as it is at the beginning."""
     # What the machine has is looked up once, not by every step of the work.
     token = _chosen.set(limit() if most is None else parse_bytes(most))
     try:
@@ -64,22 +53,7 @@ def limited_to(most: int | str | None) -> Iterator[int]:
 
 
 def require(count: int, what: str, advice: str = "give more with --max-memory, if the machine has it") -> None:
-    """Refuse what would take more memory than the limit.
-
-    Parameters
-    ----------
-    count : int
-        Bytes that are about to be allocated.
-    what : str
-        What they are for; the message begins with it.
-    advice : str
-        What to do.
-
-    Raises
-    ------
-    MemoryLimitError
-        If they are more than the limit.
-    """
+    """Refuse what would take more memory than the limit."""
     most = limit()
     if count > most:
         raise MemoryLimitError(f"{what} needs {show_bytes(count)}, and the limit is {show_bytes(most)}: {advice}")
@@ -91,15 +65,7 @@ def array_bytes(shape: tuple[int, ...], item_bytes: int) -> int:
 
 
 def machine_bytes(cgroups: Path = MOUNTED, own: Path = OWN) -> int:
-    """Return the memory of the machine, or of the container or process if that may use less.
-
-    Parameters
-    ----------
-    cgroups : Path
-        Where the control groups (version 1 or 2) are mounted.
-    own : Path
-        The file that names the groups of this process.
-    """
+    """Return the memory of the machine, or of the container or process if that may use less."""
     known = [_physical(), _process_limit(), *_cgroup_limits(cgroups, own)]
     return min((n for n in known if n is not None), default=_UNKNOWN_MACHINE)
 

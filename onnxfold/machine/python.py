@@ -5,13 +5,7 @@ import sys
 
 
 def python(*arguments: str) -> list[str]:
-    """Return a command that runs Python without the working folder, or a script's folder, on its path.
-
-    Parameters
-    ----------
-    *arguments : str
-        What stands behind the options of the interpreter.
-    """
+    """Return a command that runs Python without the working folder, or a script's folder, on its path."""
     return [sys.executable, "-P", *arguments]
 
 

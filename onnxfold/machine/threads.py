@@ -138,13 +138,6 @@ def crowd(parallel_loop: Callable[[], object], threads: int) -> Iterator[None]:
 
     GNU's OpenMP lets threads spin for about a millisecond, but only for microseconds while it manages more threads than
     there are cores. The idle ones sleep; nothing is computed in another order.
-
-    Parameters
-    ----------
-    parallel_loop : callable
-        Does anything in parallel; called in threads of its own, whose helpers then are there.
-    threads : int
-        Threads that it takes.
     """
     teams = 0 if threads < 2 else max(-(-(_affinity() - threads + 1) // (threads - 1)), 1)
     done = Event()

@@ -18,21 +18,11 @@ ScaleType = np.dtype[np.generic]
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How numbers are stored.
-
-    Parameters
-    ----------
-    bits : {2, 4, 8}
-        Bits of a number.
-    block_size : int
-        Numbers that share a scale.
-    has_zero_points : bool
-        Whether blocks have a zero point of their own; else it is the middle of the range.
-    """
+    """How numbers are stored."""
 
     bits: int
-    block_size: int
-    has_zero_points: bool
+    block_size: int  # numbers that share a scale
+    has_zero_points: bool  # whether blocks have a zero point of their own; else it is the middle of the range
 
     @property
     def middle(self) -> int:
@@ -59,21 +49,7 @@ def packed(numbers: Bytes, bits: int) -> Bytes:
 
 
 def dequantized_rows(weight: Bytes, scales: Array, zero_points: Bytes | None, kind: BlockFormat, columns: int) -> Rows:
-    """Return what numbers stand for, shape (N, K).
-
-    Parameters
-    ----------
-    weight : ndarray of shape (N, blocks, block_size * bits / 8)
-        The numbers.
-    scales : ndarray of N * blocks floats
-        One per block.
-    zero_points : ndarray of uint8, optional
-        The zero points of a row, filled up to whole bytes.
-    kind : BlockFormat
-        How they are stored.
-    columns : int
-        K.
-    """
+    """Return what numbers stand for, shape (N, K)."""
     rows, blocks = weight.shape[:2]
     numbers = unpacked(weight, kind.bits, kind.block_size).astype(np.float32)
     if zero_points is None:
@@ -91,15 +67,6 @@ def quantized_rows(
 
     Without zero points, the largest number of a block becomes the lowest one of the range, so that what such numbers
     stand for gives the same numbers again. With them, the range is that of the block and zero.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (N, K)
-        The weight.
-    kind : BlockFormat
-        How it is stored.
-    scale_type : dtype
-        The type of scales.
     """
     count, columns = rows.shape
     filled = np.pad(rows.astype(np.float32, copy=False), ((0, 0), (0, -columns % kind.block_size)))

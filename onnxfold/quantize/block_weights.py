@@ -25,24 +25,10 @@ _WEIGHT, _SCALES, _ZERO_POINTS, _ORDER, _BIAS = range(1, 6)
 
 @dataclass(frozen=True, eq=False)
 class BlockWeight:
-    """A weight of few bits, and what it was opened as.
+    """A weight of few bits, and what it was opened as."""
 
-    Parameters
-    ----------
-    node : NodeProto
-        The product, as it is in the file.
-    key : str
-        The key of the plain product that stands for it.
-    kind : BlockFormat
-        How it is stored.
-    stored : dict of str to ndarray
-        Its tensors.
-    values : ndarray of shape (K, N)
-        What they stand for.
-    """
-
-    node: NodeProto
-    key: str
+    node: NodeProto  # the product, as it is in the file
+    key: str  # the key of the plain product that stands for it
     kind: BlockFormat
     stored: dict[str, Array]
     values: Array
@@ -53,11 +39,6 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
 
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph, in place; bodies stay as they are.
     """
     nodes: list[NodeProto] = []
     found: list[BlockWeight] = []
@@ -79,15 +60,7 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
 
 
 def requantize_blocks(view: GraphView, found: Sequence[BlockWeight]) -> int:
-    """Put products with weights of few bits in the place of plain ones again, in place; return how many.
-
-    Parameters
-    ----------
-    view : GraphView
-        The folded graph.
-    found : sequence of BlockWeight
-        What :func:`dequantize_blocks` returned.
-    """
+    """Put products with weights of few bits in the place of plain ones again, in place; return how many."""
     by_key = {one.key: one for one in found}
     replaced: dict[str, NodeProto] = {}
     done: dict[str, None] = {}

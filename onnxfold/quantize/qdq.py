@@ -27,18 +27,10 @@ OPERATORS = (
 
 @dataclass(frozen=True)
 class IntegerTypes:
-    """What weights and activations become.
+    """What weights and activations become."""
 
-    Parameters
-    ----------
-    weight_bits : {7, 8}
-        Bits of an int8 weight that are used.
-    signed_activations : bool
-        Whether activations are int8, else uint8.
-    """
-
-    weight_bits: int = 7
-    signed_activations: bool = False
+    weight_bits: int = 7  # bits of an int8 weight that are used
+    signed_activations: bool = False  # whether activations are int8, else uint8
 
 
 DEFAULT_TYPES = IntegerTypes()
@@ -52,28 +44,7 @@ _MODULE = "onnxruntime/quantization"
 
 
 def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes = DEFAULT_TYPES) -> ModelProto:
-    """Return a float32 model as QDQ ONNX.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model, its nodes named uniquely, of operator set 13 or newer; left as it is.
-    ranges : mapping of str to pair of float
-        Smallest and largest value of every activation. What reads a float input without a range, as a cache that is
-        empty at the beginning, stays in float32.
-    types : IntegerTypes
-        What weights and activations become.
-
-    Returns
-    -------
-    ModelProto
-        Of the same interface; its nodes are in no order, and not all tensors whose types it declares exist.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the quantiser refuses the model.
-    """
+    """Return a float32 model as QDQ ONNX."""
     from onnxruntime.quantization import QDQQuantizer, QuantType
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorsData
 
@@ -112,20 +83,7 @@ def of_weights(types: IntegerTypes) -> dict[str, Any]:
 
 
 def by_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
-    """Return what one of onnxruntime's quantisers makes of a model.
-
-    Parameters
-    ----------
-    model : ModelProto
-        The model; it is used up.
-    quantizer : callable
-        Takes it, returns the quantiser of it.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the quantiser refuses the model.
-    """
+    """Return what one of onnxruntime's quantisers makes of a model."""
     producer = model.producer_name, model.producer_version
     model.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
     try:

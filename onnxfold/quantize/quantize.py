@@ -42,49 +42,18 @@ _NOTED = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A quantised model.
+    """A quantised model."""
 
-    Parameters
-    ----------
-    view : GraphView
-        The model, QDQ ONNX or with integer products.
-    weights : int
-        Entries of weights that are stored as integers.
-    float_weights : int
-        Entries of weights that are not.
-    notes : tuple of str
-        What stays in float32, and which operator set was converted.
-    """
-
-    view: GraphView
-    weights: int
-    float_weights: int
-    notes: tuple[str, ...] = field(default=())
+    view: GraphView  # the model, QDQ ONNX or with integer products
+    weights: int  # entries of weights that are stored as integers
+    float_weights: int  # entries of weights that are not
+    notes: tuple[str, ...] = field(default=())  # what stays in float32, and which operator set was converted
 
 
 def quantize_int8(
     view: GraphView, inputs: Batches | None, progress: Progress = silent, types: IntegerTypes = DEFAULT_TYPES
 ) -> Quantized:
-    """Quantise a float32 model, weights per channel, activations by their ranges.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model; left as it is.
-    inputs : list of dict, optional
-        Batches of inputs that ranges are measured on; without them, ranges are those of every run.
-    progress : callable, optional
-        Called for every node that is run.
-    types : IntegerTypes
-        What weights and activations become.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it exceeds 2 GB, or onnxruntime's quantiser refuses it.
-    VerificationError
-        If it cannot be run node by node, or an activation has no range.
-    """
+    """Quantise a float32 model, weights per channel, activations by their ranges."""
     require_small(view)
     memory.require(_COPIES * weight_bytes(view), "quantising the model")
     progress("prepare quantisation", 0, 0)

@@ -26,13 +26,7 @@ class _Caught(logging.Filter):
 
 @contextlib.contextmanager
 def quiet(package: str) -> Iterator[None]:
-    """Send what a library prints, warns of, and logs on the root logger to the log's debug level.
-
-    Parameters
-    ----------
-    package : str
-        Part of the paths of its modules, such as "onnxruntime/quantization".
-    """
+    """Send what a library prints, warns of, and logs on the root logger to the log's debug level."""
     root, caught, printed = logging.getLogger(), _Caught(package), io.StringIO()
     handler = logging.NullHandler()  # without any handler, a first message would set one up that prints
     root.addFilter(caught)

@@ -15,20 +15,7 @@ from onnxfold.quantize.block_weights import BlockWeight
 
 
 def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
-    """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model, normalised.
-    blocks : sequence of BlockWeight
-        Its weights that were of few bits.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is quantised already, its weights are not float32, or no linear operator outside of bodies has weights.
-    """
+    """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read."""
     done = next((node for node in (*(one.node for one in blocks), *view.nodes) if is_quantized(node)), None)
     if done is not None:
         raise UnsupportedModelError(
@@ -50,13 +37,7 @@ def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> 
 
 
 def require_small(view: GraphView) -> None:
-    """Refuse a model of over 2 GB.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If its weights do not fit into one protobuf message.
-    """
+    """Refuse a model of over 2 GB."""
     size = weight_bytes(view)
     if size > PROTOBUF_LIMIT:
         raise UnsupportedModelError(

@@ -20,15 +20,7 @@ _NOTHING: Instead = {}
 
 
 class Activations:
-    """The activations of one network that later nodes still need, as lists of batches.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    inputs : list of dict
-        One dict of inputs per batch.
-    """
+    """The activations of one network that later nodes still need, as lists of batches."""
 
     def __init__(self, view: GraphView, inputs: Batches) -> None:
         self.view = view

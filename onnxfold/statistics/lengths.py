@@ -49,16 +49,7 @@ def weighted_means(batches: Iterable[Batch]) -> list[Samples]:
 
 
 def weighted(batches: Callable[[], Iterator[Batch]], *, centre: bool) -> Iterator[tuple[Samples, ...]]:
-    """Yield the arrays of every batch, multiplied by their factors in place.
-
-    Parameters
-    ----------
-    batches : callable
-        Returns the batches, once more every time: arrays of shape (S, n) that lie beside each other, and the factors of
-        their samples, shape (S, 1), as of :func:`length_factors`.
-    centre : bool
-        Whether the weighted mean is taken off before.
-    """
+    """Yield the arrays of every batch, multiplied by their factors in place."""
     means = weighted_means(batches()) if centre else []
     for arrays, factors in batches():
         for samples, mean in zip(arrays, means, strict=centre):

@@ -25,15 +25,7 @@ _CHUNK = 8192
 
 
 class SecondMoments:
-    """Means of two vectors x and y, and their centred products, put together batch by batch.
-
-    Parameters
-    ----------
-    n, k : int
-        Lengths of x and y.
-    pair : callable
-        Multiplies a vector x by a vector y: ``np.multiply`` for variances, ``np.multiply.outer`` for covariances.
-    """
+    """Means of two vectors x and y, and their centred products, put together batch by batch."""
 
     def __init__(self, n: int, k: int, pair: Callable[[Matrix, Matrix], Matrix]) -> None:
         self.count = 0
@@ -124,13 +116,7 @@ class ChannelMoments:
 
 
 class ChannelCorrelations:
-    """Correlation, channel by channel, of activations that lie beside each other, put together batch by batch.
-
-    Parameters
-    ----------
-    n : int
-        Number of channels.
-    """
+    """Correlation, channel by channel, of activations that lie beside each other, put together batch by batch."""
 
     def __init__(self, n: int) -> None:
         self._xy, self._xx, self._yy = (SecondMoments(n, n, np.multiply) for _ in range(3))
@@ -218,13 +204,7 @@ class SplitMoments:
 
 
 class CrossMoments:
-    """Covariances of samples (x, y).
-
-    Parameters
-    ----------
-    n, k : int
-        Number of channels of x and y.
-    """
+    """Covariances of samples (x, y)."""
 
     def __init__(self, n: int, k: int) -> None:
         self._xy = SecondMoments(n, k, np.multiply.outer)

@@ -43,33 +43,16 @@ DEAD = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class ConsumerMoments:
-    """Moments of the activations that one consumer of a group reads.
+    """Moments of the activations that one consumer of a group reads."""
 
-    Parameters
-    ----------
-    covariance : ndarray of shape (n_units, n_units)
-        C, of the activations, as the samples have it.
-    gram : ndarray of shape (n_units, n_units)
-        G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
-    shrinkage : float
-        The part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`.
-    doubt : Doubt
-        How far the inputs may differ from data.
-    duplicates : ndarray of int, shape (n_units,), optional
-        Classes of exact duplicates.
-    has_bias : bool
-        Whether a bias takes what means change; if not, C is about zero.
-    places : Places, optional
-        What is read and weighted place by place, where that was asked for.
-    """
-
-    covariance: Matrix
+    covariance: Matrix  # C, of the activations, as the samples have it
+    #: G, of the weight's columns; in the type it was computed in, which of wide layers takes half the memory.
     gram: Array
-    shrinkage: float = 0.0
-    doubt: Doubt = NO_DOUBT
-    duplicates: Classes | None = None
-    has_bias: bool = True
-    places: Places | None = None
+    shrinkage: float = 0.0  # the part of C that is not relied on, see :mod:`onnxfold.statistics.shrinkage`
+    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
+    duplicates: Classes | None = None  # classes of exact duplicates
+    has_bias: bool = True  # whether a bias takes what means change; if not, C is about zero
+    places: Places | None = None  # what is read and weighted place by place, where that was asked for
 
     @cached_property
     def trusted(self) -> Matrix:
@@ -87,33 +70,16 @@ class ConsumerMoments:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """A network observed on inputs.
+    """A network observed on inputs."""
 
-    Parameters
-    ----------
-    reference : GraphView
-        The network; where statistics were matched, with those of the inputs.
-    inputs : list of dict
-        The batches of inputs.
-    moments : tuple of list of ConsumerMoments
-        For every group, one per consumer.
-    matches : bool
-        Whether the reference runs with statistics that are matched to the inputs.
-    was_run : bool
-        Whether it was run; if not, its statistics are still to be matched.
-    doubt : Doubt
-        How far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`.
-    continues_text : bool
-        Whether the network continues texts, of which this is one: repairs look at every group as if nothing else was
-        folded, and positions are weighted by their length, see :mod:`onnxfold.statistics.lengths`.
-    """
-
-    reference: GraphView
+    reference: GraphView  # the network; where statistics were matched, with those of the inputs
     inputs: Batches
-    moments: tuple[list[ConsumerMoments], ...] = ()
-    matches: bool = False
-    was_run: bool = True
-    doubt: Doubt = NO_DOUBT
+    moments: tuple[list[ConsumerMoments], ...] = ()  # for every group, one per consumer
+    matches: bool = False  # whether the reference runs with statistics that are matched to the inputs
+    was_run: bool = True  # whether it was run; if not, its statistics are still to be matched
+    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`
+    #: Whether the network continues texts, of which this is one: repairs look at every group as if nothing else was
+    #: folded, and positions are weighted by their length, see :mod:`onnxfold.statistics.lengths`.
     continues_text: bool = False
 
 
@@ -132,41 +98,7 @@ def observe(
     take: Callable[[int, list[ConsumerMoments]], None] | None = None,
     make_room: Callable[[int], None] | None = None,
 ) -> Observation:
-    """Run a network once.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    groups : sequence of FoldGroup
-        Its groups.
-    inputs : list of dict
-        Batches of inputs.
-    match : bool
-        Match the statistics of every BatchNormalization to the inputs.
-    shrink : bool
-        Trust covariances only as far as the samples go, see :mod:`onnxfold.statistics.shrinkage`.
-    doubt : Doubt
-        How far the inputs may differ from data.
-    continues_text : bool
-        Whether the network continues texts, and these are what it is run on.
-    duplicates : sequence of ndarray of int, shape (n_units,)
-        Classes of exact duplicates of every group.
-    by_place : bool
-        Whether moments hold what is read place by place.
-    progress : callable, optional
-        Called for every node.
-    take : callable, optional
-        Called with the number of a group, and its moments, when the last of its consumers has been met; the observation
-        then keeps none, for which many wide layers leave no room.
-    make_room : callable, optional
-        Called with the number of channels before their covariance is computed.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime cannot run one of the nodes.
-    """
+    """Run a network once."""
     reference = view.copy()
     activations = Activations(reference, inputs)
     consumers: dict[str, list[tuple[int, Member, Axis]]] = {}

@@ -18,19 +18,11 @@ from onnxfold.statistics.moments import ChannelMoments
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Every field has the shape (n_units, r).
-
-    Parameters
-    ----------
-    mean, variance : ndarray
-        Of what is read.
-    absolute, squared : ndarray
-        Sums of |w| and of w^2 over the consumer's weights for it.
-    """
+    """Every field has the shape (n_units, r)."""
 
     mean: Matrix
     variance: Matrix
-    absolute: Matrix
+    absolute: Matrix  # sums of |w| and of w^2 over the consumer's weights for it
     squared: Matrix
 
     @property
@@ -41,19 +33,7 @@ class Places:
 
 
 def places_of(view: GraphView, member: Member, positions: Positions, read: ChannelMoments) -> Places:
-    """Return the places of a group's units.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    member : Member
-        The consumer's weight axis.
-    positions : ndarray of shape (n_units, r)
-        Where units lie on the axis of the activation.
-    read : ChannelMoments
-        Moments along that axis.
-    """
+    """Return the places of a group's units."""
     columns = rows_of(view, member).astype(np.float64)
     absolute, squared = np.abs(columns).sum(axis=2), np.square(columns).sum(axis=2)
     mean, variance = read.mean[positions], read.variance[positions]

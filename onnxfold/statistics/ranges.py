@@ -18,20 +18,6 @@ def activation_ranges(view: GraphView, inputs: Batches, progress: Progress = sil
     """Run a network once; return the smallest and largest value of every float32 tensor that it computes or is given.
 
     Tensors without elements have no range, and neither have those inside of bodies.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    inputs : list of dict
-        Batches of inputs.
-    progress : callable, optional
-        Called for every node.
-
-    Raises
-    ------
-    VerificationError
-        If onnxruntime cannot run one of the nodes, or a value is infinite or NaN.
     """
     activations = Activations(view, inputs)
     found = {name: _range(name, values) for name, values in activations.values.items() if _is_measured(values)}

@@ -10,19 +10,7 @@ Positions = npt.NDArray[np.int64]
 
 
 def unit_samples(values: Array, axis: int, positions: Positions, stride: int) -> Samples:
-    """Return samples of units, shape (S, n_units).
-
-    Parameters
-    ----------
-    values : ndarray
-        Activations.
-    axis : int
-        Their channel axis.
-    positions : ndarray of shape (n_units, r)
-        Where each unit lies on it; every occurrence is a sample of its own.
-    stride : int
-        Take every stride-th place.
-    """
+    """Return samples of units, shape (S, n_units)."""
     moved = np.moveaxis(values, axis, -1)
     if stride > 1:  # without a copy of everything
         places = np.arange(0, values.size // values.shape[axis], stride)

@@ -42,18 +42,10 @@ _MOST = 0.95
 
 @dataclass(frozen=True)
 class Doubt:
-    """How far inputs may differ from data.
+    """How far inputs may differ from data."""
 
-    Parameters
-    ----------
-    part : float
-        The part of covariances that more inputs of their kind would not make sure, in [0, 1).
-    of_variances : bool
-        Whether the channels' variances may be others, too.
-    """
-
-    part: float = 0.0
-    of_variances: bool = False
+    part: float = 0.0  # the part of covariances that more inputs of their kind would not make sure, in [0, 1)
+    of_variances: bool = False  # whether the channels' variances may be others, too
 
 
 #: Of data.
@@ -61,25 +53,7 @@ NO_DOUBT = Doubt()
 
 
 def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0) -> float:
-    """Return the intensity of the shrinkage.
-
-    Parameters
-    ----------
-    noise : float
-        The variance of the covariance, see :meth:`onnxfold.statistics.moments.SplitMoments.noise`.
-    samples : int
-        Number of samples.
-    covariance : ndarray of shape (n, n)
-        The covariance of all of them.
-    doubt : float
-        :attr:`Doubt.part`.
-
-    Returns
-    -------
-    float
-        (2), 0 below `_AMPLE` where there are as many samples as channels, and the doubtful part of the rest;
-        at most `_MOST`.
-    """
+    """Return the intensity of the shrinkage."""
     signal = float(np.vdot(covariance, covariance)) - float(np.square(np.diag(covariance)).sum())
     found = min(noise / signal, 1.0) if signal > 0.0 else 0.0
     if found < _AMPLE and samples >= len(covariance):
@@ -88,19 +62,7 @@ def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0
 
 
 def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False) -> Matrix:
-    """Return (1).
-
-    Parameters
-    ----------
-    covariance : ndarray of shape (n, n)
-        S.
-    shrinkage : float
-        a.
-    duplicates : ndarray of int, shape (n,), optional
-        Class of every channel, the same for exact duplicates; by default there are none.
-    level : bool
-        Whether all v_i are equal.
-    """
+    """Return (1)."""
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)
@@ -113,15 +75,7 @@ def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = No
 
 
 def split_moments(batches: Iterable[Samples], n: int) -> SplitMoments:
-    """Return the moments of samples.
-
-    Parameters
-    ----------
-    batches : iterable of ndarray of shape (S, n)
-        The samples.
-    n : int
-        Number of channels.
-    """
+    """Return the moments of samples."""
     moments = SplitMoments(n)
     for batch in batches:
         moments.take(batch)

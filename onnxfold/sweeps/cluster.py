@@ -53,15 +53,6 @@ def local_cluster(jobs: int, retries: int = RETRIES, memory: int | None = None) 
     """Start workers on this machine, of one thread each; they end with the block, or with this process.
 
     They and their scheduler talk by TLS with keys of this run, so that no other user of the machine can give them work.
-
-    Parameters
-    ----------
-    jobs : int
-        How many.
-    retries : int
-        How often a job is given to another worker when its worker dies.
-    memory : int, optional
-        Bytes that a job may take; by default its share of the limit.
     """
     require_packages("distributed", "cryptography")
     import dask
@@ -113,18 +104,7 @@ def _deaf_loop() -> Iterator[Any]:
 
 @contextmanager
 def existing_cluster(address: str) -> Iterator["Client"]:
-    """Connect to a scheduler.
-
-    Parameters
-    ----------
-    address : str
-        Such as 'tcp://host:8786', or 'tls://host:8786' with the certificates that dask's configuration names.
-
-    Raises
-    ------
-    ConfigError
-        If there is none, or one of another version.
-    """
+    """Connect to a scheduler."""
     require_packages("distributed")
     import dask
     import distributed  # noqa: F401  # before the settings change, because it brings settings of its own
@@ -143,13 +123,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
 
 
 def _connected(address: str) -> "Client":
-    """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever.
-
-    Raises
-    ------
-    OSError
-        If nothing answers.
-    """
+    """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever."""
     from distributed import Client
 
     done: Queue[Client | BaseException] = Queue()

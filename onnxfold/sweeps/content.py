@@ -35,26 +35,13 @@ class ContentFile:
 
 @dataclass(frozen=True)
 class Content:
-    """What one argument of a job leads to.
+    """What one argument of a job leads to."""
 
-    Parameters
-    ----------
-    root : str
-        The folder here that places are in; it is no part of the content.
-    main : str
-        Place of the file or folder that was given.
-    digest : str
-        SHA-256 of all places and files.
-    sha256 : str
-        SHA-256 of the given file; of a folder, the digest.
-    files : tuple of ContentFile
-        Everything that is read of it; empty where only the name of the content is needed.
-    """
-
-    root: str
-    main: str
-    digest: str
-    sha256: str
+    root: str  # the folder here that places are in; it is no part of the content
+    main: str  # place of the file or folder that was given
+    digest: str  # SHA-256 of all places and files
+    sha256: str  # SHA-256 of the given file; of a folder, the digest
+    #: Everything that is read of it; empty where only the name of the content is needed.
     files: tuple[ContentFile, ...] = ()
 
     @property
@@ -63,13 +50,7 @@ class Content:
         return replace(self, files=())
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the list of files and what they hold, one after the other, cut into pieces.
-
-        Raises
-        ------
-        ModelLoadError
-            If a file cannot be read, or is not what it was.
-        """
+        """Yield the list of files and what they hold, one after the other, cut into pieces."""
         return _cut(self._stream())
 
     def _stream(self) -> Iterator[bytes]:
@@ -87,15 +68,7 @@ class Content:
                 raise ModelLoadError(f"'{path}' changed while it was read: start again")
 
     def put_into(self, store: Path, pieces: Sequence[bytes]) -> Path:
-        """Write the files into a store, unless they lie there; return the path of the file or folder that was given.
-
-        Parameters
-        ----------
-        store : Path
-            A folder; contents lie in it by their digest.
-        pieces : sequence of bytes
-            Those of :meth:`pieces`.
-        """
+        """Write the files into a store, unless they lie there; return the path of the file or folder that was given."""
         place = store / self.digest
         if not place.is_dir():
             store.mkdir(parents=True, exist_ok=True)
@@ -107,15 +80,7 @@ class Content:
 
 
 def content_of(path: Path) -> Content:
-    """Return the content of a file, with the files that hold its weights and its tokenizer, or of a folder.
-
-    Raises
-    ------
-    ConfigError
-        If a file that holds weights lies outside of the folder of its model.
-    ModelLoadError
-        If something cannot be read.
-    """
+    """Return the content of a file, with the files that hold its weights and its tokenizer, or of a folder."""
     given = path.absolute()
     root = given.parent.parent if given.parent.name == _GRAPHS and not given.is_dir() else given.parent
     files = []

@@ -32,26 +32,7 @@ def run_jobs(
     work: Callable[..., Outcome] = run_job,
     inputs: Callable[..., Any] = make_inputs,
 ) -> None:
-    """Run jobs; every one ends in an outcome, in whatever order.
-
-    Parameters
-    ----------
-    client : Client
-        Of dask.distributed.
-    jobs : sequence of Job
-        Jobs.
-    take : callable
-        Called here with every job and its outcome, as soon as there is one.
-    tell : callable
-        Told how many jobs are done, and of the first one that fails.
-    work, inputs : callable
-        What workers do, see :mod:`onnxfold.sweeps.work`.
-
-    Raises
-    ------
-    ClusterLostError
-        If the scheduler ends.
-    """
+    """Run jobs; every one ends in an outcome, in whatever order."""
     from distributed import as_completed
 
     sent: dict[str, list[Future]] = {}

@@ -6,13 +6,7 @@ from onnxfold.errors import ConfigError
 
 
 def require_packages(*names: str) -> None:
-    """Refuse work for which packages of the extra are missing; nothing is imported.
-
-    Raises
-    ------
-    ConfigError
-        If one is not installed.
-    """
+    """Refuse work for which packages of the extra are missing; nothing is imported."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise ConfigError(

@@ -24,44 +24,19 @@ DEFAULT_GOALS = tuple(Goal("sparsity", step / 10) for step in range(1, 10))
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Everything that is combined, and what all combinations share.
-
-    Parameters
-    ----------
-    models : tuple of Path
-        Models.
-    goals : tuple of Goal
-        How far to fold.
-    methods : tuple of str
-        Methods.
-    seeds : int
-        The seeds are 0, 1, ... below this.
-    options : mapping
-        Fields of FoldConfig that all folds share; paths of `calibration` and `tokenizer` among them.
-    data : Path, optional
-        Labelled samples to measure accuracy and agreement on.
-    parity : bool
-        Whether every folded model is also exported and compared with the export.
-    """
+    """Everything that is combined, and what all combinations share."""
 
     models: tuple[Path, ...]
     goals: tuple[Goal, ...] = DEFAULT_GOALS
     methods: tuple[str, ...] = ("fold-ls",)
-    seeds: int = 1
+    seeds: int = 1  # the seeds are 0, 1, ... below this
+    #: Fields of FoldConfig that all folds share; paths of `calibration` and `tokenizer` among them.
     options: Mapping[str, Any] = field(default_factory=dict)
-    data: Path | None = None
-    parity: bool = False
+    data: Path | None = None  # labelled samples to measure accuracy and agreement on
+    parity: bool = False  # whether every folded model is also exported and compared with the export
 
     def jobs(self) -> list[Job]:
-        """Return all combinations, each once, those of a model beside each other; everything given is checked.
-
-        Raises
-        ------
-        ConfigError
-            If an option makes no sense.
-        ModelLoadError
-            If a model or a file cannot be read.
-        """
+        """Return all combinations, each once, those of a model beside each other; everything given is checked."""
         if self.data is not None:
             require_samples(self.data, scaled=False)
         for model in dict.fromkeys(self.models):
@@ -92,11 +67,6 @@ class SweepRequest:
 def parse_numbers(text: str) -> tuple[float, ...]:
     """Return numbers: a list such as '0.25,0.5', ranges 'first:last:step', or both; the last one is part of a range.
 
-    Raises
-    ------
-    ConfigError
-        If it is anything else.
-
     Examples
     --------
     >>> parse_numbers("0.1:0.5:0.2,0.9")
@@ -122,14 +92,7 @@ def _range(text: str, first: float, last: float, step: float) -> list[float]:
 
 
 def goals_of(values: Mapping[str, str | Sequence[str]]) -> tuple[Goal, ...]:
-    """Return one goal per value of any option; sparsities from 0.1 to 0.9 where none is given.
-
-    Parameters
-    ----------
-    values : mapping of str to str or sequence of str
-        By fields of FoldConfig: a list for :func:`parse_numbers`, such as that of `sparsity`, or the values themselves,
-        such as those of `device`.
-    """
+    """Return one goal per value of any option; sparsities from 0.1 to 0.9 where none is given."""
     goals = [
         Goal(name, value)
         for name, given in values.items()

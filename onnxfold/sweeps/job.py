@@ -44,17 +44,9 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Goal:
-    """How far a fold goes.
+    """How far a fold goes."""
 
-    Parameters
-    ----------
-    name : str
-        A field of FoldConfig, such as 'sparsity' or 'max_macs'.
-    value : float or str
-        Its value.
-    """
-
-    name: str
+    name: str  # A field of FoldConfig, such as 'sparsity' or 'max_macs'
     value: float | str
 
     def __str__(self) -> str:
@@ -64,35 +56,16 @@ class Goal:
 
 @dataclass(frozen=True)
 class Job:
-    """One combination.
+    """One combination."""
 
-    Parameters
-    ----------
-    model : str
-        Path of the model, as it was given.
-    goal : Goal
-        How far to fold.
-    method : str
-        A row of :data:`onnxfold.folding.methods.METHODS`.
-    seed : int
-        Seed of everything random.
-    contents : mapping of str to Content
-        What is read, by role.
-    options : mapping of str to plain values
-        Further fields of FoldConfig.
-    parity : bool
-        Whether the folded model is also exported, and compared with the export.
-    versions : mapping of str to str
-        What :func:`versions` returned where the job was made.
-    """
-
-    model: str
+    model: str  # path of the model, as it was given
     goal: Goal
-    method: str
-    seed: int
+    method: str  # A row of :data:`onnxfold.folding.methods.METHODS`
+    seed: int  # seed of everything random
     contents: Mapping[str, Content]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    parity: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)  # further fields of FoldConfig
+    parity: bool = False  # whether the folded model is also exported, and compared with the export
+    #: What :func:`versions` returned where the job was made.
     versions: Mapping[str, str] = field(default_factory=versions)
 
     @cached_property
@@ -132,13 +105,7 @@ class Job:
         return chosen.needs_inputs or config.is_global or config.dtype == INT8
 
     def config(self, paths: Mapping[str, Path]) -> FoldConfig:
-        """Return the request of the fold, with the paths of contents by their roles.
-
-        Raises
-        ------
-        ConfigError
-            If it makes no sense.
-        """
+        """Return the request of the fold, with the paths of contents by their roles."""
         given: dict[str, Any] = {role: str(paths[role]) for role in PATHS if role in paths}
         options = {self.goal.name: self.goal.value, "method": self.method, "seed": self.seed, **self.options, **given}
         return FoldConfig(cache=None, **options)

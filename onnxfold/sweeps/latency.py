@@ -34,25 +34,7 @@ def measure_latencies(
     threads: int = 1,
     input_shapes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Time every folded model beside its original, in turn.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-        Rows of folds, see :func:`is_due`.
-    originals : mapping of str to Path
-        The models before the fold, by key of the row.
-    folder : Path
-        The folder that `file` is relative to.
-    take : callable
-        Called with every row when its latency is known.
-    tell : callable
-        Told how many are done.
-    threads : int
-        Threads of onnxruntime inside an operator.
-    input_shapes : mapping, optional
-        Sizes of free input dimensions.
-    """
+    """Time every folded model beside its original, in turn."""
     for done, row in enumerate(rows):
         tell(LATENCIES, done, len(rows))
         assert row.file is not None

@@ -91,15 +91,7 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Referen
 
 
 def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return agreement, and with labels accuracy, on given samples, as columns.
-
-    Raises
-    ------
-    ConfigError
-        If the samples do not fit.
-    VerificationError
-        If a model does not run on them.
-    """
+    """Return agreement, and with labels accuracy, on given samples, as columns."""
     path = model_file(original)
     assert isinstance(path, str | Path)
     scale = pixel_scale(options.get("mean"), options.get("std"), options.get("channels", RGB))

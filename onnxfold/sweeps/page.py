@@ -27,22 +27,12 @@ _HEAD_BYTES = 4096
 
 @dataclass(frozen=True)
 class Axis:
-    """What can be drawn: a quantity, its part of the value before the fold, or what a quality lacks to 1.
+    """What can be drawn: a quantity, its part of the value before the fold, or what a quality lacks to 1."""
 
-    Parameters
-    ----------
-    key, title : str
-        Its names, for the script and for people.
-    quantity : Quantity
-        What it is about.
-    is_part, is_lack : bool
-        Whether it is such a part, or what lacks.
-    """
-
-    key: str
+    key: str  # its names, for the script and for people
     title: str
     quantity: Quantity
-    is_part: bool = False
+    is_part: bool = False  # whether it is such a part, or what lacks
     is_lack: bool = False
 
     def value(self, row: Row) -> float | None:
@@ -65,20 +55,7 @@ class Axis:
 
 
 def render_page(rows: Sequence[Row], picked: Row | None = None) -> str:
-    """Return the page of a sweep.
-
-    Parameters
-    ----------
-    rows : sequence of Row
-        Results; those of failed jobs are listed.
-    picked : Row, optional
-        The one that was picked, which is marked.
-
-    Returns
-    -------
-    str
-        HTML, to be encoded as UTF-8. Equal rows give equal pages.
-    """
+    """Return the page of a sweep."""
     done = [row for row in rows if row.status == DONE]
     costs, errors = _known(_cost_axes(), done), _known(_error_axes(), done)
     page = element(

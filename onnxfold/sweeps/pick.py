@@ -12,25 +12,7 @@ _TIES = ("latency", "weights", "macs", "size")
 
 
 def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None) -> Row:
-    """Return the best of the rows that an expression is true of.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Results.
-    expression : Expression
-        What must hold.
-    prefer : str, optional
-        The quantity that decides between several; by default the best known quality that all of them have: accuracy,
-        agreement, estimated agreement, relative error. Smaller and faster models win where it is equal.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such quantity.
-    NoModelError
-        If there is none; the message names the one that comes closest.
-    """
+    """Return the best of the rows that an expression is true of."""
     finished = [row for row in rows if row.status == DONE]
     found = [row for row in finished if expression.holds(row)]
     if not found:
@@ -39,13 +21,7 @@ def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None)
 
 
 def check_preference(prefer: str | None) -> None:
-    """Refuse what is no quantity.
-
-    Raises
-    ------
-    ConfigError
-        If it is none.
-    """
+    """Refuse what is no quantity."""
     if prefer is not None and prefer not in QUANTITIES:
         raise ConfigError(f"--prefer '{prefer}' is not one of: {', '.join(QUANTITIES)}")
 
@@ -105,20 +81,7 @@ def described(row: Row) -> str:
 
 
 def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
-    """Return the rows that no other row is better than in one quantity without being worse in the other.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-        Results; those in which one of both is unknown are left out.
-    cost, quality : str
-        Names of quantities.
-
-    Returns
-    -------
-    list of Row
-        From the lowest cost to the best quality; of equal rows, the first.
-    """
+    """Return the rows that no other row is better than in one quantity without being worse in the other."""
     x, y = QUANTITIES[cost], QUANTITIES[quality]
     known = [row for row in rows if row.status == DONE and x.value(row) is not None and y.value(row) is not None]
     found: list[Row] = []

@@ -45,25 +45,13 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Number:
-    """A comparison of a quantity with a number.
+    """A comparison of a quantity with a number."""
 
-    Parameters
-    ----------
-    name, sign : str
-        The quantity and the sign, as they were written.
-    value : float
-        The number, in the quantity's unit; or a part of the value before the fold.
-    is_ratio : bool
-        Whether it is such a part.
-    text : str
-        The comparison as it was written.
-    """
-
-    name: str
+    name: str  # the quantity and the sign, as they were written
     sign: str
-    value: float
-    is_ratio: bool
-    text: str
+    value: float  # the number, in the quantity's unit; or a part of the value before the fold
+    is_ratio: bool  # whether it is such a part
+    text: str  # the comparison as it was written
 
     def found(self, row: Row) -> float | None:
         """Return what is compared; None where it is unknown."""
@@ -142,16 +130,6 @@ Expression = Number | Word | Not | Joined
 
 def parse(text: str) -> Expression:
     """Return an expression.
-
-    Parameters
-    ----------
-    text : str
-        Such as 'latency < 0.5x and agreement > 0.95'.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, or a column does not exist.
 
     Examples
     --------

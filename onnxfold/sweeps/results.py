@@ -28,18 +28,7 @@ _MOST_ROWS = 10_000_000
 
 
 class SweepFolder:
-    """Results of a sweep on the disk.
-
-    Parameters
-    ----------
-    path : Path
-        The folder; it need not exist.
-
-    Raises
-    ------
-    ConfigError
-        If it is a file, or pyarrow is not installed.
-    """
+    """Results of a sweep on the disk."""
 
     def __init__(self, path: Path) -> None:
         require_packages("pyarrow")
@@ -64,15 +53,7 @@ class SweepFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder, and let no other sweep write into it; after an error, it goes again if nothing is in it.
-
-        Raises
-        ------
-        ConfigError
-            If another sweep does, or if there is something of these names that no sweep wrote.
-        ModelSaveError
-            If it cannot be made.
-        """
+        """Make the folder, and let no other sweep write into it; after an error, it goes again if nothing is in it."""
         lock = self.path / _LOCK
         if not lock.exists() and not self.whole.exists():  # then no sweep wrote here
             check_own((self.path / _PARTS, self.models), lambda _: False, "a sweep")
@@ -93,36 +74,18 @@ class SweepFolder:
             os.close(descriptor)
 
     def rows(self) -> dict[str, Row]:
-        """Return all rows by key; of rows in a part and in the whole file, that of the part.
-
-        Raises
-        ------
-        ModelLoadError
-            If a file cannot be read, or is not as a sweep wrote it: no row is left out in silence.
-        """
+        """Return all rows by key; of rows in a part and in the whole file, that of the part."""
         found = {row.key: row for row in _read(self.whole)}
         for path in self._parts():
             found |= {row.key: row for row in _read(path, key=path.stem)}
         return found
 
     def add(self, row: Row) -> None:
-        """Write the part of a job.
-
-        Raises
-        ------
-        ModelSaveError
-            If it cannot be written.
-        """
+        """Write the part of a job."""
         write({self._part(row.key): _parquet([row])})
 
     def compact(self, keep: Iterable[Row] | None = None) -> list[Row]:
-        """Write all rows to one file, then remove the parts; return the rows.
-
-        Parameters
-        ----------
-        keep : iterable of Row, optional
-            The rows; by default all that are there.
-        """
+        """Write all rows to one file, then remove the parts; return the rows."""
         parts = self._parts()
         rows = list(self.rows().values() if keep is None else keep)
         if parts or keep is not None:
@@ -132,17 +95,7 @@ class SweepFolder:
         return rows
 
     def add_model(self, name: str, files: Mapping[str, bytes], *, is_folder: bool) -> str:
-        """Write a folded model; return its path in the folder of the sweep.
-
-        Parameters
-        ----------
-        name : str
-            Its file, or its folder.
-        files : mapping of str to bytes
-            What is in the folder, or the file and those beside it that hold its weights.
-        is_folder : bool
-            Whether the model is a folder.
-        """
+        """Write a folded model; return its path in the folder of the sweep."""
         if not is_folder:
             write({self.models / place: content for place, content in files.items()})
         elif not (self.models / name).exists():

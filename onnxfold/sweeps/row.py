@@ -93,13 +93,7 @@ class Row:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Row":
-        """Return a row of plain values; columns that are not known here are dropped.
-
-        Raises
-        ------
-        ValueError
-            If a value is missing, is of another type, or is not possible.
-        """
+        """Return a row of plain values; columns that are not known here are dropped."""
         known = {name: value for name, value in values.items() if name in COLUMN_TYPES}
         for f in fields(cls):
             value = known.get(f.name, f.default)
@@ -158,24 +152,12 @@ def _is_object(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A column that people ask for and draw.
-
-    Parameters
-    ----------
-    column : str
-        Name of the column.
-    title : str
-        Name with its unit, for people.
-    kind : {'count', 'bytes', 'time', 'fraction', 'number'}
-        What units a number may have beside it.
-    more_is_better : bool
-        Whether a larger value is better.
-    """
+    """A column that people ask for and draw."""
 
     column: str
-    title: str
-    kind: str
-    more_is_better: bool = False
+    title: str  # name with its unit, for people
+    kind: str  # what units a number may have beside it
+    more_is_better: bool = False  # whether a larger value is better
 
     def value(self, row: Row) -> float | None:
         """Return the value in a row; None where it is unknown."""

@@ -30,24 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where jobs run.
+    """Where jobs run."""
 
-    Parameters
-    ----------
-    jobs : int, optional
-        Workers of this machine; by default one per core.
-    scheduler : str, optional
-        Address of a scheduler instead.
-    retries : int
-        How often a job is given to another worker of this machine when its worker dies; a scheduler decides for itself.
-    memory : int, optional
-        Bytes that a job of this machine may take; by default its share of the limit of memory.
-    """
-
-    jobs: int | None = None
-    scheduler: str | None = None
+    jobs: int | None = None  # workers of this machine; by default one per core
+    scheduler: str | None = None  # address of a scheduler instead
+    #: How often a job is given to another worker of this machine when its worker dies; a scheduler decides for itself.
     retries: int = RETRIES
-    memory: int | None = None
+    memory: int | None = None  # bytes that a job of this machine may take; by default its share of the limit of memory
 
     @contextmanager
     def opened(self, jobs: int) -> Iterator["Client"]:
@@ -70,25 +59,7 @@ def run_sweep(
     measures_latency: bool = True,
     threads: int = 1,
 ) -> list[Row]:
-    """Run all jobs of a request that have no row yet; return the rows of the request.
-
-    Parameters
-    ----------
-    request : SweepRequest
-        What is combined.
-    folder : SweepFolder
-        Where results lie, and where earlier ones are looked for.
-    place : Place
-        Where jobs run.
-    tell : callable, optional
-        Told what is done; also how many jobs there are, and where the dashboard is, each as a line of its own.
-    resume : bool
-        Whether earlier rows count.
-    measures_latency : bool
-        Whether latencies are measured at the end.
-    threads : int
-        Threads of onnxruntime inside an operator, where latency is measured.
-    """
+    """Run all jobs of a request that have no row yet; return the rows of the request."""
     jobs = request.jobs()
     with folder.opened():
         rows = folder.rows()

@@ -48,35 +48,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished job.
-
-    Parameters
-    ----------
-    row : Row
-        What is known of it.
-    files : mapping of str to bytes
-        The folded model: its file and those beside it, or what is in its folder; empty where the job failed.
-    is_folder : bool
-        Whether the model is a folder.
-    """
+    """A finished job."""
 
     row: Row
+    #: The folded model: its file and those beside it, or what is in its folder; empty where the job failed.
     files: Mapping[str, bytes] = field(default_factory=dict)
-    is_folder: bool = False
+    is_folder: bool = False  # whether the model is a folder
 
 
 def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInputs | Failure:
-    """Return what the network is run on by this job, and by every other one with the same inputs.
-
-    Parameters
-    ----------
-    job : Job
-        One of them.
-    pieces : mapping of str to sequence of bytes
-        What it reads.
-    store : str, optional
-        Folder for contents; by default that of the worker.
-    """
+    """Return what the network is run on by this job, and by every other one with the same inputs."""
     from onnxfold.folding.shared_inputs import prepare_inputs
 
     try:
@@ -88,15 +69,7 @@ def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInp
 
 
 def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, store: str | None = None) -> Outcome:
-    """Fold and measure; see :func:`make_inputs`.
-
-    Parameters
-    ----------
-    job, pieces, store
-        As there.
-    inputs : ChosenInputs or Failure, optional
-        What :func:`make_inputs` returned; None where the fold runs nothing.
-    """
+    """Fold and measure; see :func:`make_inputs`."""
     if dict(job.versions) != versions():
         return Outcome(_other_versions(job).row(job))
     if isinstance(inputs, Failure):

@@ -19,12 +19,6 @@ def load_torch() -> None:
 
 
 def require_torch(purpose: str) -> None:
-    """Refuse work that needs torch where it is not installed.
-
-    Raises
-    ------
-    ConfigError
-        If torch is missing.
-    """
+    """Refuse work that needs torch where it is not installed."""
     if not torch_is_available():
         raise ConfigError(f"{purpose} needs torch, which is not installed: pip install torch")

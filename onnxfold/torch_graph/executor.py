@@ -22,26 +22,10 @@ class TorchGraph:
     Every value is a tensor; shapes, indices and truth values are integer and boolean ones, which carry no gradient.
     All float types of the model become `dtype`. Weights are constants.
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph; its weights are read once.
-    dtype : torch.dtype
-        The float type to compute in.
-    device : str
-        The device to compute on.
-    fed : collection of str
-        Weights that are no constants: every run is given them beside the inputs.
-
     Attributes
     ----------
     operations : dict of str to callable
         The function that computes a node, by the node's first output; entries may be replaced.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a node's operator, or the form of it, is not covered.
     """
 
     def __init__(
@@ -62,20 +46,7 @@ class TorchGraph:
         return to_tensor(values, self.dtype).to(self.device)
 
     def run(self, feeds: Mapping[str, Tensor], wanted: Sequence[str]) -> dict[str, Tensor]:
-        """Return tensors of the graph by name.
-
-        Parameters
-        ----------
-        feeds : mapping of str to Tensor
-            Inputs, as :meth:`tensor` makes them.
-        wanted : sequence of str
-            Names of tensors; only nodes that these need are run.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If a node fails, with its name.
-        """
+        """Return tensors of the graph by name."""
         values: dict[str, Tensor | None] = {"": None, **feeds}
         results = {name: feeds[name] for name in wanted if name in feeds}
         for node, last in self._schedule(tuple(wanted)):
@@ -136,13 +107,7 @@ class TorchGraph:
 
 
 def build_operation(view: GraphView, node: NodeProto, dtype: torch.dtype) -> Operation:
-    """Return the function that computes a node.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the operator, or the form of it, is not covered.
-    """
+    """Return the function that computes a node."""
     context = TorchNode(view, node, dtype)
     build = find_builder(node.domain, node.op_type, context.version)
     if build is None or captured_names(node):

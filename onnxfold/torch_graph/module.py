@@ -32,26 +32,10 @@ _LAID_OUT = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "
 class TorchModel(torch.nn.Module):
     """An ONNX model as a torch module; its parameters are the model's weights.
 
-    Parameters
-    ----------
-    view : GraphView
-        The model; it is not changed.
-    device : str
-        Where to compute. It is fixed: ``.to`` of the module moves no constants of the graph.
-    reads : callable
-        Lists the files that the model was read from, which are never overwritten.
-
     Attributes
     ----------
     names : dict of str to str
         The weight's name in the model for every parameter; those of parameters have no dots.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If an operator has no form in torch.
-    ConfigError
-        If the model holds no weight that could be trained.
     """
 
     def __init__(self, view: GraphView, device: str = "cpu", reads: Callable[[], Iterable[Read]] = tuple) -> None:
@@ -73,18 +57,7 @@ class TorchModel(torch.nn.Module):
         )
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return the model's output, or a tuple of all outputs where there are several.
-
-        Parameters
-        ----------
-        *inputs : Tensor
-            The model's inputs in order.
-
-        Raises
-        ------
-        ConfigError
-            If there are more or fewer.
-        """
+        """Return the model's output, or a tuple of all outputs where there are several."""
         wanted, taken = self._source.output_names, self._source.input_names
         if len(inputs) != len(taken):
             raise ConfigError(f"the model takes {len(taken)} inputs ({', '.join(taken)}), not {len(inputs)}")
@@ -94,22 +67,7 @@ class TorchModel(torch.nn.Module):
         return outputs[wanted[0]] if len(wanted) == 1 else tuple(outputs[name] for name in wanted)
 
     def to_onnx(self, path: str | Path | None = None) -> ModelProto:
-        """Return the model with the weights as they are now, in the types that they had.
-
-        Parameters
-        ----------
-        path : path, optional
-            Where to write it, too.
-
-        Raises
-        ------
-        ConfigError
-            If `path` is a file that the model was read from.
-        ModelSaveError
-            If it cannot be written.
-        UnsupportedModelError
-            If it exceeds 2 GB.
-        """
+        """Return the model with the weights as they are now, in the types that they had."""
         view = self._source.copy()
         for plain, name in self.names.items():
             view.set_weight(name, self.weights[plain].detach().cpu().numpy().astype(np.float32))

@@ -13,17 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchNode(NodeReader):
-    """A node and the float type that the graph computes in.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    node : NodeProto
-        The node.
-    dtype : torch.dtype
-        The type that replaces every float type of the model.
-    """
+    """A node and the float type that the graph computes in."""
 
     def __init__(self, view: GraphView, node: NodeProto, dtype: "torch.dtype") -> None:
         super().__init__(view, node)

@@ -21,11 +21,6 @@ def norm_weights(view: GraphView) -> list[str]:
     """Return the scales and biases of all norms of a graph, each once, in the order of their nodes.
 
     A norm may also be written out: a row of weights multiplies what was divided by a root.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
     """
     return list(dict.fromkeys(name for node in view.nodes for name in _weights(view, node) if _is_float(view, name)))
 

@@ -18,23 +18,7 @@ find_builder = _BUILDERS.find
 
 
 def operator(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Builder], Builder]:
-    """Register a builder for operators.
-
-    Parameters
-    ----------
-    *op_types : str
-        ONNX operator names.
-    since : int
-        First version of the operator that the builder understands; it holds until a newer one is registered, as in
-        :mod:`onnx.defs`.
-    domain : str
-        Operator domain.
-
-    Raises
-    ------
-    ValueError
-        If the operator version already has a builder.
-    """
+    """Register a builder for operators."""
 
     def register(build: Builder) -> Builder:
         for op_type in op_types:

@@ -14,15 +14,7 @@ INTEGERS = {
 
 
 def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
-    """Return torch's type for an ONNX element type; None if torch has none.
-
-    Parameters
-    ----------
-    elem_type : int
-        ``TensorProto.FLOAT`` ...
-    dtype : torch.dtype
-        The type that replaces every float type.
-    """
+    """Return torch's type for an ONNX element type; None if torch has none."""
     if is_float(elem_type):
         return dtype
     try:
@@ -32,13 +24,7 @@ def tensor_type(elem_type: int, dtype: torch.dtype) -> torch.dtype | None:
 
 
 def to_tensor(values: Array, dtype: torch.dtype) -> Tensor:
-    """Return an array as a tensor with separate memory, floats as `dtype`.
-
-    Raises
-    ------
-    TypeError
-        If the array's type has no counterpart (strings, packed types).
-    """
+    """Return an array as a tensor with separate memory, floats as `dtype`."""
     kind = tensor_type(elem_type_of(values), dtype)
     if kind is None:
         raise TypeError(f"values of the type {values.dtype} have no counterpart in torch")

@@ -12,13 +12,7 @@ if TYPE_CHECKING:
 
 
 class Windows:
-    """The window attributes of a node.
-
-    Parameters
-    ----------
-    node : TorchNode
-        A convolution or a pool.
-    """
+    """The window attributes of a node."""
 
     def __init__(self, node: "TorchNode") -> None:
         self.kernel = node.integers("kernel_shape")
@@ -41,13 +35,7 @@ class Windows:
         return pads[:rank], pads[rank:]
 
     def pads(self, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the pads before and after each axis, auto_pad resolved.
-
-        Parameters
-        ----------
-        sizes, kernel : sequence of int
-            Lengths of the spatial axes, of the input and of the window.
-        """
+        """Return the pads before and after each axis, auto_pad resolved."""
         rank = len(sizes)
         if self.auto_pad == "VALID":
             return [0] * rank, [0] * rank

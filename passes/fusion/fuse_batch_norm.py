@@ -23,18 +23,10 @@ from onnxfold.passes.base import Pass, PassResult
 
 @dataclass(frozen=True)
 class ScaledWeight(LazyTensor):
-    """A weight whose positions along one axis are scaled when it is read.
+    """A weight whose positions along one axis are scaled when it is read."""
 
-    Parameters
-    ----------
-    base : LazyTensor or ndarray
-        The weight as it is stored.
-    factors : ndarray
-        Shape that broadcasts against the weight, float64.
-    """
-
-    base: LazyTensor | Array | None = None
-    factors: Any = None
+    base: LazyTensor | Array | None = None  # the weight as it is stored
+    factors: Any = None  # shape that broadcasts against the weight, float64
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -17,14 +17,9 @@ class BlocksToGroups(Pass):
 
     Case 1: one group, and all weights between the j-th of `parts` equal parts of the outputs and another part than the
     j-th of the inputs are zero. Weights that several nodes read stay.
-
-    Parameters
-    ----------
-    parts : int
-        Number of parts: of networks beside each other.
     """
 
-    parts: int
+    parts: int  # number of parts: of networks beside each other
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite all there are."""

@@ -19,42 +19,15 @@ AUTO, JOIN, AVERAGE, FIRST = HEADS = ("auto", "join", "average", "first")
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """The nodes of a graph with joined heads.
-
-    Parameters
-    ----------
-    nodes : list of NodeProto
-        All nodes.
-    sizes : mapping of str to mapping of int to int
-        New lengths of axes of outputs.
-    how : tuple of str
-        What became of each output.
-    """
+    """The nodes of a graph with joined heads."""
 
     nodes: list[NodeProto]
-    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
-    how: tuple[str, ...] = ()
+    sizes: dict[str, dict[int, int]] = field(default_factory=dict)  # new lengths of axes of outputs
+    how: tuple[str, ...] = ()  # what became of each output
 
 
 def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str) -> Heads:
-    """Join the outputs of networks.
-
-    Parameters
-    ----------
-    view : GraphView
-        Takes new weights; its nodes are not looked at.
-    nodes : sequence of NodeProto
-        Nodes that compute the outputs of all networks.
-    outputs : mapping of str to sequence of str
-        The output of every network, by the first one's name of it.
-    heads : str
-        One of :data:`HEADS`.
-
-    Raises
-    ------
-    ConfigError
-        If outputs are averaged that have different shapes.
-    """
+    """Join the outputs of networks."""
     made, sizes, how = list(nodes), {}, []
     scratch = view.copy()
     scratch.replace_nodes(nodes)

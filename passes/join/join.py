@@ -19,32 +19,17 @@ from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 @dataclass(frozen=True, eq=False)
 class JoinedGraph:
-    """Networks as one graph.
+    """Networks as one graph."""
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph. Weights between channels of several networks are written whole, with zeros, so that any of these
-        channels may become one.
-    owners : mapping of Axis to ndarray of int
-        The network that every position of a weight's axis belongs to; -1: all.
-    heads : tuple of str
-        How every output of the networks was joined: 'join', 'average' or 'first'.
-    """
-
+    #: The graph. Weights between channels of several networks are written whole, with zeros, so that any of these
+    #: channels may become one.
     view: GraphView
-    owners: Mapping[Axis, Index]
-    heads: tuple[str, ...]
+    owners: Mapping[Axis, Index]  # the network that every position of a weight's axis belongs to; -1: all
+    heads: tuple[str, ...]  # how every output of the networks was joined: 'join', 'average' or 'first'
 
 
 def matched(networks: Sequence[Network]) -> list[Match]:
-    """Match all networks to the first one.
-
-    Raises
-    ------
-    LayoutError
-        If one has another layout.
-    """
+    """Match all networks to the first one."""
     names = {name: name for name in networks[0].view.weights}
     return [Match(names), *(match(networks[0], other) for other in networks[1:])]
 
@@ -54,20 +39,6 @@ def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> J
 
     Case 1: a node whose result holds channels becomes one node. Case 2: one that computes the same in all networks
     stays one. Case 3: what is behind the last channels, the heads, stays apart, each reading its network's channels.
-
-    Parameters
-    ----------
-    networks : sequence of Network
-        The networks, at least two.
-    matches : sequence of Match
-        What :func:`matched` returned.
-    heads : {'auto', 'join', 'average', 'first'}
-        What becomes of the outputs.
-
-    Raises
-    ------
-    LayoutError
-        If the networks cannot be stacked, with the names of both nodes.
     """
     for network in networks:
         for node in network.view.nodes:

@@ -18,17 +18,10 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class WideAxis:
-    """An axis with room for the new units, by new position.
+    """An axis with room for the new units, by new position."""
 
-    Parameters
-    ----------
-    place : ndarray of shape (n',)
-        Ascending; the old position whose place it takes.
-    group, unit, rank : ndarray of shape (n',)
-        Which group and which new unit it belongs to, and which of the unit's positions on this axis it is; -1: none.
-    """
-
-    place: Index
+    place: Index  # ascending; the old position whose place it takes
+    #: Which group and which new unit it belongs to, and which of the unit's positions on this axis it is; -1: none.
     group: Index
     unit: Index
     rank: Index
@@ -37,19 +30,7 @@ class WideAxis:
 def lay_out(
     groups: Sequence[FoldGroup], slots: Sequence[Index], tensor: str, axis: int, blocks: int, shape: tuple[int, ...]
 ) -> WideAxis:
-    """Lay out an axis: where a run of one unit's positions stood, stand those of its slot's new units.
-
-    Parameters
-    ----------
-    groups : sequence of FoldGroup
-        The groups.
-    slots : sequence of ndarray of shape (n',)
-        The slot of every new unit, one array per group.
-    tensor, axis, blocks : str, int, int
-        The axis, as in :class:`onnxfold.channels.declarations.Axis`.
-    shape : tuple of int
-        The old shape of the tensor.
-    """
+    """Lay out an axis: where a run of one unit's positions stood, stand those of its slot's new units."""
     width = shape[axis] * blocks
     group_at, unit_at, rank_at = np.full((3, width), -1, np.int64)
     for g, group in enumerate(groups):

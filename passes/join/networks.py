@@ -30,29 +30,7 @@ def names_of(models: Sequence[ModelLike]) -> list[str]:
 def open_networks(
     models: Sequence[ModelLike], input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[list[Network], list[Match], tuple[str, ...]]:
-    """Open networks, and match them to the first one.
-
-    Parameters
-    ----------
-    models : sequence of path or ModelProto
-        At least two; left untouched.
-    input_shapes : mapping of str to sequence of int, optional
-        Dimensions to assume for inputs of the first model, and of what corresponds to them.
-
-    Returns
-    -------
-    networks : list of Network
-        Normalised. Forms of the file are kept where they correspond as they are.
-    matches : list of Match
-        One per network.
-    notes : tuple of str
-        What had to be changed for it.
-
-    Raises
-    ------
-    LayoutError
-        If they differ, with the names of both nodes.
-    """
+    """Open networks, and match them to the first one."""
     names = names_of(models)
     views = [load(model) for model in models]
     if input_shapes:

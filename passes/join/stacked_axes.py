@@ -18,18 +18,10 @@ SHARED = -1
 
 @dataclass(frozen=True, eq=False)
 class StackedAxis:
-    """An axis of the joined graph.
-
-    Parameters
-    ----------
-    length : int
-        Its width.
-    places : tuple of ndarray of int
-        Where every network's positions are.
-    """
+    """An axis of the joined graph."""
 
     length: int
-    places: tuple[Index, ...]
+    places: tuple[Index, ...]  # where every network's positions are
 
     @property
     def owners(self) -> Index:
@@ -44,20 +36,7 @@ class StackedAxis:
 
 
 class StackedAxes:
-    """All axes, laid out when they are asked for.
-
-    Parameters
-    ----------
-    networks : sequence of Network
-        The networks.
-    matches : sequence of Match
-        What corresponds in each of them to the tensors of the first one; the first entry is the identity.
-
-    Raises
-    ------
-    LayoutError
-        If channels that are coupled in one network are not coupled alike in another one.
-    """
+    """All axes, laid out when they are asked for."""
 
     def __init__(self, networks: Sequence[Network], matches: Sequence[Match]) -> None:
         self._networks, self._matches = networks, matches
@@ -146,15 +125,7 @@ class StackedAxes:
         return ((shape or ())[axis.axis] or 0) * axis.blocks
 
     def weight(self, tensor: str, only: int | None = None) -> Array:
-        """Return a weight of the joined graph: those of the networks side by side, and zeros where none has anything.
-
-        Parameters
-        ----------
-        tensor : str
-            The first network's name of it.
-        only : int, optional
-            Fill in the weight of this network alone.
-        """
+        """Return a weight of the joined graph: those of the networks side by side, zeros elsewhere."""
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
         axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
         packed = next((axis for axis in axes if axis.blocks > 1), None)
@@ -191,19 +162,11 @@ class StackedAxes:
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """The units of a group of the joined graph: those of the first network, with those of the others behind them.
+    """The units of a group of the joined graph: those of the first network, with those of the others behind them."""
 
-    Parameters
-    ----------
-    network, unit : ndarray of shape (n,)
-        Which network's, and which of its group.
-    slot : ndarray of shape (n,)
-        The unit of the first network in whose place it stands.
-    """
-
-    network: npt.NDArray[np.int64]
+    network: npt.NDArray[np.int64]  # which network's, and which of its group
     unit: Index
-    slot: Index
+    slot: Index  # the unit of the first network in whose place it stands
 
     @classmethod
     def of(cls, groups: Sequence[FoldGroup]) -> "_Units":

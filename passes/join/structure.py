@@ -21,21 +21,11 @@ _IDLE = frozenset(("storage_order",))
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One of the networks that are to be joined.
-
-    Parameters
-    ----------
-    name : str
-        What messages call it.
-    view : GraphView
-        Its graph, normalised.
-    analysis : ChannelAnalysis
-        Its fold groups, and its numbers that count channels.
-    """
+    """One of the networks that are to be joined."""
 
     name: str
     view: GraphView
-    analysis: ChannelAnalysis
+    analysis: ChannelAnalysis  # its fold groups, and its numbers that count channels
 
     @property
     def counted(self) -> set[tuple[str, str | int]]:
@@ -54,28 +44,16 @@ class LayoutError(UnsupportedModelError):
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """What corresponds to the tensors of the first network in another one.
+    """What corresponds to the tensors of the first network in another one."""
 
-    Parameters
-    ----------
-    tensors : mapping of str to str
-        Tensor of the first network, the other one's; '' stands for a bias that one of them does not have.
-    lacks_bias : tuple of (int, str)
-        Operators, by network (0 or 1) and key, without the bias that their counterpart has.
-    """
-
+    #: Tensor of the first network, the other one's; '' stands for a bias that one of them does not have.
     tensors: Mapping[str, str]
+    #: Operators, by network (0 or 1) and key, without the bias that their counterpart has.
     lacks_bias: tuple[tuple[int, str], ...] = ()
 
 
 def match(first: Network, other: Network) -> Match:
-    """Match two networks, from the outputs, which correspond in their order, back to the inputs.
-
-    Raises
-    ------
-    LayoutError
-        If they differ somewhere, with the names of both nodes.
-    """
+    """Match two networks, from the outputs, which correspond in their order, back to the inputs."""
     views = first.view, other.view
     for what, (ours, theirs) in {
         "outputs": tuple(v.output_names for v in views), "inputs": tuple(v.input_names for v in views),

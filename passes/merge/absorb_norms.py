@@ -22,15 +22,9 @@ from onnxfold.passes.base import Pass, PassResult
 
 @dataclass(frozen=True)
 class AbsorbNorms(Pass):
-    """Make the scale and the shift of every norm over some streams the same number for all channels.
+    """Make the scale and the shift of every norm over some streams the same number for all channels."""
 
-    Parameters
-    ----------
-    groups : tuple of FoldGroup
-        The streams; groups without norms stay as they are.
-    """
-
-    groups: tuple[FoldGroup, ...]
+    groups: tuple[FoldGroup, ...]  # the streams; groups without norms stay as they are
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights; the graph stays."""

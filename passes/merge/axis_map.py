@@ -21,23 +21,12 @@ Samples = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, eq=False)
 class AxisMap:
-    """The units of an axis: those of every folded group, and single positions that no fold touches.
+    """The units of an axis: those of every folded group, and single positions that no fold touches."""
 
-    Parameters
-    ----------
-    positions : ndarray of shape (n_units, r)
-        Places of each unit before the fold.
-    folded_positions : ndarray of shape (k_units, r)
-        Places after the fold.
-    representatives : ndarray of shape (k_units,)
-        The unit whose place each folded unit has.
-    partitions : tuple of ChannelPartition
-        Those of the groups, one after the other; behind them come the positions that stay.
-    """
-
-    positions: Positions
+    positions: Positions  # places of each unit before the fold
     folded_positions: Positions
-    representatives: Positions
+    representatives: Positions  # the unit whose place each folded unit has
+    #: Those of the groups, one after the other; behind them come the positions that stay.
     partitions: tuple[ChannelPartition, ...]
 
     @property

@@ -28,14 +28,9 @@ class DeadToDuplicates(Pass):
 
     Case 1: all consumer columns of a channel are zero. Case 2: the channel is zero whatever the input is, since its
     rows are zero and what follows up to the consumers makes zero of its bias.
-
-    Parameters
-    ----------
-    groups : tuple of FoldGroup
-        All groups of the graph.
     """
 
-    groups: tuple[FoldGroup, ...]
+    groups: tuple[FoldGroup, ...]  # all groups of the graph
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite every group that has dead channels."""
@@ -57,15 +52,7 @@ class DeadToDuplicates(Pass):
 
 
 def dead_units(view: GraphView, group: FoldGroup) -> Mask:
-    """Return which channels of a group no output depends on, as far as its weights show it.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph.
-    group : FoldGroup
-        The group; one that is averaged, rotated, tied to others or made of heads has none.
-    """
+    """Return which channels of a group no output depends on, as far as its weights show it."""
     none = np.zeros(group.size, bool)
     special = group.averaged or group.apart or group.is_there_to_rotate or group.tie is not None or group.rotates
     consumers = group.with_role(Role.CONSUMER)

@@ -22,19 +22,11 @@ class DropBranches(Pass):
     """Remove branches with their weights, and inputs and outputs that they alone use.
 
     A norm that adds before it norms becomes a norm.
-
-    Parameters
-    ----------
-    branches : tuple of ResidualBranch
-        What goes.
-    caches : frozenset of str
-        Inputs and outputs that go with it.
-    names : mapping of str to str
-        New names of inputs and outputs that stay, by their old ones.
     """
 
     branches: tuple[ResidualBranch, ...]
-    caches: frozenset[str] = frozenset()
+    caches: frozenset[str] = frozenset()  # inputs and outputs that go with it
+    #: New names of inputs and outputs that stay, by their old ones.
     names: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, view: GraphView) -> PassResult:

@@ -29,23 +29,13 @@ class FoldChannels(Pass):
 
     Everything else that holds one entry per channel is encoded like a producer; the running variance in the form of
     the factor it stands for, 1/sqrt(var' + eps) = P (1/sqrt(var + eps)).
-
-    Parameters
-    ----------
-    plan : FoldPlan
-        Partition of every group that loses channels.
-    counts : tuple of Count
-        The numbers in nodes that count channels, from the channel analysis.
-    selects : tuple of Select
-        The constant inputs that hold channel positions.
-    streams : bool
-        Merge large weights with external data when they are read, and do not keep them: where nothing reads them again
-        but what writes the model.
     """
 
-    plan: FoldPlan
-    counts: tuple[Count, ...]
-    selects: tuple[Select, ...] = ()
+    plan: FoldPlan  # partition of every group that loses channels
+    counts: tuple[Count, ...]  # the numbers in nodes that count channels, from the channel analysis
+    selects: tuple[Select, ...] = ()  # the constant inputs that hold channel positions
+    #: Merge large weights with external data when they are read, and do not keep them: where nothing reads them again
+    #: but what writes the model.
     streams: bool = False
 
     def run(self, view: GraphView) -> PassResult:

@@ -19,16 +19,10 @@ class LumpDuplicates(Pass):
     The network computes the same, since equal channels carry equal values. How a sum was spread over the columns of
     equal channels says nothing about a row; without this, rows that differ in nothing else would look
     dissimilar, and a repair would correct a loss of variance that the fold does not cause.
-
-    Parameters
-    ----------
-    groups : tuple of FoldGroup
-        All groups.
-    duplicates : tuple of ndarray of shape (n_units,)
-        Classes of equal channels per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
     """
 
     groups: tuple[FoldGroup, ...]
+    #: Classes of equal channels per group, see :func:`onnxfold.cluster.duplicates.find_duplicates`.
     duplicates: tuple[Labels, ...]
 
     def run(self, view: GraphView) -> PassResult:

@@ -65,13 +65,7 @@ STREAMS = Pipeline((FactorTies(),))
 
 
 def clean_up(copies: Mapping[str, str]) -> Pipeline:
-    """Return what comes after a fold.
-
-    Parameters
-    ----------
-    copies : mapping of str to str
-        The initializers that the normal form copied, with their originals.
-    """
+    """Return what comes after a fold."""
     return Pipeline(
         (
             JoinTables(),

@@ -11,17 +11,13 @@ from onnxfold.passes.base import Pass, PassResult
 class ShareInitializers(Pass):
     """Merge the copies that UnshareInitializers made with their original where they are still equal.
 
-    Parameters
-    ----------
-    copies : mapping of str to str
-        The copies, with the names of what they are copies of, as :class:`~onnxfold.passes.base.PassResult` has them.
-
     Notes
     -----
     Others that happen to be equal stay: sharing the means and variances that a repair normalised would
     count as weights removed, which the fold did not earn.
     """
 
+    #: The copies, with the names of what they are copies of, as :class:`~onnxfold.passes.base.PassResult` has them.
     copies: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, view: GraphView) -> PassResult:

@@ -26,11 +26,6 @@ class SplitLookups(Pass):
 
     Zeros count for nothing where it is measured what is read of a table, so each of them may be rotated, and be
     narrower, by itself. While neither is, they are one table again (:mod:`passes.normalize.join_lookups`).
-
-    Parameters
-    ----------
-    first, stop : int
-        The rare ids.
     """
 
     first: int

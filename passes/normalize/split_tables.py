@@ -28,11 +28,6 @@ class SplitTables(Pass):
 
     the scores in the order of the ids. The columns of A^T may be rotated, and fewer; while none of them goes, both are
     one table again (:mod:`passes.normalize.join_tables`).
-
-    Parameters
-    ----------
-    first, stop : int
-        The rare ids.
     """
 
     first: int

@@ -14,24 +14,12 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class Tie:
-    """A table, the results of its lookups, and the tensors that are multiplied by it, all as wide as it is.
-
-    Parameters
-    ----------
-    table : str
-        A weight of two axes.
-    width : int
-        Length of its rows.
-    rows : tuple of str
-        What lookups return.
-    scored : tuple of str
-        What is multiplied by it.
-    """
+    """A table, the results of its lookups, and the tensors that are multiplied by it, all as wide as it is."""
 
     table: str
     width: int
     rows: tuple[str, ...]
-    scored: tuple[str, ...]
+    scored: tuple[str, ...]  # what is multiplied by it
 
 
 def find_ties(view: GraphView) -> list[Tie]:

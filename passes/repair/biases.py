@@ -7,17 +7,7 @@ from onnxfold.graph.view import GraphView
 
 
 def bias_of(view: GraphView, layer: Layer, width: int) -> str | None:
-    """Return the name of a layer's bias vector, adding one of zeros where the operator takes it; None where it cannot.
-
-    Parameters
-    ----------
-    view : GraphView
-        The folded network.
-    layer : Layer
-        The layer, as it was before the fold.
-    width : int
-        Number of its channels after the fold.
-    """
+    """Return the name of a layer's bias vector, of zeros where it had none; None where it cannot have one."""
     if layer.bias:
         return layer.bias if view.weight_size(layer.bias) == width else None
     node = view.producer(layer.node.output[0])

@@ -37,21 +37,7 @@ _WIDEST = 8192
 
 
 class Compensation:
-    """Rewrites the weights of consumers while both networks run.
-
-    Parameters
-    ----------
-    walk : SideBySide
-        The activations so far.
-    seed : int
-        Seed of the positions that are looked at.
-    refits : Refits, optional
-        Takes what is done to weights.
-    doubt : float
-        The part of covariances in which the inputs may differ from data.
-    by_length : bool
-        Whether positions are weighted by their length.
-    """
+    """Rewrites the weights of consumers while both networks run."""
 
     def __init__(
         self, walk: SideBySide, seed: int, refits: Refits | None = None, doubt: float = 0.0, *, by_length: bool = False

@@ -39,15 +39,6 @@ def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) 
 
     Zeros where the samples say nothing. In-sample, D x' is never larger than the residual it corrects, so a residual
     that is rounding gives a correction that is rounding, however singular the moments are.
-
-    Parameters
-    ----------
-    residuals : CrossMoments
-        Of r = x - U x' and x'.
-    ridge : float
-        Strength relative to the mean variance of x'.
-    has_bias : bool
-        Whether a bias takes the means; without one D has to, and moments are taken about zero.
     """
     cross, gram = residuals.cross, residuals.gram
     if not has_bias:
@@ -100,17 +91,7 @@ def lower_gram(columns: Samples) -> Samples:
 
 
 def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Samples:
-    """Return D of shape (m, d); zeros where the samples say nothing.
-
-    Parameters
-    ----------
-    patches : ndarray of shape (S, d)
-        What is read; centred in place.
-    residual : ndarray of shape (S, m)
-        What is to be added to the output; centred in place.
-    ridge : float
-        Strength relative to the mean variance of the patches.
-    """
+    """Return D of shape (m, d); zeros where the samples say nothing."""
     samples, width = patches.shape
     for values in (patches, residual):
         centred(values, out=values)

@@ -12,19 +12,7 @@ from onnxfold.statistics.samples import Samples
 
 
 def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:
-    """Return what a convolution reads, shape (S, C * taps), channels first as in the rows of its weight.
-
-    Parameters
-    ----------
-    x : ndarray of shape (N, C, *spatial)
-        Input.
-    window : Window
-        Geometry.
-    places : sequence of ndarray of shape (S,)
-        Output position along each spatial axis.
-    sample : ndarray of shape (S,)
-        Index of the sample in the batch.
-    """
+    """Return what a convolution reads, shape (S, C * taps), channels first as in the rows of its weight."""
     offsets = np.indices(window.kernel).reshape(len(window.kernel), -1)
     index: list[Any] = []
     inside = np.ones((len(sample), window.taps), bool)

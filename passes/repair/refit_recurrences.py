@@ -26,15 +26,7 @@ _ROUNDS = 2
 
 
 class RecurrenceRefit:
-    """Refits recurrences while both networks run.
-
-    Parameters
-    ----------
-    walk : SideBySide
-        The activations so far.
-    compensation : Compensation
-        Refits columns.
-    """
+    """Refits recurrences while both networks run."""
 
     def __init__(self, walk: SideBySide, compensation: Compensation) -> None:
         self._walk = walk

@@ -18,23 +18,11 @@ from onnxfold.graph.tensors import Array, Matrix
 
 @dataclass(frozen=True, eq=False)
 class ColumnMap:
-    """The map of a consumer's columns.
-
-    Parameters
-    ----------
-    axis : Axis
-        The weight's axis.
-    positions : ndarray of shape (n_units, r)
-        Places of each unit along the axis before the fold.
-    representatives : ndarray of shape (k_units,)
-        The units whose places stay.
-    matrix : ndarray of shape (n_units, k_units)
-        B.
-    """
+    """The map of a consumer's columns."""
 
     axis: Axis
-    positions: Positions
-    representatives: Positions
+    positions: Positions  # places of each unit along the axis before the fold
+    representatives: Positions  # the units whose places stay
     matrix: Matrix
 
 

@@ -40,21 +40,12 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class RepairApproximate(Pass):
-    """Rescale what a fold averaged.
+    """Rescale what a fold averaged."""
 
-    Parameters
-    ----------
-    original : GraphView
-        The graph before the merge, rows normalised.
-    plan : FoldPlan
-        The fold.
-    independent : bool
-        Take E = 0 for BatchNormalizations and leave everything else alone: added-up variances, as iterative feature
-        merging (arXiv 2310.06756) stores them, say the same.
-    """
-
-    original: GraphView
+    original: GraphView  # the graph before the merge, rows normalised
     plan: FoldPlan
+    #: Take E = 0 for BatchNormalizations and leave everything else alone: added-up variances, as iterative feature
+    #: merging (arXiv 2310.06756) stores them, say the same.
     independent: bool = False
 
     def run(self, view: GraphView) -> PassResult:

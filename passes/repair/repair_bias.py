@@ -42,21 +42,11 @@ from onnxfold.statistics.observe import Observation, match_statistics, matched_r
 
 @dataclass(frozen=True, eq=False)
 class RepairBias(Pass):
-    """Add to biases what is lost on average.
+    """Add to biases what is lost on average."""
 
-    Parameters
-    ----------
-    original : GraphView
-        The network before the merge.
-    plan : FoldPlan
-        The fold.
-    observation : Observation
-        The original as it runs on the inputs, and the inputs.
-    """
-
-    original: GraphView
+    original: GraphView  # the network before the merge
     plan: FoldPlan
-    observation: Observation
+    observation: Observation  # the original as it runs on the inputs, and the inputs
     progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:

@@ -27,27 +27,13 @@ from onnxfold.statistics.observe import Observation
 
 @dataclass(frozen=True, eq=False)
 class RepairLeastSquares(Pass):
-    """Compensate consumers and restore statistics.
+    """Compensate consumers and restore statistics."""
 
-    Parameters
-    ----------
-    original : GraphView
-        The network before the merge.
-    plan : FoldPlan
-        The fold.
-    observation : Observation
-        The original as it runs on the inputs, and the inputs.
-    seed : int
-        Seed of the positions that are looked at.
-    refits : Refits, optional
-        Takes what is done to weights.
-    """
-
-    original: GraphView
+    original: GraphView  # the network before the merge
     plan: FoldPlan
-    observation: Observation
-    seed: int = 0
-    refits: Refits | None = field(default=None, compare=False)
+    observation: Observation  # the original as it runs on the inputs, and the inputs
+    seed: int = 0  # seed of the positions that are looked at
+    refits: Refits | None = field(default=None, compare=False)  # takes what is done to weights
     progress: Progress = field(default=silent, compare=False)
 
     def run(self, view: GraphView) -> PassResult:

@@ -41,19 +41,7 @@ _LEAST_KNOWN = 0.05
 
 
 class Restoration:
-    """Restores statistics while both networks run.
-
-    Parameters
-    ----------
-    walk : SideBySide
-        The activations so far.
-    original : GraphView
-        The network before the fold, with the statistics that it is shipped with.
-    refits : Refits, optional
-        Takes the gains of rows.
-    doubt : float
-        How far the inputs may differ from data.
-    """
+    """Restores statistics while both networks run."""
 
     def __init__(self, walk: SideBySide, original: GraphView, refits: Refits | None = None, doubt: float = 0.0) -> None:
         self._refits = refits

@@ -19,24 +19,7 @@ from onnxfold.statistics.observe import Observation, match_statistics
 
 
 class SideBySide:
-    """Both networks' activations, and how their axes correspond.
-
-    Parameters
-    ----------
-    reference, folded : GraphView
-        The network before and after the fold.
-    plan : FoldPlan
-        The fold.
-    inputs : list of dict
-        Batches of inputs.
-    match : bool
-        Match the reference's statistics to the inputs on the way.
-    keep_equal : bool
-        Do so only where the networks differ.
-    heals : bool
-        Let the folded network go on from the reference's values wherever these have their whole width. Every group is
-        then seen as if nothing else was folded.
-    """
+    """Both networks' activations, and how their axes correspond."""
 
     def __init__(
         self,
@@ -75,16 +58,6 @@ class SideBySide:
         """Yield corresponding nodes, to be run by the caller; forget after each what no later one reads.
 
         A fold changes weights and numbers, never the nodes or their results' names.
-
-        Parameters
-        ----------
-        action : str
-            What progress is told.
-        progress : callable
-            Called for every node.
-        written : callable, optional
-            Whether a node's results are looked at, and not only what it reads where it may be repaired. No node is run
-            on which nothing of this depends; by default all are.
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
         nodes = self.reference.view.nodes

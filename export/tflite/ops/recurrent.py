@@ -78,24 +78,12 @@ def _joined(op: Op, parts: list[Value], axis: int) -> Value:
 
 @dataclass
 class _Lane:
-    """One direction.
-
-    Parameters
-    ----------
-    op : Op
-        The node.
-    x : Value
-        Inputs of shape (T, N, I).
-    number : int
-        Its place among the directions.
-    backward : bool
-        Whether it reads the sequence from its end.
-    """
+    """One direction."""
 
     op: Op
-    x: Value
-    number: int
-    backward: bool
+    x: Value  # inputs of shape (T, N, I)
+    number: int  # its place among the directions
+    backward: bool  # whether it reads the sequence from its end
     _constants: dict[tuple[int, int, int], Value] = field(default_factory=dict)
 
     @property

@@ -33,11 +33,6 @@ class FlashCost(SumCost):
     """Bytes of constants and graph structure as a function of the groups' widths; the module says what is counted.
 
     Copies that normalisation made of shared vectors count, although equal ones are shared again after the fold.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
     """
 
     def __init__(self, graphs: Graphs) -> None:

@@ -29,15 +29,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class LatencyCost(SumCost):
-    """Nanoseconds of one run as a function of the groups' widths.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
-    table : LatencyTable
-        What was measured.
-    """
+    """Nanoseconds of one run as a function of the groups' widths."""
 
     def __init__(self, graphs: Graphs, table: LatencyTable) -> None:
         products = list(_products(graphs, table))
@@ -46,25 +38,13 @@ class LatencyCost(SumCost):
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """A node, and what its seconds depend on.
-
-    Parameters
-    ----------
-    name : str
-        Its first result.
-    shape : LayerShape, optional
-        Its shape, if it is a layer that can be measured alone.
-    inputs, outputs : Length
-        The widths of such a layer.
-    amount : tuple of Length
-        Of other nodes, lengths whose product their seconds are in proportion to.
-    """
+    """A node, and what its seconds depend on."""
 
     name: str
-    shape: LayerShape | None
-    inputs: Length
+    shape: LayerShape | None  # its shape, if it is a layer that can be measured alone
+    inputs: Length  # the widths of such a layer
     outputs: Length
-    amount: tuple[Length, ...]
+    amount: tuple[Length, ...]  # of other nodes, lengths whose product their seconds are in proportion to
 
 
 def timed_nodes(graphs: Graphs) -> Iterator[Timed]:

@@ -33,24 +33,12 @@ _LARGEST_PRODUCT = 1 << 53
 
 @dataclass(frozen=True, order=True)
 class Tiling:
-    """What a length counts, where a runtime computes `size` entries at a time.
+    """What a length counts, where a runtime computes `size` entries at a time."""
 
-    Parameters
-    ----------
-    size : int
-        Entries that are computed together; part of a tile takes as long as a whole one.
-    least : int
-        Shorter lengths are not tiled, and each entry counts `tiled`.
-    aligned : int
-        Lengths that are no multiple of this are not tiled, and each entry counts `untiled`.
-    tiled, untiled : int
-        What an entry counts within tiles and without them.
-    """
-
-    size: int = 1
-    least: int = 0
-    aligned: int = 1
-    tiled: int = 1
+    size: int = 1  # entries that are computed together; part of a tile takes as long as a whole one
+    least: int = 0  # shorter lengths are not tiled, and each entry counts `tiled`
+    aligned: int = 1  # lengths that are no multiple of this are not tiled, and each entry counts `untiled`
+    tiled: int = 1  # what an entry counts within tiles and without them
     untiled: int = 1
 
 
@@ -112,13 +100,7 @@ class Product:
 
     @classmethod
     def of(cls, lengths: Iterable[Length], factor: int = 1) -> "Product":
-        """Multiply lengths; those that do not depend on widths go into the factor.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the product is larger than any that computers deal with: it could not be counted in 64 bits.
-        """
+        """Multiply lengths; those that do not depend on widths go into the factor."""
         found = list(lengths)
         largest = prod((length.most for length in found), start=factor)
         if abs(largest) > _LARGEST_PRODUCT:
@@ -131,15 +113,7 @@ class Product:
 
 
 class FoldedAxes:
-    """Lengths of the axes of one graph.
-
-    Parameters
-    ----------
-    groups : sequence of FoldGroup
-        The graph's groups.
-    first : int
-        Number of the first of them among the groups of all graphs.
-    """
+    """Lengths of the axes of one graph."""
 
     def __init__(self, groups: Sequence[FoldGroup], first: int = 0) -> None:
         self._parts: dict[tuple[str, int], list[tuple[int, int]]] = {}

@@ -19,16 +19,6 @@ class MacsCost(SumCost):
     Counted are linear operators (Conv, ConvTranspose, Gemm, MatMul and their like), products of two activations
     included, padding as if it were computed. Open leading dimensions count as one; a batch that the model fixes is
     divided out. Of control flow, every body counts once.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the dimensions of a layer are not known.
     """
 
     def __init__(self, graphs: Graphs) -> None:

@@ -39,18 +39,7 @@ from onnxfold.graph.view import GraphView
 
 
 class RamCost(Cost):
-    """Peak bytes of activations as a function of the groups' widths; the module says what is counted.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the size of an activation is not known.
-    """
+    """Peak bytes of activations as a function of the groups' widths; the module says what is counted."""
 
     def __init__(self, graphs: Graphs) -> None:
         count = group_count(graphs)

@@ -16,11 +16,6 @@ class BatchOfOne:
     """Dimensions and element types of every tensor where the open leading dimension of each input is one.
 
     A batch that the model fixes stays: it is what the model runs.
-
-    Parameters
-    ----------
-    view : GraphView
-        The graph; it is only read.
     """
 
     def __init__(self, view: GraphView) -> None:
@@ -34,20 +29,7 @@ class BatchOfOne:
             self._types = infer_types(view.model, view.weights, sizes, view.learned)  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
-        """Return the dimensions of a tensor.
-
-        Parameters
-        ----------
-        tensor : str
-            Its name.
-        any_leading : bool
-            Take a leading dimension that depends on the data as one.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If they are not known.
-        """
+        """Return the dimensions of a tensor."""
         shape = self._lookup(tensor)
         if shape and shape[0] is None and (any_leading or self._is_chosen(tensor)):
             shape = (1, *shape[1:])
@@ -56,13 +38,7 @@ class BatchOfOne:
         return tuple(d for d in shape if d is not None)
 
     def element_bytes(self, tensor: str) -> int:
-        """Return the bytes of one element of an activation, one for types of less than a byte.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If the type is not known.
-        """
+        """Return the bytes of one element of an activation, one for types of less than a byte."""
         elem_type = self._view.elem_type(tensor) if self._types is None else self._types.get(tensor, (0, (), ()))[0]
         if not elem_type:
             raise UnsupportedModelError(

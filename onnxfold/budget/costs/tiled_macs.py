@@ -42,16 +42,6 @@ class TiledMacsCost(SumCost):
     The numbers are those of onnxruntime on processors with AVX2, AVX-512 or NEON: measured ratios, rounded, and the
     smaller of the tiles in use, so that the cost is the same on every machine. Unlike other costs it may fall where a
     group gets wider: 32 channels are computed faster than 31.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the dimensions of a layer are not known.
     """
 
     def __init__(self, graphs: Graphs) -> None:

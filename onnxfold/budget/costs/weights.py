@@ -14,11 +14,6 @@ class WeightCost(SumCost):
     """Parameters as a function of the groups' widths.
 
     Copies that normalisation made of shared vectors count, although equal ones are shared again after the fold.
-
-    Parameters
-    ----------
-    graphs : sequence of (GraphView, sequence of FoldGroup)
-        Normalised graphs with the groups whose widths vary; widths are given for all groups in this order.
     """
 
     def __init__(self, graphs: Graphs) -> None:

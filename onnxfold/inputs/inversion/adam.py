@@ -19,13 +19,7 @@ _EPSILON = 1e-8
 
 
 class Adam:
-    """Moves tensors against their gradients.
-
-    Parameters
-    ----------
-    leaves : sequence of Tensor
-        What is moved, in place; each has a gradient when a step is taken.
-    """
+    """Moves tensors against their gradients."""
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
         self._leaves = leaves

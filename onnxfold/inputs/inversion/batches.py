@@ -24,24 +24,7 @@ class StoppedError(Exception):
 
 
 class Clock:
-    """Gives every batch its steps and an equal share of the remaining time.
-
-    Parameters
-    ----------
-    settings : InversionSettings
-        Steps and time.
-    planned : int
-        Steps of each batch.
-    batches : int
-        How many there are.
-    workers : int
-        How many are optimised at a time.
-
-    Raises
-    ------
-    ConfigError
-        If exact numbers of steps are given for another number of batches.
-    """
+    """Gives every batch its steps and an equal share of the remaining time."""
 
     def __init__(self, settings: InversionSettings, planned: int, batches: int, workers: int = 1) -> None:
         exact = settings.exact_steps
@@ -67,13 +50,7 @@ class Clock:
             return self.schedules[batch]
 
     def check(self, _: Schedule) -> None:
-        """Before every step of a batch: tell about it, or give up.
-
-        Raises
-        ------
-        StoppedError
-            If all are to be given up.
-        """
+        """Before every step of a batch: tell about it, or give up."""
         if self.stopped.is_set():
             raise StoppedError
         self.tell()
@@ -90,19 +67,7 @@ class Clock:
 def at_a_time(
     work: Callable[[int], _Result], batches: int, workers: int, clock: Clock, progress: Progress
 ) -> list[_Result]:
-    """Return what `work` makes of every batch, so many at a time, each in one of the threads that torch may use.
-
-    Parameters
-    ----------
-    work : callable
-        Takes the number of a batch, and calls the clock's `check` before every step.
-    batches, workers : int
-        How many there are, and how many are worked on at a time.
-    clock : Clock
-        Told to give up where one of them fails.
-    progress : callable
-        Told about all of them, from this thread.
-    """
+    """Return what `work` makes of every batch, so many at a time, each in one of the threads that torch may use."""
 
     def tell() -> None:
         progress("deep inversion", *clock.steps)

@@ -5,15 +5,7 @@ from onnxfold.inputs.inversion.deep_inversion import Inversion
 
 
 def cut_note(done: Inversion, requested: InputRequest) -> str:
-    """Return how an inversion was cut, and how it is made again.
-
-    Parameters
-    ----------
-    done : Inversion
-        The inversion.
-    requested : InputRequest
-        With the limit of the clock.
-    """
+    """Return how an inversion was cut, and how it is made again."""
     steps = ",".join(map(str, done.steps_per_batch))
     return (
         f"--input-seconds {requested.ceiling:g} ended the inversion after {done.steps} of "

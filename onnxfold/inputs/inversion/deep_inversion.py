@@ -67,40 +67,7 @@ def deep_inversion(
     settings: InversionSettings | None = None,
     progress: Progress = silent,
 ) -> Inversion:
-    """Optimise inputs until the network takes them for data.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network, normalised; not changed.
-    start : mapping of str to ndarray, or sequence of such
-        Inputs to start from, in one batch or several: procedural images rather than noise. Float inputs with a batch
-        axis are optimised, others stay as they are.
-    steps : int, optional
-        Steps per batch; the settings' number if not given.
-    learning_rate : float, optional
-        Of Adam; the settings' if not given.
-    seed : int
-        Seed of the labels, shifts and flips. Equal seeds give equal inputs on the same machine with as many threads.
-    threads : int, optional
-        Threads of torch during the inversion. Default: torch's setting, limited to the number of cores.
-    settings : InversionSettings, optional
-        Everything else.
-    progress : callable
-        Called with what is being done, the number of steps done, and their total.
-
-    Returns
-    -------
-    Inversion
-        The inputs and the loss before and after.
-
-    Raises
-    ------
-    ConfigError
-        If torch is not installed.
-    UnsupportedModelError
-        If the model cannot be inverted; :func:`obstacle` says so beforehand.
-    """
+    """Optimise inputs until the network takes them for data."""
     require_torch("deep inversion")
     hindrance = obstacle(view)
     if hindrance:

@@ -15,19 +15,7 @@ from onnxfold.inputs.inversion.targets import spatial_axes
 
 
 class Descent:
-    """Optimises a batch of inputs.
-
-    Parameters
-    ----------
-    objective : Objective
-        What the network has to say about a batch.
-    settings : InversionSettings
-        Weights of the terms, learning rate, length.
-    seed : int
-        Seed of shifts and flips.
-    batch : int
-        Number of the batch: each has random numbers of its own, whatever is computed beside it.
-    """
+    """Optimises a batch of inputs."""
 
     def __init__(self, objective: Objective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
         self._objective, self._settings = objective, settings
@@ -46,21 +34,7 @@ class Descent:
         schedule: Schedule,
         tell: Callable[[Schedule], None],
     ) -> dict[str, Tensor]:
-        """Return one batch, optimised.
-
-        Parameters
-        ----------
-        feeds : mapping of str to Tensor
-            All inputs.
-        names : list of str
-            Those that are optimised.
-        labels : Tensor of shape (N,)
-            The class that each sample shall have.
-        schedule : Schedule
-            How many steps it takes.
-        tell : callable
-            Called with the schedule before every step.
-        """
+        """Return one batch, optimised."""
         leaves = {name: feeds[name].clone().requires_grad_() for name in names}
         adam = Adam(list(leaves.values()))
         while schedule.running:

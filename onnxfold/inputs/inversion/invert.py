@@ -27,26 +27,7 @@ _PARALLEL = 1 << 17
 
 
 def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: int, progress: Progress) -> Inversion:
-    """Optimise batches of inputs.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    start : list of dict of str to ndarray
-        Batches.
-    settings : InversionSettings
-        Weights and lengths.
-    seed : int
-        Seed.
-    progress : callable
-        Where to tell about it.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If an operator cannot be run, or does not depend on the inputs that are optimised.
-    """
+    """Optimise batches of inputs."""
     names = optimised_inputs(view)
     norms, scores = normalizations(view), class_scores(view)
     fused = [] if norms else fused_layers(view)

@@ -46,19 +46,6 @@ class Objective:
     """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
     Threads may use it at a time.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    norms : sequence of NodeProto
-        The BatchNormalizations that count.
-    fused : sequence of NodeProto
-        The layers that are likely to hold a fused BatchNormalization; none where `norms` has some.
-    scores : str
-        Tensor with class scores; '' if the model has none.
-    half : bool
-        Multiply matrices in bfloat16; statistics and sums stay in float32.
     """
 
     def __init__(
@@ -87,15 +74,7 @@ class Objective:
             self.graph.operations[node_key(node)] = self._evening(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
-        """Return the terms for one batch.
-
-        Parameters
-        ----------
-        feeds : mapping of str to Tensor
-            All inputs.
-        labels : Tensor of shape (N,)
-            The class that each sample shall have.
-        """
+        """Return the terms for one batch."""
         errors = self._found.errors
         errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):

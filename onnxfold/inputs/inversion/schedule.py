@@ -19,19 +19,6 @@ from onnxfold.inputs.inversion.settings import InversionSettings
 class Schedule:
     """The steps of one batch.
 
-    Parameters
-    ----------
-    settings : InversionSettings
-        Share of the steps over which the learning rate falls; when a loss counts as flat.
-    planned : int
-        Steps to take.
-    exact : int, optional
-        Steps to take without regard to loss and time.
-    seconds : float
-        Time for this batch. One that is too short for two steps is exceeded.
-    clock : callable
-        Returns the time in seconds.
-
     Attributes
     ----------
     end : int
@@ -40,11 +27,11 @@ class Schedule:
         Whether the time limit made them fewer.
     """
 
-    settings: InversionSettings
+    settings: InversionSettings  # share of the steps over which the learning rate falls; when a loss counts as flat
     planned: int
-    exact: int | None = None
-    seconds: float = math.inf
-    clock: Callable[[], float] = time.monotonic
+    exact: int | None = None  # steps to take without regard to loss and time
+    seconds: float = math.inf  # time for this batch. One that is too short for two steps is exceeded
+    clock: Callable[[], float] = time.monotonic  # returns the time in seconds
     end: int = 0
     cut: bool = False
     _losses: list[float] = field(default_factory=list)

@@ -9,21 +9,11 @@ from onnxfold.graph.tensors import Array, Matrix
 
 @dataclass(frozen=True)
 class TokenAnswers:
-    """What the outputs of a language model are.
+    """What the outputs of a language model are."""
 
-    Parameters
-    ----------
-    vocabulary : int
-        Number of ids; 0 where it is not known.
-    states : tuple of str
-        Outputs that hold caches: no answers, and each an early layer's.
-    continue_text : bool
-        Whether they say how a text goes on.
-    """
-
-    vocabulary: int = 0
-    states: tuple[str, ...] = ()
-    continue_text: bool = False
+    vocabulary: int = 0  # number of ids; 0 where it is not known
+    states: tuple[str, ...] = ()  # outputs that hold caches: no answers, and each an early layer's
+    continue_text: bool = False  # whether they say how a text goes on
 
     def are_scores(self, values: Array) -> bool:
         """Whether an output has a score for every id."""
@@ -31,13 +21,7 @@ class TokenAnswers:
 
 
 class Answers:
-    """Scores of a network, which those of others are compared with: their logarithms are computed once.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (..., vocabulary)
-        The scores.
-    """
+    """Scores of a network, which those of others are compared with: their logarithms are computed once."""
 
     def __init__(self, scores: Array) -> None:
         self._logs = log_softmax(_rows(scores))
@@ -49,13 +33,7 @@ class Answers:
 
 
 def divergence(was: Array, is_now: Array) -> float:
-    """Return the mean Kullback-Leibler divergence, in nats, of the probabilities that scores stand for.
-
-    Parameters
-    ----------
-    was, is_now : ndarray of shape (..., vocabulary)
-        Scores before and after.
-    """
+    """Return the mean Kullback-Leibler divergence, in nats, of the probabilities that scores stand for."""
     return Answers(was).divergence(is_now)
 
 

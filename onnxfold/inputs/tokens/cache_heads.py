@@ -24,28 +24,14 @@ _HEADS = -3
 
 
 def cache_heads(view: GraphView) -> Heads:
-    """Return the number of heads in every cache that a model reads.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    """
+    """Return the number of heads in every cache that a model reads."""
     interface = token_interface(view)
     caches = [] if interface is None else interface.of(Part.CACHE)
     return {one.name: one.shape[_HEADS] for one in caches if len(one.shape) in _RANKS}
 
 
 def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
-    """Return the axes of heads in caches, as those that may change; a note says so where there are none.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model, normalised; it gets the note.
-    per_layer : bool
-        Whether every layer may keep another number of heads; otherwise those that have as many keep as many.
-    """
+    """Return the axes of heads in caches, as those that may change; a note says so where there are none."""
     heads = {axis: (view.shape(axis.tensor) or ())[axis.axis] for axis in _axes(view)}
     interface = token_interface(view)
     why = ""
@@ -65,26 +51,12 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
 
 
 def allowed_ties(*, allowed: bool, per_layer: bool) -> Callable[[GraphView], Sequence[Tie]]:
-    """Return what takes a normalised graph and returns the axes of its inputs and outputs that may change.
-
-    Parameters
-    ----------
-    allowed : bool
-        Whether heads in caches may go.
-    per_layer : bool
-        Whether every layer may keep another number of heads.
-    """
+    """Return what takes a normalised graph and returns the axes of its inputs and outputs that may change."""
     return partial(cache_ties, per_layer=per_layer) if allowed else lambda view: ()
 
 
 def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
-    """Return notes on caches that lost heads.
-
-    Parameters
-    ----------
-    before, after : mapping of str to int or None
-        Heads in every cache.
-    """
+    """Return notes on caches that lost heads."""
     counts = Counter((after.get(name), heads) for name, heads in before.items() if after.get(name) != heads)
     return tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
 
@@ -95,13 +67,7 @@ def cached(outputs: Iterable[str]) -> tuple[str, ...]:
 
 
 def comparable(outputs: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return the outputs of a model that another one, perhaps with fewer layers, has too, and that mean the same.
-
-    Parameters
-    ----------
-    outputs, others : sequence of str
-        Names of the outputs of both. Where they differ, equal names of caches may be those of different layers.
-    """
+    """Return the outputs of a model that another one, perhaps with fewer layers, has too, and that mean the same."""
     if list(outputs) == list(others):
         return list(outputs)
     states = cached(outputs)

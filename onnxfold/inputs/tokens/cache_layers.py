@@ -7,15 +7,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def layers_left(caches: Sequence[str], removed: Collection[str]) -> tuple[int, list[int]] | None:
-    """Return how many layers have caches, and which of these, counted from 0, keep some; None if names do not tell.
-
-    Parameters
-    ----------
-    caches : sequence of str
-        All inputs, or all outputs that hold caches.
-    removed : collection of str
-        Those that go.
-    """
+    """Return how many layers have caches, and which of these, counted from 0, keep some; None if names do not tell."""
     _, layers = _layers(caches)
     stay = {layer for name, layer in zip(caches, layers, strict=False) if name not in removed}
     every = sorted(set(layers))
@@ -23,15 +15,7 @@ def layers_left(caches: Sequence[str], removed: Collection[str]) -> tuple[int, l
 
 
 def renumbered(caches: Sequence[str], removed: Collection[str]) -> dict[str, str]:
-    """Return new names for the caches that stay, so that the numbers of their layers have no gap.
-
-    Parameters
-    ----------
-    caches : sequence of str
-        All inputs, or all outputs that hold caches.
-    removed : collection of str
-        Those that go.
-    """
+    """Return new names for the caches that stay, so that the numbers of their layers have no gap."""
     place, layers = _layers(caches)
     stay = [(name, layer) for name, layer in zip(caches, layers, strict=False) if name not in removed]
     numbers = dict(zip(sorted({layer for _, layer in stay}), sorted(set(layers)), strict=False))

@@ -17,15 +17,6 @@ def cache_shape(view: GraphView, name: str, shape: Shape) -> Shape:
     """Return the shape of a cache, None where it depends on the batch and where it is as long as what it holds.
 
     Exporters leave other dimensions free, too; then the operator that reads the cache tells them.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    name : str
-        The input.
-    shape : tuple of int or None
-        Its shape as the model has it.
     """
     batch = 1 if len(shape) == 5 else 0  # keys and values together, (2, batch, heads, length, size)
     free = [axis for axis, d in enumerate(shape) if d is None and axis != batch]

@@ -33,36 +33,17 @@ _OFFSET = 2
 
 @dataclass(frozen=True)
 class LookUp:
-    """What tables allow.
-
-    Parameters
-    ----------
-    rows : int
-        Ids are below it.
-    is_known : bool
-        Whether a table was found; else only the smallest ids are safe.
-    longest : int, optional
-        Longest sequence that positions reach for; None where nothing limits it.
-    is_alone : bool
-        Whether onnxruntime runs one sequence at a time only: cosines are computed for one, and not repeated.
-    """
+    """What tables allow."""
 
     rows: int = _UNKNOWN
-    is_known: bool = False
-    longest: int | None = None
+    is_known: bool = False  # whether a table was found; else only the smallest ids are safe
+    longest: int | None = None  # longest sequence that positions reach for; None where nothing limits it
+    #: Whether onnxruntime runs one sequence at a time only: cosines are computed for one, and not repeated.
     is_alone: bool = False
 
 
 def look_up(view: GraphView, ids: str) -> LookUp:
-    """Return what the tables allow that a model looks up its ids and positions in.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    ids : str
-        The input of ids; '' where there is none.
-    """
+    """Return what the tables allow that a model looks up its ids and positions in."""
     nodes = list(_all_nodes(view.graph))
     tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
     parts = _parts(view, nodes, ids)

@@ -18,36 +18,12 @@ Others = Callable[[TokenInput, tuple[int, ...]], Array]
 def token_feeds(
     interface: TokenInterface, ids: Array, others: Others, *, real: Array | None = None, past: int = 0
 ) -> dict[str, Array]:
-    """Return values of all inputs for sequences that begin behind a past.
-
-    Parameters
-    ----------
-    interface : TokenInterface
-        The model's inputs.
-    ids : ndarray of int, shape (sequences, length)
-        Token ids.
-    others : callable
-        Makes inputs of other kinds; caches, too, where they are not empty.
-    real : ndarray of int, shape (sequences, past + length), optional
-        1 where a token is to be seen, 0 where it only fills up; all are seen by default.
-    past : int
-        Number of positions in the caches.
-    """
+    """Return values of all inputs for sequences that begin behind a past."""
     return {one.name: _value(one, ids, others, real, past) for one in interface.inputs}
 
 
 def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[str, Array]:
-    """Return values of all inputs for sequences that begin with the model; caches of a fixed length are hidden.
-
-    Parameters
-    ----------
-    interface : TokenInterface
-        The model's inputs.
-    ids : ndarray of int, shape (sequences, length)
-        Token ids.
-    others : callable
-        Makes inputs of other kinds.
-    """
+    """Return values of all inputs for sequences that begin with the model; caches of a fixed length are hidden."""
     past = fixed_past(interface)
     if not past:
         return token_feeds(interface, ids, others)
@@ -98,13 +74,7 @@ def free_shape(one: TokenInput, batch: int, length: int) -> tuple[int, ...]:
 
 
 def cache_of(one: TokenInput, batch: int, length: int) -> tuple[int, ...]:
-    """Return the shape of a cache that holds a number of positions.
-
-    Raises
-    ------
-    VerificationError
-        If the model does not tell it.
-    """
+    """Return the shape of a cache that holds a number of positions."""
     at = 1 if len(one.shape) == 5 else 0
     free = [axis for axis, d in enumerate(one.shape) if d is None and axis != at]
     if len(free) > 1:

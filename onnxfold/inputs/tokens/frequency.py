@@ -17,17 +17,6 @@ from onnxfold.inputs.tokens.tokenizer import Tokenizer
 def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn: bool = False) -> Matrix:
     """Return the probability of every token, shape (rows,).
 
-    Parameters
-    ----------
-    ids : ndarray of int
-        The tokens of the inputs.
-    rows : int
-        Number of ids that the model knows.
-    tokenizer : Tokenizer, optional
-        The tokenizer; without it all tokens that were not seen are as common as each other.
-    are_drawn : bool
-        Whether the inputs were drawn from the prior: they tell no more than it does, but for tokens around texts.
-
     Examples
     --------
     >>> frequencies(np.array([[1, 1, 0]]), 4, None).tolist()

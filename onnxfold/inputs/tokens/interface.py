@@ -77,43 +77,22 @@ _TELLING = (Part.CACHE, Part.MASK, Part.CAUSAL_MASK)
 
 @dataclass(frozen=True)
 class TokenInput:
-    """One input.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    part : Part
-        What it is for.
-    dtype : dtype
-        Type of its elements.
-    shape : tuple of int or None
-        Its shape, None where a dimension is free; of a cache, the length may be free and nothing else but the batch.
-    is_encoders : bool
-        Whether it belongs to an encoder whose result the model reads.
-    """
+    """One input."""
 
     name: str
     part: Part
     dtype: np.dtype[np.generic]
+    #: Its shape, None where a dimension is free; of a cache, the length may be free and nothing else but the batch.
     shape: tuple[int | None, ...]
-    is_encoders: bool = False
+    is_encoders: bool = False  # whether it belongs to an encoder whose result the model reads
 
 
 @dataclass(frozen=True)
 class TokenInterface:
-    """All inputs of a language model.
-
-    Parameters
-    ----------
-    inputs : tuple of TokenInput
-        In the model's order.
-    table : LookUp
-        What is known of the tables that ids and positions are looked up in.
-    """
+    """All inputs of a language model."""
 
     inputs: tuple[TokenInput, ...]
-    table: LookUp
+    table: LookUp  # what is known of the tables that ids and positions are looked up in
 
     def of(self, *parts: Part) -> list[TokenInput]:
         """Return the inputs that are for any of these."""
@@ -146,13 +125,7 @@ class TokenInterface:
         return next((one.shape[-1 if len(one.shape) < 3 else 1] for one in self._sequences), None)
 
     def length(self, usual: int) -> int:
-        """Return the length that the model is fixed to, else the usual one, or as far as its positions reach.
-
-        Parameters
-        ----------
-        usual : int
-            The length where the model takes any.
-        """
+        """Return the length that the model is fixed to, else the usual one, or as far as its positions reach."""
         return self.fixed_length or min(usual, self.table.longest or usual)
 
     @property
@@ -178,13 +151,7 @@ class TokenInterface:
 
 
 def token_interface(view: GraphView) -> TokenInterface | None:
-    """Return what the inputs of a language model are; None for any other model.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    """
+    """Return what the inputs of a language model are; None for any other model."""
     found: list[TokenInput] = []
     for name in view.input_names:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
@@ -201,13 +168,7 @@ def token_interface(view: GraphView) -> TokenInterface | None:
 
 
 def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
-    """Return what the inputs are where only their names, types and shapes are known.
-
-    Parameters
-    ----------
-    infos : list of InputInfo
-        What onnxruntime says of the inputs.
-    """
+    """Return what the inputs are where only their names, types and shapes are known."""
     found = tuple(
         TokenInput(i.name, _part(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
         for i in infos

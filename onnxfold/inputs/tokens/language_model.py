@@ -31,21 +31,11 @@ def no_others(one: TokenInput, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A session whose outputs are known.
-
-    Parameters
-    ----------
-    session : Session
-        The network.
-    interface : TokenInterface
-        Its inputs.
-    others : callable
-        Makes inputs that are not made of tokens.
-    """
+    """A session whose outputs are known."""
 
     session: Session
     interface: TokenInterface
-    others: Others = no_others
+    others: Others = no_others  # makes inputs that are not made of tokens
 
     @cached_property
     def scores(self) -> int | None:
@@ -98,13 +88,7 @@ class LanguageModel:
         return dict(zip(inputs, outputs, strict=True)) if len(outputs) == len(inputs) else {}
 
     def require_memory(self, count: int, length: int) -> None:
-        """Ask once for the memory of all runs on so many sequences of up to this length.
-
-        Raises
-        ------
-        MemoryLimitError
-            If they take more than may be used.
-        """
+        """Ask once for the memory of all runs on so many sequences of up to this length."""
 
         def zeros(one: TokenInput, shape: tuple[int, ...]) -> Array:
             return np.zeros(shape, one.dtype)  # sizes alone count
@@ -118,27 +102,11 @@ class LanguageModel:
             self.session.require(whole_feeds(self.interface, np.zeros(shape, np.int64), zeros))
 
     def all_scores(self, ids: Array) -> Array:
-        """Return the scores at every position, shape (sequences, length, vocabulary).
-
-        Parameters
-        ----------
-        ids : ndarray of int, shape (sequences, length)
-            Token ids.
-        """
+        """Return the scores at every position, shape (sequences, length, vocabulary)."""
         return self._known(self.session.run(whole_feeds(self.interface, ids, self.others)))
 
     def step(self, ids: Array, caches: Mapping[str, Array], past: int) -> tuple[Array, dict[str, Array]]:
-        """Return the scores behind the last of some ids, shape (sequences, vocabulary), and the caches.
-
-        Parameters
-        ----------
-        ids : ndarray of int, shape (sequences, length)
-            Token ids that follow the past.
-        caches : mapping of str to ndarray
-            The caches by input; empty at the beginning.
-        past : int
-            Number of positions that they hold.
-        """
+        """Return the scores behind the last of some ids, shape (sequences, vocabulary), and the caches."""
 
         def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
             return caches[one.name] if one.name in caches else self.others(one, shape)

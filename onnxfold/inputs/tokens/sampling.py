@@ -12,24 +12,7 @@ _GRAM = 4
 
 
 def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
-    """Return one token per row of scores.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (rows, vocabulary)
-        Logarithms of probabilities, up to a constant.
-    uniform : ndarray of shape (rows,)
-        Where in the cumulated probabilities to look, in [0, 1): the same number gives the same token.
-    temperature : ndarray of shape (rows,)
-        By what scores are divided.
-    banned : ndarray of bool, shape (vocabulary,)
-        Tokens that are not drawn.
-
-    Raises
-    ------
-    VerificationError
-        If scores are not finite.
-    """
+    """Return one token per row of scores."""
     scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
     scaled -= scaled.max(axis=1, keepdims=True)
     if np.isnan(scaled).any():
@@ -42,13 +25,7 @@ def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> A
 
 
 def variety(ids: Array) -> Array:
-    """Return which part of the n-grams of every sequence are different from each other, shape (sequences,).
-
-    Parameters
-    ----------
-    ids : ndarray of int, shape (sequences, length)
-        Token ids.
-    """
+    """Return which part of the n-grams of every sequence are different from each other, shape (sequences,)."""
     if ids.shape[1] <= _GRAM:
         return np.ones(len(ids))
     grams = np.lib.stride_tricks.sliding_window_view(ids, _GRAM, axis=1)
@@ -56,15 +33,7 @@ def variety(ids: Array) -> Array:
 
 
 def most_varied(ids: Array, count: int) -> Array:
-    """Return so many sequences, those that repeat themselves most left out, in their order.
-
-    Parameters
-    ----------
-    ids : ndarray of int, shape (sequences, length)
-        Token ids.
-    count : int
-        How many to keep.
-    """
+    """Return so many sequences, those that repeat themselves most left out, in their order."""
     order = np.argsort(-np.round(variety(ids), 6), kind="stable")[:count]
     kept: Array = ids[np.sort(order)]
     return kept

@@ -39,21 +39,11 @@ _FEWEST_READINGS = 6
 
 @dataclass(frozen=True)
 class TokenPlan:
-    """Numbers of tokens.
-
-    Parameters
-    ----------
-    count : int
-        Number of sequences.
-    length : int
-        Positions of each.
-    notes : tuple of str
-        Limits that reduced the request.
-    """
+    """Numbers of tokens."""
 
     count: int
     length: int
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # limits that reduced the request
 
     @property
     def tokens(self) -> int:
@@ -73,21 +63,7 @@ def size_of(view: GraphView) -> ModelSize:
 def planned_tokens(
     view: GraphView, interface: TokenInterface, requested: InputRequest, *, tokens: int = TOKENS, text: int = OWN_TEXT
 ) -> TokenPlan:
-    """Return on how many tokens a network is run.
-
-    Parameters
-    ----------
-    view : GraphView
-        The network.
-    interface : TokenInterface
-        Its inputs.
-    requested : InputRequest
-        The user's options; its samples are sequences.
-    tokens : int
-        How many tokens there should be.
-    text : int
-        Positions of a sequence, where the network continues texts.
-    """
+    """Return on how many tokens a network is run."""
     usual = text if continues_text(view, interface) else SENTENCE
     length = interface.length(usual)
     if requested.samples is None:
@@ -106,15 +82,7 @@ def planned_tokens(
 
 
 def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int, ...]) -> TokenPlan | None:
-    """Return how many sequences a network that continues texts writes beside given ones; None where none fit.
-
-    Parameters
-    ----------
-    view, interface
-        As of :func:`planned_tokens`.
-    given : tuple of int
-        How many sequences are given, and the positions of each.
-    """
+    """Return how many sequences a network that continues texts writes beside given ones; None where none fit."""
     count, length = given
     own = interface.length(min(GIVEN_TEXT, length))
     usual = min(TOKENS, _affordable(view))

@@ -40,21 +40,11 @@ _LOOSE, _LOOSE_READINGS = 0.6, 3
 
 @dataclass(frozen=True, eq=False)
 class TokenText:
-    """Token ids, and where they come from.
-
-    Parameters
-    ----------
-    ids : ndarray of int, shape (sequences, length)
-        The ids.
-    kind : str
-        What they are.
-    reason : str
-        How they were made, and why not otherwise.
-    """
+    """Token ids, and where they come from."""
 
     ids: Array
     kind: str
-    reason: str
+    reason: str  # how they were made, and why not otherwise
 
     @property
     def told(self) -> str:
@@ -65,47 +55,19 @@ class TokenText:
 
 @dataclass(frozen=True, eq=False)
 class TokenWriter:
-    """Makes token ids for one model.
-
-    Parameters
-    ----------
-    view : GraphView
-        The model.
-    interface : TokenInterface
-        Its inputs.
-    source : path or ModelProto, optional
-        What onnxruntime runs; the view where it is not given.
-    tokenizer : Tokenizer, optional
-        The model's tokenizer.
-    others : callable
-        Makes inputs that are not made of tokens.
-    """
+    """Makes token ids for one model."""
 
     view: GraphView
     interface: TokenInterface
-    source: ModelLike | Session | None
+    source: ModelLike | Session | None  # what onnxruntime runs; the view where it is not given
     tokenizer: Tokenizer | None
-    others: Others
+    others: Others  # makes inputs that are not made of tokens
 
     def text(
         self, plan: TokenPlan, requested: InputRequest, seed: int, *, cache: Cache | None = None,
         progress: Progress = silent,
     ) -> TokenText:  # fmt: skip
-        """Return ids: what the model writes if it can within the time, else ids by how common they are.
-
-        Parameters
-        ----------
-        plan : TokenPlan
-            How many.
-        requested : InputRequest
-            The user's limits.
-        seed : int
-            Seed.
-        cache : Cache, optional
-            Where written text is looked for, and kept.
-        progress : callable, optional
-            Told about the writing.
-        """
+        """Return ids: what the model writes if it can within the time, else ids by how common they are."""
         known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
         ids = Kind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
@@ -117,17 +79,7 @@ class TokenWriter:
         return found
 
     def drawn(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
-        """Return ids drawn one by one, by how common they are where that is known.
-
-        Parameters
-        ----------
-        plan : TokenPlan
-            How many.
-        seed : int
-            Seed.
-        why : str
-            Why nothing is written.
-        """
+        """Return ids drawn one by one, by how common they are where that is known."""
         front, behind = ((), ()) if self.tokenizer is None else self._around(plan.length)
         ids = self._random((plan.count, plan.length), seed)
         ids[:, : len(front)] = front

@@ -46,21 +46,11 @@ _UNUSED = re.compile(r"[\[<]unused\d+[\]>]")
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    content : dict
-        What it holds.
-    digest : str
-        Tells it from other tokenizers.
-    """
+    """A tokenizer file."""
 
     path: Path
     content: dict[str, Any] = field(repr=False)
-    digest: str = ""
+    digest: str = ""  # tells it from other tokenizers
 
     @cached_property
     def special(self) -> frozenset[int]:
@@ -110,13 +100,7 @@ class Tokenizer:
         return tuple(parts) if all(map(len, parts)) and bounds[0] and all(sorts) else ()
 
     def prior(self, rows: int) -> Array:
-        """Return how common every token is, probabilities of the shape (rows,); special ones and unknown ones are 0.
-
-        Parameters
-        ----------
-        rows : int
-            Number of ids that the model knows.
-        """
+        """Return how common every token is, probabilities of the shape (rows,); special ones and unknown ones are 0."""
         chances = np.zeros(rows)
         for token, weight in self._weights.items():
             if 0 <= token < rows and token not in self.special:
@@ -125,13 +109,7 @@ class Tokenizer:
         return chances / total if total > 0 else np.full(rows, 1.0 / rows)
 
     def ids(self, text: str) -> Array:
-        """Return the ids of a text, without those around it.
-
-        Raises
-        ------
-        ConfigError
-            If ``tokenizers`` is not installed, or does not read the file.
-        """
+        """Return the ids of a text, without those around it."""
         try:
             from tokenizers import Tokenizer as Encoder
         except ImportError:
@@ -172,15 +150,7 @@ class Tokenizer:
 
 
 def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
-    """Read a tokenizer file.
-
-    Raises
-    ------
-    ConfigError
-        If it is missing, or no tokenizer.
-    MemoryLimitError
-        If it takes more than the memory limit.
-    """
+    """Read a tokenizer file."""
     path = Path(path)
     try:
         if not path.is_file():
@@ -199,13 +169,7 @@ def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 
 
 def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """Return the tokenizer in the folder of a model, if there is one, and a note if it cannot be read.
-
-    Parameters
-    ----------
-    source : path or ModelProto
-        The model. A folder ``onnx`` holds the graphs of a model whose other files are in the folder around it.
-    """
+    """Return the tokenizer in the folder of a model, if there is one, and a note if it cannot be read."""
     if not isinstance(source, str | Path):
         return None, ()
     folder = Path(source).absolute().parent
@@ -220,20 +184,7 @@ def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]
 
 
 def rare_words(model: object, given: str | PathLike[str] | None = None) -> tuple[range, ...]:
-    """Return the ids of words that are rare, in classes, as far as a tokenizer says it.
-
-    Parameters
-    ----------
-    model : path or ModelProto
-        The model.
-    given : path, optional
-        The tokenizer's file; else the one beside the model.
-
-    Raises
-    ------
-    ConfigError
-        If a file that is given cannot be read.
-    """
+    """Return the ids of words that are rare, in classes, as far as a tokenizer says it."""
     found = read_tokenizer(given) if given is not None else tokenizer_beside(model)[0]
     return () if found is None else found.rare
 

@@ -30,23 +30,7 @@ _PARTS, _SWEEPS = 4, 2
 def continued(
     model: LanguageModel, texts: Array, written: Array, banned: Array, *, seed: int, progress: Progress = silent
 ) -> Array:
-    """Return sequences that a decoder with caches continues, shape (sequences, length).
-
-    Parameters
-    ----------
-    model : LanguageModel
-        The decoder.
-    texts : ndarray of int, shape (sequences, length)
-        Ids, which stay where nothing is written.
-    written : ndarray of bool, shape (sequences, length)
-        What the model writes; not the first ids.
-    banned : ndarray of bool, shape (vocabulary,)
-        Ids that are not written.
-    seed : int
-        Seed.
-    progress : callable, optional
-        Told about every token.
-    """
+    """Return sequences that a decoder with caches continues, shape (sequences, length)."""
     count, length = texts.shape
     uniform, temperature = _numbers(count, length, seed)
     ids = texts.copy()
@@ -71,25 +55,7 @@ def reread(
     model: LanguageModel, texts: Array, written: Array, readings: int, banned: Array, *, seed: int,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
-    """Return sequences that a decoder without caches writes, shape (sequences, length).
-
-    Parameters
-    ----------
-    model : LanguageModel
-        The decoder.
-    texts : ndarray of int, shape (sequences, length)
-        Ids to begin with, which stay where nothing is written.
-    written : ndarray of bool, shape (sequences, length)
-        What the model writes; not the first ids.
-    readings : int
-        How often the sequences are read at most.
-    banned : ndarray of bool, shape (vocabulary,)
-        Ids that are not written.
-    seed : int
-        Seed.
-    progress : callable, optional
-        Told about every reading.
-    """
+    """Return sequences that a decoder without caches writes, shape (sequences, length)."""
     count, length = texts.shape
     uniform, temperature = _numbers(count, length, seed)
     ids = texts.copy()
@@ -114,25 +80,7 @@ def filled_in(
     model: LanguageModel, starts: Array, inner: slice, blank: int, banned: Array, *, seed: int,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
-    """Return sequences whose tokens a masked-language head found likely beside the others, shape (sequences, length).
-
-    Parameters
-    ----------
-    model : LanguageModel
-        The network.
-    starts : ndarray of int, shape (sequences, length)
-        Ids to begin with.
-    inner : slice
-        Positions that may be blank.
-    blank : int
-        Id of a blank.
-    banned : ndarray of bool, shape (vocabulary,)
-        Ids that are not filled in.
-    seed : int
-        Seed.
-    progress : callable, optional
-        Told about every part.
-    """
+    """Return sequences of tokens that a masked-language head takes for likely, shape (sequences, length)."""
     count, length = starts.shape
     places = np.arange(length)[inner]
     random = np.random.default_rng([seed, 1])

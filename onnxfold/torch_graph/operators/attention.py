@@ -26,23 +26,7 @@ def attended(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return what every head of queries reads, shape (batch, heads, length, size of values).
-
-    Parameters
-    ----------
-    queries, keys, values : Tensor of shape (batch, heads, length, size)
-        Heads; equally many queries, neighbours, share each head of keys and values.
-    scale : float
-        What scores are multiplied by.
-    bias : Tensor, optional
-        What is added to scores; of truth values, which are seen.
-    causal : bool
-        Whether a query sees no key behind it; the last query stands where the last key does.
-    softcap : float
-        Scores are kept within this; 0 leaves them.
-    sinks : Tensor of shape (heads,), optional
-        The score of nothing, per head of queries: what it takes is lost.
-    """
+    """Return what every head of queries reads, shape (batch, heads, length, size of values)."""
     each = queries.shape[1] // keys.shape[1]
     if each > 1:
         keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)

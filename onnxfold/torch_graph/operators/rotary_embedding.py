@@ -8,17 +8,7 @@ from onnxfold.torch_graph.registry import Operation, operator
 
 
 def rotated(x: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool) -> Tensor:
-    """Return heads whose pairs of dimensions are turned; dimensions behind the last pair stay.
-
-    Parameters
-    ----------
-    x : Tensor of shape (batch, heads, length, size)
-        Heads.
-    cosines, sines : Tensor of shape (length, pairs) or (batch, 1, length, pairs)
-        Of the angle of every pair.
-    interleaved : bool
-        Whether neighbours are pairs; otherwise dimensions that are half of the turned ones apart.
-    """
+    """Return heads whose pairs of dimensions are turned; dimensions behind the last pair stay."""
     turned = 2 * cosines.shape[-1]
     front, rest = x[..., :turned], x[..., turned:]
     if interleaved:
