@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from onnxfold.export.api import ExportReport, export_model, to_c_array, to_tflite
+    from onnxfold.export.api import export_model, to_c_array, to_tflite
+    from onnxfold.export.draft import ExportReport
 
 __all__ = ["ExportReport", "export_model", "to_c_array", "to_tflite"]
 

@@ -1,0 +1,191 @@
+"""The draft of an export: written by one of the two backends, and quantised."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxfold.errors import ExportError
+from onnxfold.export.fusion import PREPARE
+from onnxfold.export.interpreter import TFLiteInterpreter
+from onnxfold.export.onnx2tf import run_onnx2tf
+from onnxfold.export.parity import check_samples, compare, given_batches, reference_inputs, run_reference
+from onnxfold.export.tflite.convert import Converted, Port, convert
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.save import to_model
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+Arrays = dict[str, Array]
+
+#: Least signal-to-noise ratio of every output of an int8 file, in decibels: a noise of a tenth of the signal.
+LEAST_SNR = 20.0
+#: More of it that is wanted on calibration inputs: a few samples make most of the noise, and others decide.
+_MARGIN = 3.0
+#: Samples that ranges of int8 are taken from: the largest values of 64 leave out some of LeNet5's logits.
+MOST_CALIBRATION = 256
+
+
+@dataclass
+class ExportReport:
+    """The result of an export.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    backend : str
+        Which backend wrote it: 'direct' or 'onnx2tf'.
+    dtype : str
+        Type of the weights.
+    size_bytes : int
+        Size of the .tflite content.
+    operators : dict of str to int
+        How many operators of each kind there are; of the direct backend.
+    inputs, outputs : dict of str to str
+        Layout of every input and output.
+    parity : dict
+        Result of the parity check, empty if it was not made: interpreter, samples, max_abs_error, max_rel_error, and
+        the output with the largest difference and the scale that this is relative to.
+    notes : list of str
+        What a user should know.
+    seconds : float
+        Time it took.
+    """
+
+    path: str
+    backend: str
+    dtype: str
+    size_bytes: int
+    operators: dict[str, int]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    parity: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def write_draft(
+    view: GraphView,
+    draft: Path,
+    backend: str,
+    dtype: str,
+    keep_nchw_inputs: bool,
+    seed: int,
+    calibration: Arrays | None = None,
+) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    """Write a file in TFLite's format, by the writer of this package or by onnx2tf; return what is known of it."""
+    if backend != "onnx2tf":
+        try:
+            return _write_direct(view, draft, dtype, keep_nchw_inputs, seed, calibration)
+        except ExportError as error:
+            if backend != "auto":
+                raise
+            try:
+                ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
+            except ExportError as second:
+                raise ExportError(
+                    f"neither backend can export the model: direct: {error.where_and_why}; onnx2tf: {second.reason}"
+                ) from None
+            note = f"written by onnx2tf, because the direct writer refused: {error.where_and_why}"
+            return _report(draft, "onnx2tf", dtype, {}, ports, [note]), ports
+    ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
+    return _report(draft, "onnx2tf", dtype, {}, ports, []), ports
+
+
+def _write_direct(
+    view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int, calibration: Arrays | None
+) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    _require_floats(view)
+    converted = _converted(view, keep_nchw_inputs)
+    ports = (converted.inputs, converted.outputs)
+    notes = _store(converted, draft, dtype, view, seed, calibration)
+    return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
+
+
+def _converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+    """Convert a model; one that is refused with a free batch, such as for what it computes of it, with a batch of 1."""
+    try:
+        return _prepared_and_converted(view, keep_nchw_inputs)
+    except ExportError:
+        first = {name: (1, *shape[1:]) for name in view.input_names if (shape := view.shape(name)) and shape[0] is None}
+        if not first:
+            raise
+        fixed = view.copy()
+        fixed.fix_input_shapes(first)
+        converted = _prepared_and_converted(fixed, keep_nchw_inputs)
+        view.fix_input_shapes(first)
+        return converted
+
+
+def _prepared_and_converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+    prepared = view.copy()
+    PREPARE(prepared)
+    return convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
+
+
+def _require_floats(view: GraphView) -> None:
+    done = next(filter(is_quantized, view.nodes), None)
+    if done is not None:
+        raise ExportError(
+            "the model is quantised, and the direct writer quantises by itself: export it, or the float32 model, with "
+            "--dtype int8",
+            node=done.name or node_key(done), op_type=done.op_type,
+        )  # fmt: skip
+
+
+def _store(
+    converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int, calibration: Arrays | None
+) -> list[str]:
+    """Write the draft; return what to say of it."""
+    from onnxfold.export.tflite.half import store_as_float16
+
+    if dtype == "float16":
+        store_as_float16(converted.graph)
+    draft.write_bytes(converted.to_bytes(view.graph.name))
+    return _quantise(converted, draft, view, seed, calibration) if dtype == "int8" else []
+
+
+def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:
+    from onnxfold.export.quantize import quantize_int8
+
+    if calibration is None:
+        batches = reference_inputs(view, samples=check_samples(view, MOST_CALIBRATION), seed=seed + 1)
+    else:
+        batches = given_batches(view, calibration, check_samples(view, MOST_CALIBRATION))
+    size = max([len(v) for v in batches[0].values() if v.ndim], default=1)
+    probe = batches[: max(check_samples(view) // size, 1)]
+    expected = run_reference(view, probe)
+
+    def measure() -> float:
+        found = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        return math.inf if found is None else found
+
+    done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
+    notes = [
+        f"'{name}' is int8: value = {scale:.6g} (stored - {zero})"
+        for name, (scale, zero) in TFLiteInterpreter(draft).quantisation().items()
+    ]
+    if done.in_float:
+        notes.append(
+            f"{done.in_float} of {len(converted.graph.operators)} operators stay in float32: with all of them in int8, "
+            f"the signal-to-noise ratio is {done.snr_db:.1f} dB"
+        )
+    return notes
+
+
+def _report(
+    draft: Path,
+    backend: str,
+    dtype: str,
+    operators: dict[str, int],
+    ports: tuple[tuple[Port, ...], tuple[Port, ...]],
+    notes: list[str],
+) -> ExportReport:
+    inputs, outputs = ({p.name: p.layout.name() for p in side} for side in ports)
+    return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)
