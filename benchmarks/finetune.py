@@ -18,7 +18,7 @@ import torch
 import onnxfold
 from benchmarks.datasets.fashion_mnist import load_split, preprocess_padded
 from onnxfold.fidelity.measures import accuracy
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 
 _BATCH = 128

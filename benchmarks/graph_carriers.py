@@ -103,8 +103,8 @@ class Clock:
 
 def run_graph_view(path: Path, target: Path, clock: Clock) -> None:
     """Do the work with onnxfold's own view."""
-    from onnxfold.graph.load import load
-    from onnxfold.graph.save import save
+    from onnxfold.graph.files.load import load
+    from onnxfold.graph.files.save import save
 
     with clock.step("load"):
         view = load(path)

@@ -23,7 +23,7 @@ import onnxfold
 from benchmarks.coverage.text import table_row
 from benchmarks.datasets import imagenet_even
 from onnxfold.fidelity.answer_measures import wilson_interval
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 
 #: Networks by file name, with the form of their BatchNormalizations.
 NETWORKS = {"efficientnet_lite1_imagenet_fused": "fused", "efficientnet_lite1_imagenet_bn": "kept"}

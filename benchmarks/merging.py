@@ -27,13 +27,13 @@ import onnxfold
 from benchmarks.datasets import cifar10
 from onnxfold.channels import find_groups
 from onnxfold.channels.rows import put_rows_of, rows_of
-from onnxfold.cluster.weight_matching import Partners, match_weights, partners_by_place
+from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
 from onnxfold.config import FoldConfig
-from onnxfold.folding.joined_inputs import joined_inputs
-from onnxfold.folding.joined_model import JoinedModel, join_models
 from onnxfold.folding.methods import find_method
+from onnxfold.folding.networks.joined_inputs import joined_inputs
+from onnxfold.folding.networks.joined_model import JoinedModel, join_models
 from onnxfold.folding.scopes import Scope
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import silent
 

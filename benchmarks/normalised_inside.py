@@ -57,7 +57,7 @@ def main() -> None:
                 done = onnxfold.fold(path, sparsity=0, dtype="int8")
             else:
                 with (
-                    patch("onnxfold.inputs.synthetic.input_scale", return_value=None),
+                    patch("onnxfold.inputs.images.synthetic.input_scale", return_value=None),
                     patch("onnxfold.inputs.model_inputs.input_scale", return_value=None),
                     patch("onnxfold.inputs.kept_inputs.Shelf.find", return_value=None),
                 ):

@@ -20,8 +20,8 @@ import onnxfold
 from onnxfold import api
 from onnxfold.errors import OnnxFoldError
 from onnxfold.fidelity.held_out import held_out_inputs, measure_fidelity
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 
 PACKAGES = ("rapidocr-onnxruntime==1.4.4", "nudenet==3.4.2", "silero-vad==6.2.3", "magika==1.0.3")
 SPARSITIES = (0.10, 0.30)

@@ -19,7 +19,7 @@ from onnxfold.channels.registry import ChannelRule, channel_rule, registered
 from onnxfold.cli import cli
 from onnxfold.config import OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS
-from onnxfold.graph.load import MIN_OPSET
+from onnxfold.graph.files.load import MIN_OPSET
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from onnxfold.budget.memory_need import MemoryNeed, misfit
-from onnxfold.edge_bench.arena import Arena, measure_arena
+from onnxfold.edge_bench.boards.arena import Arena, measure_arena
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.need import counted_need
 from onnxfold.export.firmware.tflm_model import read_tflite
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 
 __all__ = ["misfit", "needs"]
 

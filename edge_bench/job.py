@@ -9,7 +9,7 @@ from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.export.api import open_model
 from onnxfold.export.parity import reference_inputs, run_reference
 from onnxfold.export.tflite.shapes import fix_to_one_sample
-from onnxfold.graph.save import save
+from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

@@ -20,7 +20,7 @@ from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array
 
 SCRIPT = "measure_script.py"

@@ -5,8 +5,8 @@ from pathlib import Path
 import onnx
 from onnx import version_converter
 
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 
 #: What onnxruntime 1.10 reads, the last one for Python 3.6, which a Jetson Nano has.
 OPSET, IR_VERSION = 15, 8

@@ -8,7 +8,7 @@ from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import from_layout, to_layout
 from onnxfold.export.tflite.convert import Port, convert
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array
 
 

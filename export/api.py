@@ -29,12 +29,12 @@ from onnxfold.export.parity import (
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
-from onnxfold.graph.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.model_files import claims_on
-from onnxfold.graph.save import to_model
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.files.model_files import claims_on
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.twin import float32_twin, has_other_floats
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import FLOAT_TYPES
-from onnxfold.graph.twin import float32_twin, has_other_floats
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_samples
 from onnxfold.inputs.free_sizes import free_sizes

@@ -11,9 +11,9 @@ from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
 from onnxfold.export.parity import check_samples, compare, given_batches, reference_inputs, run_reference
 from onnxfold.export.tflite.convert import Converted, Port, convert
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
-from onnxfold.graph.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

@@ -14,13 +14,13 @@ from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.output_scale import Scale, largest_entries, scale_of
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.layout import Layout
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.runtime import session_options
-from onnxfold.graph.save import to_model
-from onnxfold.graph.session import fixed_batch, in_batches
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.runtime import session_options
+from onnxfold.graph.run.session import fixed_batch, in_batches
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.synthetic import synthetic_inputs
+from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.statistics.activations import Batches
 
 #: Samples that both sides see.

@@ -12,23 +12,23 @@ from onnxfold.config.fold_options import FoldOptions
 from onnxfold.config.signatures import takes_options
 from onnxfold.fidelity.comparison import compare
 from onnxfold.folders import ModelFolder, folder_of
-from onnxfold.folding.before_fold import BeforeFold
-from onnxfold.folding.choose_inputs import ChosenInputs
-from onnxfold.folding.criteria import require_fidelity
-from onnxfold.folding.drop_blocks import drop_blocks
-from onnxfold.folding.fold_lossless import require_lossless
+from onnxfold.folding.after.before_fold import BeforeFold
+from onnxfold.folding.after.fold_lossless import require_lossless
+from onnxfold.folding.after.merge_map import merge_arrays
+from onnxfold.folding.after.trainable import to_torch
+from onnxfold.folding.after.tune_norms import tuned
+from onnxfold.folding.blocks.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.fold_task import check_request, open_task
-from onnxfold.folding.joined_inputs import inputs_for
-from onnxfold.folding.joined_model import JoinedModel, without_zero_blocks
-from onnxfold.folding.merge_map import merge_arrays
-from onnxfold.folding.trainable import to_torch
-from onnxfold.folding.tune_norms import tuned
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.networks.joined_inputs import inputs_for
+from onnxfold.folding.networks.joined_model import JoinedModel, without_zero_blocks
+from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.folding.verify_written import verify_written
 from onnxfold.folding.way import find_way
 from onnxfold.folding.write_report import write_report
 from onnxfold.folding.written_model import written_model
-from onnxfold.graph.load import ModelLike, blames_broken_files
+from onnxfold.graph.files.load import ModelLike, blames_broken_files
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inspection import Inspection, inspect_model, measure
@@ -111,8 +111,8 @@ def fold_request(
     model, config, progress
         As :func:`fold` takes them; options by name are a FoldConfig.
     run_on : ChosenInputs, optional
-        What :func:`onnxfold.folding.shared_inputs.prepare_inputs` returned for a request with the same model, seed and
-        inputs; chosen anew if not given. It changes no result.
+        What :func:`onnxfold.folding.inputs.shared_inputs.prepare_inputs` returned for a request with the same model,
+        seed and inputs; chosen anew if not given. It changes no result.
     measures_latency : bool
         Whether the check of the result also times both models.
     networks : JoinedModel, optional

@@ -11,12 +11,12 @@ from onnxfold.channels.walker import node_name
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
-from onnxfold.folding.lossless import share_equal_weights, spare_weights
+from onnxfold.folding.after.lossless import share_equal_weights, spare_weights
+from onnxfold.folding.after.stored_size import bytes_of, stored_size
 from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
-from onnxfold.folding.stored_size import bytes_of, stored_size
-from onnxfold.graph.load import ModelLike, blames_broken_files, load
+from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized
-from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties

@@ -12,9 +12,9 @@ from onnxfold.config.signatures import takes_options
 from onnxfold.errors import ConfigError
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.fold_task import check_request
-from onnxfold.folding.joined_model import join_models
-from onnxfold.folding.merged_report import merge_record
-from onnxfold.graph.load import ModelLike
+from onnxfold.folding.networks.joined_model import join_models
+from onnxfold.folding.networks.merged_report import merge_record
+from onnxfold.graph.files.load import ModelLike
 from onnxfold.machine.memory import limited_to
 from onnxfold.passes.join.heads import HEADS
 from onnxfold.progress import Progress, silent

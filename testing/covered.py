@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.layers import linear_weights
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 

@@ -22,7 +22,7 @@ from onnxfold.export.parity import from_layout, to_layout
 from onnxfold.export.tflite.convert import convert
 from onnxfold.export.tflite.registry import registered
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
-from onnxfold.graph.load import MIN_OPSET
+from onnxfold.graph.files.load import MIN_OPSET
 from onnxfold.graph.tensors import FLOAT_TYPES
 
 #: Operators all of whose inputs are activations.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from onnx import NodeProto
 
-from onnxfold.graph.node_runner import NodeRunner
+from onnxfold.graph.run.node_runner import NodeRunner
 from onnxfold.graph.view import GraphView
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import onnxfold
 from onnxfold.api import FoldResult
-from onnxfold.graph.load import ModelLike
+from onnxfold.graph.files.load import ModelLike
 
 QUICK = {"inputs": "dead-leaves", "samples": 16}
 

@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
-from onnxfold.passes.normalize.split_projections import SplitProjections
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
+from onnxfold.passes.seams.split_projections import SplitProjections
 
 
 def _parsed(body: str, shape: str, constants: str = "") -> onnx.ModelProto:

@@ -78,11 +78,11 @@ def test_nothing_private_is_imported() -> None:
 @pytest.mark.parametrize(
     ("statement", "found"),
     [
-        ("from onnxfold.graph.load import _read", True),
+        ("from onnxfold.graph.files.load import _read", True),
         ("from testing.zoo._secret import x", True),
         ("import testing._secret", True),
         ("from onnxfold._version import __version__", True),
-        ("from onnxfold.graph.load import load", False),
+        ("from onnxfold.graph.files.load import load", False),
         ("from __future__ import annotations", False),
     ],
 )

@@ -11,12 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
-from onnxfold.graph.footprint import Footprint
+from onnxfold.graph.files.load import load
 from onnxfold.graph.inlining import inlined, require_inlinable
-from onnxfold.graph.load import load
-from onnxfold.graph.session import InputInfo, Session
+from onnxfold.graph.run.session import InputInfo, Session
+from onnxfold.graph.shapes.footprint import Footprint
+from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.machine import memory
 from testing.models import mlp
 

@@ -19,8 +19,8 @@ from onnxfold.cli import cli
 from onnxfold.errors import NonFiniteError, VerificationError
 from onnxfold.folding import scopes
 from onnxfold.graph import finite
+from onnxfold.graph.files.load import load
 from onnxfold.graph.finite import flaw
-from onnxfold.graph.load import load
 from onnxfold.graph.tensors import LazyTensor, to_proto
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from testing import models

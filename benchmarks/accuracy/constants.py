@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import onnxfold
-import onnxfold.cluster.elimination
+import onnxfold.cluster.clusterings.elimination
 import onnxfold.passes.repair.compensate
 from benchmarks.accuracy.cells import Cell
 from benchmarks.accuracy.measure import Measurement, accuracy
@@ -24,8 +24,8 @@ FACTORS = (1 / 3, 1.0, 3.0)
 CONSTANTS = (
     (onnxfold.passes.repair.compensate, "RIDGE"),
     (onnxfold.passes.repair.compensate, "TAP_RIDGE"),
-    (onnxfold.cluster.elimination, "MERGE_CHARGE"),
-    (onnxfold.cluster.elimination, "RIDGE"),
+    (onnxfold.cluster.clusterings.elimination, "MERGE_CHARGE"),
+    (onnxfold.cluster.clusterings.elimination, "RIDGE"),
 )
 
 

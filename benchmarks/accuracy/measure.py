@@ -19,7 +19,7 @@ from onnxfold.channels.layers import own_statistics
 from onnxfold.errors import OnnxFoldError
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.scopes import open_scopes
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import model_inputs
 
 #: Training images for the methods that use data.

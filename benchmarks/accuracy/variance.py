@@ -23,7 +23,7 @@ from onnxfold.folding.fold_model import fold_model, model_candidates, request_wi
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.progress import silent
 

@@ -19,7 +19,7 @@ from benchmarks.coverage.row import SPARSITY, Row
 from onnxfold import api
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.channels.declarations import Role
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference
 from testing.covered import covered

@@ -8,10 +8,10 @@ import numpy as np
 
 import onnxfold
 from benchmarks.edge.results import Emulated, Variant
-from onnxfold.edge_bench.dut_job import answers
-from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, emulated
+from onnxfold.edge_bench.boards.dut_job import answers
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulated
+from onnxfold.edge_bench.boards.qemu_build import build
 from onnxfold.edge_bench.job import prepare_job, relative_error
-from onnxfold.edge_bench.qemu_build import build
 from onnxfold.errors import NothingToFoldError
 from onnxfold.export.firmware.project import write_project
 from onnxfold.graph.tensors import Array

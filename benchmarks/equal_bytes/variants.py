@@ -11,9 +11,9 @@ import onnxfold
 from benchmarks.accuracy.networks import Network
 from onnxfold.export import export_model
 from onnxfold.folding.scopes import open_scopes
-from onnxfold.graph.load import load
-from onnxfold.graph.save import save
-from onnxfold.graph.session import in_batches
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import save
+from onnxfold.graph.run.session import in_batches
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.passes.normalize.pipelines import NORMALIZE

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.export.runtimes import reference_samples
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.zoo.export import export
 from testing.zoo.table import ZOO
 

@@ -8,8 +8,8 @@ from statistics import median
 
 import numpy as np
 
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.tokenizer import Tokenizer

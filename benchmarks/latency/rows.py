@@ -12,8 +12,8 @@ import onnxfold
 from benchmarks.latency.networks import Network
 from benchmarks.latency.timing import interleaved
 from onnxfold.errors import OnnxFoldError
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session, in_batches
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session, in_batches
 from onnxfold.latency.interleaved import Timing
 
 SPARSITIES = (0.3, 0.5, 0.7)

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 
 import onnxfold
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import Timing, clock_for
 from onnxfold.latency.two_models import open_timed, time_sessions

@@ -18,11 +18,11 @@ from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.fidelity.estimate import doubt_of, signs_of
 from onnxfold.fidelity.measures import correct_answers
 from onnxfold.fidelity.verify import verify
-from onnxfold.folding.choose_inputs import choose_inputs
 from onnxfold.folding.fold_model import fold_model, model_candidates
 from onnxfold.folding.fold_task import open_task
-from onnxfold.graph.save import to_model
-from onnxfold.graph.session import Session
+from onnxfold.folding.inputs.choose_inputs import choose_inputs
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
 from onnxfold.progress import silent
 from onnxfold.report import joined
 

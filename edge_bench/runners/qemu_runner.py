@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.dut_job import Answers, answers, deviation
-from onnxfold.edge_bench.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulated
-from onnxfold.edge_bench.qemu_build import DoesNotFitError, Firmware, build, project_of
+from onnxfold.edge_bench.boards.dut_job import Answers, answers, deviation
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulated
+from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
+from onnxfold.edge_bench.boards.toolchain import missing_tools, version_of
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import Job
-from onnxfold.edge_bench.toolchain import missing_tools, version_of
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.dut import DeviceError, Dut
-from onnxfold.edge_bench.dut_job import answers, deviation
+from onnxfold.edge_bench.boards.dut import DeviceError, Dut
+from onnxfold.edge_bench.boards.dut_job import answers, deviation
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.errors import OnnxFoldError

@@ -23,8 +23,8 @@ from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
 from onnxfold.export.fusion.fuse_padding import FusePadding
+from onnxfold.graph.files.save import save
 from onnxfold.graph.plain_names import use_plain_names
-from onnxfold.graph.save import save
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.python import python
 from onnxfold.passes.base import Pipeline

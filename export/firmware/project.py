@@ -22,9 +22,9 @@ from onnxfold.export.firmware.interface import Interface, config_h, read_interfa
 from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.files import Output, check_outputs, new_folder
-from onnxfold.graph.load import ModelLike, blames_broken_files
-from onnxfold.graph.model_files import claims_on
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import ModelLike, blames_broken_files
+from onnxfold.graph.files.model_files import claims_on
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.printable import printable
 

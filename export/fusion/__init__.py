@@ -18,9 +18,9 @@ from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
-from onnxfold.passes.normalize.sequences_to_split import SequencesToSplit
-from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
+from onnxfold.passes.views.sequences_to_split import SequencesToSplit
+from onnxfold.passes.views.shuffles_to_gather import ShufflesToGather
 
 __all__ = ["PREPARE"]
 

@@ -18,6 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from onnxfold.channels.constraints.equal_parts import equal_cells
+from onnxfold.channels.constraints.rotations import with_rotations
+from onnxfold.channels.constraints.shared_tables import with_bases
+from onnxfold.channels.constraints.streams import Streams, find_streams, on_groups, with_norms, with_streams
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import (
     Apart,
@@ -34,13 +38,9 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.equal_parts import equal_cells
 from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
-from onnxfold.channels.rotations import with_rotations
-from onnxfold.channels.shared_tables import with_bases
-from onnxfold.channels.streams import Streams, find_streams, on_groups, with_norms, with_streams
 from onnxfold.channels.ties import settled_ties, tie_of
 from onnxfold.graph.nodes import captured_names, node_key, subgraphs
 from onnxfold.graph.view import GraphView

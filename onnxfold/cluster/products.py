@@ -72,7 +72,7 @@ class Products:
 
 
 def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: int, *, seed: int) -> Labels:
-    """Cluster weighted points as :func:`onnxfold.cluster.kmeans.kmeans` does, from Ward's hierarchy."""
+    """Cluster weighted points as :func:`onnxfold.cluster.clusterings.kmeans.kmeans` does, from Ward's hierarchy."""
     from scipy.cluster.hierarchy import fcluster
 
     n = len(points.gram)

@@ -70,8 +70,8 @@ def bench(
     from onnxfold.edge_bench.bench import bench as run
     from onnxfold.edge_bench.chart import check_png
     from onnxfold.edge_bench.table import notes, tables
-    from onnxfold.graph.model_files import claims_on
-    from onnxfold.inputs.png_grid import PNG
+    from onnxfold.graph.files.model_files import claims_on
+    from onnxfold.inputs.images.png_grid import PNG
 
     set_flags(context, options)
     check_outputs(

@@ -7,7 +7,7 @@ import numpy as np
 
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.files import check_own, made_folder, write
-from onnxfold.folding.merge_map import npz_of
+from onnxfold.folding.after.merge_map import npz_of
 
 #: The test set, in the form that ``--data`` takes: an array named after the model's input, and labels.
 TEST_SET = "fashion_mnist_test.npz"

@@ -73,7 +73,7 @@ def export(
     """Export IN.onnx to a TFLite file, a C array that holds one, or a firmware project."""
     from onnxfold.errors import ConfigError
     from onnxfold.export import export_model
-    from onnxfold.graph.model_files import claims_on
+    from onnxfold.graph.files.model_files import claims_on
 
     set_flags(context, options)
     is_project = options["output_format"] in PROJECTS

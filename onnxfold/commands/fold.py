@@ -82,9 +82,9 @@ def fold(
     from onnxfold import api
     from onnxfold.folders import folder_of
     from onnxfold.folding.methods import METHODS
-    from onnxfold.graph.model_files import claims_on
-    from onnxfold.graph.save import outputs_of
-    from onnxfold.inputs.png_grid import PNG
+    from onnxfold.graph.files.model_files import claims_on
+    from onnxfold.graph.files.save import outputs_of
+    from onnxfold.inputs.images.png_grid import PNG
 
     set_flags(context, options)
     folder = folder_of(model)

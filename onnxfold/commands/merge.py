@@ -77,8 +77,8 @@ def merge(
     graph, which is folded.
     """
     from onnxfold import merging
-    from onnxfold.graph.model_files import claims_on
-    from onnxfold.graph.save import outputs_of
+    from onnxfold.graph.files.model_files import claims_on
+    from onnxfold.graph.files.save import outputs_of
 
     set_flags(context, options)
     check_outputs(

@@ -88,8 +88,8 @@ def sweep(
 
     Every goal is one value of --sparsity, of a limit or of --device. Without MODEL, --pick asks the results in DIR.
     """
-    from onnxfold.sweeps.pick import check_preference
-    from onnxfold.sweeps.query import parse
+    from onnxfold.sweeps.answers.pick import check_preference
+    from onnxfold.sweeps.answers.query import parse
     from onnxfold.sweeps.results import SweepFolder
 
     set_flags(context, options)
@@ -106,10 +106,10 @@ def _run(
     models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
 ) -> list[Any]:
     """Run what is missing; write the page."""
-    from onnxfold.graph.model_files import claims_on
+    from onnxfold.graph.files.model_files import claims_on
+    from onnxfold.sweeps.answers.pick import pick as best_of
     from onnxfold.sweeps.grid import SweepRequest, goals_of
     from onnxfold.sweeps.page import is_page, render_page
-    from onnxfold.sweeps.pick import pick as best_of
     from onnxfold.sweeps.run import Place, run_sweep
 
     if options["jobs"] is not None and options["scheduler"] is not None:
@@ -150,8 +150,8 @@ def _found(folder: Any) -> list[Any]:
 
 
 def _answer(rows: list[Any], folder: Any, expression: Any, prefer: str | None, *, as_json: bool) -> None:
-    from onnxfold.sweeps.pick import pick as picked
-    from onnxfold.sweeps.summary import details, summary
+    from onnxfold.sweeps.answers.pick import pick as picked
+    from onnxfold.sweeps.answers.summary import details, summary
 
     chosen = None if expression is None else picked(rows, expression, prefer)
     if as_json:

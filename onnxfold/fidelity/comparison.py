@@ -16,8 +16,8 @@ from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.fidelity.perplexity import WINDOW, WINDOWS, TextRequest, compare_on_text
 from onnxfold.folders import model_file
-from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.session import Feeds, Session, fixed_batch, in_batches, sample_count
+from onnxfold.graph.files.load import ModelLike, load
+from onnxfold.graph.run.session import Feeds, Session, fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_file, require_samples

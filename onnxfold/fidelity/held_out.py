@@ -12,12 +12,11 @@ from typing import Protocol
 from onnxfold.errors import VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.files import Cache
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.session import Feeds, InputInfo, Session, fixed_batch, sample_count
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.run.session import Feeds, InputInfo, Session, fixed_batch, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.synthetic import (
+from onnxfold.inputs.images.synthetic import (
     ACTIVATION_BYTES,
     BATCH,
     affordable_samples,
@@ -25,6 +24,7 @@ from onnxfold.inputs.synthetic import (
     sample_cost,
     synthetic_inputs,
 )
+from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.machine import memory
@@ -168,7 +168,7 @@ def _held_out_text(
 
 
 class Network(Protocol):
-    """Source of a network's outputs: a :class:`~onnxfold.graph.session.Session`, or outputs of an earlier run."""
+    """Source of a network's outputs: a :class:`~onnxfold.graph.run.session.Session`, or outputs of an earlier run."""
 
     output_names: list[str]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity.measures import FidelityMeter
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.token_inputs import TokenSource, required, tokens_of

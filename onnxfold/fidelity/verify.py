@@ -22,9 +22,9 @@ from onnxfold.fidelity.held_out import (
 )
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
-from onnxfold.graph.load import ModelLike, checker_problem, load
-from onnxfold.graph.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
-from onnxfold.graph.session import Feeds, InputInfo, Session
+from onnxfold.graph.files.load import ModelLike, checker_problem, load
+from onnxfold.graph.files.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
+from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs

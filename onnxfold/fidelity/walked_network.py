@@ -2,9 +2,9 @@
 
 from onnx import helper
 
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.save import loaded_bytes
-from onnxfold.graph.session import Feeds, InputInfo, Session
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.save import loaded_bytes
+from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

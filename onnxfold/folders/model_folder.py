@@ -16,8 +16,8 @@ from onnx import ModelProto
 
 from onnxfold.errors import ConfigError, ModelLoadError, ModelNotFoundError, UnsupportedModelError
 from onnxfold.files import Entry, Output, entries_of, new_folder, reason
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.model_files import external_files
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.model_files import external_files
 from onnxfold.machine import memory
 
 #: What onnxruntime-genai reads first, and what transformers, optimum and transformers.js do.

@@ -16,8 +16,8 @@ from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.scopes import about_integers
-from onnxfold.graph.provenance import add_run
-from onnxfold.graph.save import file_bytes, to_model
+from onnxfold.graph.files.provenance import add_run
+from onnxfold.graph.files.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs

@@ -13,14 +13,14 @@ from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
 from onnxfold.folders import ModelFolder
-from onnxfold.folding.merge_map import NPZ, npz_of
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.model_files import claims_on, lazy_files
-from onnxfold.graph.save import outputs_of, save, to_model
+from onnxfold.folding.after.merge_map import NPZ, npz_of
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.model_files import claims_on, lazy_files
+from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.png_grid import PNG, write_png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.png_grid import PNG, write_png_grid
 from onnxfold.report import FoldReport, milliseconds
 
 
@@ -133,7 +133,7 @@ class FoldResult:
         return target
 
     def save_merge_map(self, path: str | Path) -> Path:
-        """Write every matrix of the fold as one ``.npz`` file; see :func:`onnxfold.folding.merge_map.merge_arrays`.
+        """Write every matrix of the fold as one ``.npz`` file; :mod:`onnxfold.folding.after.merge_map` names them.
 
         Raises
         ------

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
-from onnxfold.folding.choose_inputs import ChosenInputs, generates, require_given
+from onnxfold.folding.after.tune_norms import require_tunable
 from onnxfold.folding.fold_model import request_widths
-from onnxfold.folding.joined_model import JoinedModel
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
+from onnxfold.folding.networks.joined_model import JoinedModel
 from onnxfold.folding.open_model import OpenedModel, open_model
 from onnxfold.folding.prepare import PreparedModel, prepare
 from onnxfold.folding.scopes import GraphForm
-from onnxfold.folding.tune_norms import require_tunable
-from onnxfold.graph.load import ModelLike
+from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.tokenizer import rare_words

@@ -17,7 +17,7 @@ import numpy as np
 from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.partitioners import Task
 from onnxfold.folding.prepare import Prepared
-from onnxfold.folding.sensitivity import Probe
+from onnxfold.folding.probes.sensitivity import Probe
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

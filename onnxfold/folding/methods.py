@@ -8,7 +8,7 @@ from onnxfold.cluster.of_networks import find_partitioner
 from onnxfold.cluster.partitioners import ROTATION, Partitioner
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
-from onnxfold.folding.depth import WHOLE_DEPTH, Depth
+from onnxfold.folding.blocks.depth import WHOLE_DEPTH, Depth
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm

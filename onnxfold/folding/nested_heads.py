@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.channels import find_groups
 from onnxfold.config import FoldConfig
-from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fold_model import FoldedModel, ModelCandidates, fold_model, losses_of, model_candidates
 from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.one_graph import Folded, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel

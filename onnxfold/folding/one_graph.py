@@ -12,12 +12,12 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.partitioners import ROTATION
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
-from onnxfold.folding.diagnose import diagnose
 from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
-from onnxfold.folding.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.methods import RepairTask
-from onnxfold.folding.output_metric import output_metrics
 from onnxfold.folding.prepare import Prepared
+from onnxfold.folding.probes.diagnose import diagnose
+from onnxfold.folding.probes.measured_sensitivities import measured_sensitivities
+from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.partition import Labels
 from onnxfold.errors import MemoryLimitError, NothingToFoldError
-from onnxfold.folding.lossless import share_equal_weights
+from onnxfold.folding.after.lossless import share_equal_weights
+from onnxfold.folding.after.stored_size import bytes_of, stored_size
 from onnxfold.folding.scopes import (
     PLAIN,
     GraphForm,
@@ -17,16 +18,15 @@ from onnxfold.folding.scopes import (
     require_finite_channels,
     require_groups,
 )
-from onnxfold.folding.stored_size import bytes_of, stored_size
+from onnxfold.graph.files.load import ModelLike, load
+from onnxfold.graph.files.save import weight_bytes
+from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.finite import require_no_nan
-from onnxfold.graph.known_operators import require_known_operators
-from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.save import weight_bytes
-from onnxfold.graph.scratch import Scratch
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.known_operators import require_known_operators
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.free_sizes import needed_sizes
-from onnxfold.inputs.synthetic import FREE_DIMENSION
+from onnxfold.inputs.images.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.machine import memory
 from onnxfold.progress import Progress

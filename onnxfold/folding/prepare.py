@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from onnxfold.channels import FoldGroup
+from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
-from onnxfold.cluster.weight_matching import Partners
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope

@@ -14,8 +14,8 @@ from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
 from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES
-from onnxfold.passes.normalize.split_lookups import SplitLookups
-from onnxfold.passes.normalize.split_tables import SplitTables
+from onnxfold.passes.seams.split_lookups import SplitLookups
+from onnxfold.passes.seams.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 from onnxfold.budget.devices import MICROCONTROLLER, load_device
 from onnxfold.budget.width_request import WidthRequest
-from onnxfold.folding.choose_inputs import ChosenInputs
-from onnxfold.folding.fidelity_search import smallest_fold, smallest_request
-from onnxfold.folding.fit_device import DeviceFit, NeedOf
-from onnxfold.folding.fold_lossless import fold_lossless
+from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask
-from onnxfold.folding.latency_search import fold_within_latency
-from onnxfold.folding.measure_latency import with_latency_table
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.nested_heads import fold_nested
+from onnxfold.folding.probes.measure_latency import with_latency_table
+from onnxfold.folding.search.fidelity_search import smallest_fold, smallest_request
+from onnxfold.folding.search.fit_device import DeviceFit, NeedOf
+from onnxfold.folding.search.latency_search import fold_within_latency
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,14 @@ from onnxfold._version import __version__
 from onnxfold.fidelity.estimate import estimate_agreement
 from onnxfold.fidelity.judged import verdict_on
 from onnxfold.fidelity.verify import VerificationResult
-from onnxfold.folding.before_fold import BeforeFold
+from onnxfold.folding.after.before_fold import BeforeFold
+from onnxfold.folding.after.merge_map import merge_maps
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.folding.merge_map import merge_maps
 from onnxfold.folding.scopes import all_refusals
 from onnxfold.folding.written_model import WrittenModel
-from onnxfold.graph.load import ModelLike
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.png_grid import png_grid
 from onnxfold.report import FoldReport, InputRecord, joined
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from onnxfold.config import FoldConfig
-from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.graph.save import file_bytes
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.progress import Progress

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_float, attr_int, attr_ints, attribute, node_key
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

@@ -6,10 +6,10 @@ from itertools import count
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
+from onnxfold.graph.files.scratch import Scratch
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, captured_names, node_key
-from onnxfold.graph.scratch import Scratch
-from onnxfold.graph.shape_inference import drop_inferable, infer_types, values_matter
-from onnxfold.graph.tensor_types import Shape, TensorType
+from onnxfold.graph.shapes.shape_inference import drop_inferable, infer_types, values_matter
+from onnxfold.graph.shapes.tensor_types import Shape, TensorType
 from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, is_float, loaded
 
 #: Before this IR version every initializer had to be listed as a graph input as well.
@@ -35,7 +35,7 @@ class GraphView:
 
     Notes
     -----
-    The ModelProto a user hands in is never edited: :func:`onnxfold.graph.load.load` copies everything
+    The ModelProto a user hands in is never edited: :func:`onnxfold.graph.files.load.load` copies everything
     but the weights.
     """
 

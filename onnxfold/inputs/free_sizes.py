@@ -6,10 +6,10 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfold.errors import MemoryLimitError, OnnxFoldError
-from onnxfold.graph.session import Session
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.synthetic import FREE_DIMENSION
+from onnxfold.inputs.images.synthetic import FREE_DIMENSION
 from onnxfold.inputs.tokens.interface import token_interface
 
 #: Height and width of images, and lengths of anything else, the most usual ones first: networks that halve an image

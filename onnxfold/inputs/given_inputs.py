@@ -6,7 +6,7 @@ import numpy as np
 from onnx import helper
 
 from onnxfold.errors import ConfigError
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

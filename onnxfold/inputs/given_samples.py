@@ -6,11 +6,11 @@ from os import PathLike
 from pathlib import Path
 
 from onnxfold.config.pixels import PixelScale
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs, without_labels
-from onnxfold.inputs.image_folder import read_images
+from onnxfold.inputs.images.image_folder import read_images
 from onnxfold.inputs.token_inputs import TEXT, completed
 from onnxfold.inputs.tokens.interface import TokenInterface
 

@@ -12,10 +12,10 @@ from math import prod
 
 from onnxfold.budget.costs.shapes import common_batch
 from onnxfold.config.quantities import show_bytes, show_seconds
-from onnxfold.graph.footprint import Footprint
+from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.inputs.inversion.deep_inversion import InversionSettings
-from onnxfold.inputs.synthetic import ACTIVATION_BYTES, BATCH, FREE_DIMENSION, SAMPLES, affordable_samples
 from onnxfold.machine import memory
 
 #: Seconds that generating inputs may take at the counted cost, unless a limit is given; no clock looks at them.

@@ -12,8 +12,8 @@ import ml_dtypes  # noqa: F401  # so that numpy knows the names of its types
 import numpy as np
 
 from onnxfold.files import Cache, key_of
-from onnxfold.graph.fingerprint import fingerprint
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.files.fingerprint import fingerprint
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos

@@ -12,22 +12,22 @@ from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.session import fixed_batch, in_batches, sample_count
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
+from onnxfold.inputs.images.input_scale import input_scale, standardised
+from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
-from onnxfold.inputs.input_scale import input_scale, standardised
 from onnxfold.inputs.inversion.cut_note import cut_note
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
 from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import TOLD_OF_GENERATED, KeptInputs, Shelf, kinds_of
 from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.parted import parted, quarters
-from onnxfold.inputs.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface

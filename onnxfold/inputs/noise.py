@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.input_scale import InputScale, input_scale
+from onnxfold.inputs.images.input_scale import InputScale, input_scale
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import interface_of, token_interface
 from onnxfold.machine import memory

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onnxfold.graph.session import in_batches, sample_count
+from onnxfold.graph.run.session import in_batches, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.statistics.activations import Batches
 

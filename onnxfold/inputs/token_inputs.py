@@ -10,12 +10,12 @@ import numpy as np
 from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.errors import ConfigError
 from onnxfold.files import Cache
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.synthetic import float_values
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds

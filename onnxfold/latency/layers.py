@@ -14,11 +14,11 @@ from typing import Any
 import onnx
 
 from onnxfold.channels.layers import linear
-from onnxfold.graph.footprint import feed_shapes
-from onnxfold.graph.profiling import Kernel, profile_kernels
-from onnxfold.graph.save import to_model
-from onnxfold.graph.session import Feeds, InputInfo
-from onnxfold.graph.shape_inference import infer_types
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.profiling import Kernel, profile_kernels
+from onnxfold.graph.run.session import Feeds, InputInfo
+from onnxfold.graph.shapes.footprint import feed_shapes
+from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import Clock, clock_for
 from onnxfold.latency.two_models import open_timed, time_sessions

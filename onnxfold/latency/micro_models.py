@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import OnnxFoldError
-from onnxfold.graph.profiling import profile_kernels
+from onnxfold.graph.run.profiling import profile_kernels
 from onnxfold.graph.tensors import Array
 from onnxfold.latency.layer_shapes import LayerShape, Value
 from onnxfold.machine import memory

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from onnxfold.errors import MemoryLimitError, VerificationError
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.session import Feeds, InputInfo, Session
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, clock_for, interleaved
 from onnxfold.report import LatencyRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser, of_weights
 

@@ -13,10 +13,10 @@ from onnx import ModelProto, NodeProto
 
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.errors import UnsupportedModelError, VerificationError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model, weight_bytes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.quantized import dequantized
-from onnxfold.graph.save import to_model, weight_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline

@@ -7,9 +7,9 @@ from onnx import TensorProto
 from onnxfold.channels.layers import linear_weights
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.files.save import PROTOBUF_LIMIT, weight_bytes
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
-from onnxfold.graph.save import PROTOBUF_LIMIT, weight_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.quantize.block_weights import BlockWeight
 

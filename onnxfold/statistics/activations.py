@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from onnx import NodeProto
 
-from onnxfold.graph.empty_inputs import fit_feeds
 from onnxfold.graph.interface import needed_nodes
-from onnxfold.graph.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.nodes import captured_names, node_key
+from onnxfold.graph.run.empty_inputs import fit_feeds
+from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from onnxfold.errors import ConfigError, ModelLoadError
 from onnxfold.files import part_folder, reason
-from onnxfold.graph.model_files import external_files
+from onnxfold.graph.files.model_files import external_files
 
 #: Bytes of a piece.
 PIECE = 64 << 20

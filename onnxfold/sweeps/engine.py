@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ClusterLostError
 from onnxfold.progress import NOTED, Progress
+from onnxfold.sweeps.answers.pick import described
 from onnxfold.sweeps.content import Content
 from onnxfold.sweeps.job import Job
-from onnxfold.sweeps.pick import described
 from onnxfold.sweeps.row import DONE
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
 

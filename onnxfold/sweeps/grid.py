@@ -11,9 +11,9 @@ from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import requested_limits
 from onnxfold.errors import ConfigError
 from onnxfold.folders import model_file
-from onnxfold.folding.choose_inputs import require_given
+from onnxfold.folding.inputs.choose_inputs import require_given
 from onnxfold.folding.methods import find_method
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.arrays import require_samples
 from onnxfold.sweeps.content import content_of
 from onnxfold.sweeps.job import DATA, MODEL, PATHS, Goal, Job

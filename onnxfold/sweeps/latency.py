@@ -8,8 +8,8 @@ from typing import Any
 
 from onnxfold.errors import OnnxFoldError
 from onnxfold.folders import model_file
-from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.graph.files.load import ModelLike, load
+from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import Progress

@@ -16,8 +16,8 @@ from onnxfold.export.api import export_model
 from onnxfold.fidelity.measures import accuracy, fidelity
 from onnxfold.folders import model_file
 from onnxfold.folding.fold_result import FoldResult
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session, sample_count
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import checked_labels

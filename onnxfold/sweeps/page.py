@@ -12,9 +12,9 @@ from onnxfold.files import open_regular
 from onnxfold.html_report.elements import Content, Element, breakable, element, serialise, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
-from onnxfold.sweeps.pick import fronts
+from onnxfold.sweeps.answers.pick import fronts
+from onnxfold.sweeps.answers.summary import part, plain, written
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
-from onnxfold.sweeps.summary import part, plain, written
 
 #: Values of a model that is compared with itself; what is lacking there is nothing.
 _SAME = {"agreement": 1.0, "estimated_agreement": 1.0, "relative_error": 0.0}

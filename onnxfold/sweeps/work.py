@@ -16,8 +16,8 @@ from typing import Any
 
 from onnxfold.config import FoldConfig
 from onnxfold.folders import folder_of
-from onnxfold.folding.choose_inputs import ChosenInputs
 from onnxfold.folding.fold_result import FoldResult
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.html_report import command_line
 from onnxfold.machine.memory import DEFAULT_PART, limited_to
 from onnxfold.sweeps.job import DATA, MODEL, PATHS, Job, versions
@@ -58,7 +58,7 @@ class Outcome:
 
 def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInputs | Failure:
     """Return what the network is run on by this job, and by every other one with the same inputs."""
-    from onnxfold.folding.shared_inputs import prepare_inputs
+    from onnxfold.folding.inputs.shared_inputs import prepare_inputs
 
     try:
         with _worker_limits():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onnxfold.errors import ConfigError
 from onnxfold.files import Read, check_outputs
-from onnxfold.graph.save import outputs_of, save, to_model
+from onnxfold.graph.files.save import outputs_of, save, to_model
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.torch_graph.executor import TorchGraph

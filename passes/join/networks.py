@@ -9,8 +9,8 @@ from onnx import ModelProto, version_converter
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.layers import linear
-from onnxfold.graph.load import ModelLike, load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import ModelLike, load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.common_form import COMMON_FORM

@@ -7,8 +7,8 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.interface import change_interface
 from onnxfold.graph.nodes import attr_float, node_key
-from onnxfold.graph.residual_branches import SUM, SUM_AND_NORM, ResidualBranch
 from onnxfold.graph.view import GraphView
+from onnxfold.language.residual_branches import SUM, SUM_AND_NORM, ResidualBranch
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.remove_unused import RemoveUnused

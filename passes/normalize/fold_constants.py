@@ -6,9 +6,9 @@ from math import prod
 import numpy as np
 from onnx import NodeProto, defs, helper
 
-from onnxfold.graph.constant_folding import evaluate, result_bytes
 from onnxfold.graph.nodes import attr_int, node_key, subgraphs
-from onnxfold.graph.picked import picked_dimensions
+from onnxfold.graph.shapes.constant_folding import evaluate, result_bytes
+from onnxfold.graph.shapes.picked import picked_dimensions
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory

@@ -26,9 +26,9 @@ import numpy as np
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.layers import Layer, layer_of
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.addend import add_behind
-from onnxfold.graph.node_runner import NodeRunner
 from onnxfold.graph.nodes import node_key
+from onnxfold.graph.run.addend import add_behind
+from onnxfold.graph.run.node_runner import NodeRunner
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult

@@ -10,8 +10,8 @@ from onnx import ModelProto, NodeProto
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Count, Select
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.widening.axes import Array, WideAxis

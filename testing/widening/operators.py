@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 import onnxfold
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.widening.axes import Array, WideAxis
 
 Layout = Callable[[str, int], WideAxis]

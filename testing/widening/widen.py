@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.graph.shape_inference import drop_inferable
+from onnxfold.graph.shapes.shape_inference import drop_inferable
 from testing.widening.axes import Array, Index, Parts, WideAxis, draw_units, lay_out, stretch
 from testing.widening.operators import OperatorNumbers
 

@@ -12,7 +12,7 @@ from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.budget.width_space import WidthSpace, width_for
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.html_report.command_line import command_line
 from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, residual
 from testing.quick import quick_fold

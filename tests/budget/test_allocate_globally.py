@@ -23,7 +23,7 @@ from onnxfold.budget.requests import Budget, Budgets
 from onnxfold.budget.width_space import WidthSpace, width_step
 from onnxfold.channels.group import FoldGroup
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS, chain_conv, grouped_conv, mlp, random_input, run
 from testing.quick import quick_fold
 from tests.budget.folded import graphs_of
@@ -360,6 +360,6 @@ def test_what_cannot_be_had_is_told_before_anything_runs(
     def unexpected(*_: object, **__: object) -> None:
         raise AssertionError("inputs were generated")
 
-    monkeypatch.setattr("onnxfold.folding.choose_inputs.model_inputs", unexpected)
+    monkeypatch.setattr("onnxfold.folding.inputs.choose_inputs.model_inputs", unexpected)
     with pytest.raises(error):
         onnxfold.fold(mlp(0), **goal)

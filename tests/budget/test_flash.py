@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.budget.costs.flash import MODEL_BYTES, OPERATOR_BYTES, TENSOR_BYTES, FlashCost, count_flash
 from onnxfold.budget.costs.weights import count_parameters
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.models import chain_conv, mlp
 from testing.quick import quick_fold
 from tests.budget.folded import folds, graphs_of, model

@@ -7,7 +7,7 @@ import pytest
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.ram import RamCost
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inspection import measure
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, chain_conv

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxfold.budget.costs.ram import RamCost, count_ram
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, residual

@@ -11,8 +11,8 @@ from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups
 from onnxfold.cluster.partition import mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import measure
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.channels.declarations import Block, Link, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.walker import declare
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inspection import inspect_model
 
 _SIGNS = {

@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.channels.equal_parts import equal_cells
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.channels.constraints.equal_parts import equal_cells
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.cluster.duplicates import find_duplicates, is_lossless
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inspection import inspect_model
 from testing.compare import relative_difference
 from testing.graph_builder import GraphBuilder

@@ -15,13 +15,13 @@ from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups, head_axes
 from onnxfold.channels.group import ChannelAnalysis
+from onnxfold.cluster.clusterings.rotation import rotated_blocks
 from onnxfold.cluster.partition import ChannelPartition, select_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.cluster.rotation import rotated_blocks
 from onnxfold.errors import ConfigError
 from onnxfold.folding.open_model import open_model
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.progress import silent

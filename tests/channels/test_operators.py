@@ -17,7 +17,7 @@ from onnxfold.budget.costs.macs import count_macs
 from onnxfold.channels.layers import Layer, find_layers
 from onnxfold.channels.registry import registered
 from onnxfold.graph.axes import from_front, to_front
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import run
 

@@ -11,7 +11,7 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Block, Role
 from onnxfold.channels.registry import ChannelRule
 from onnxfold.errors import NothingToFoldError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, grouped_conv, random_input, run
 from testing.quick import quick_fold

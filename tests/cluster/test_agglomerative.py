@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import cdist
 
-from onnxfold.cluster.agglomerative import (
+from onnxfold.cluster.clusterings.agglomerative import (
     average_linkage,
     complete_linkage,
     merge_nearest,

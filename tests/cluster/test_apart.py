@@ -7,10 +7,10 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.elimination import eliminate
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
 from testing.rule_models.table import RULE_MODELS

@@ -12,7 +12,7 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.candidates import compounded, seen_by
 from onnxfold.cluster.partition import ChannelPartition, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import observe
 from testing.models import mlp, random_input
 

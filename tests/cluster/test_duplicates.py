@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.channels import find_groups
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.partition import renumber
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS
 from testing.rule_models.table import RULE_MODELS

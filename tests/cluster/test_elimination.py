@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.cluster import drops, elimination
 from onnxfold.cluster.candidates import reconstruction_error
-from onnxfold.cluster.elimination import MERGE_CHARGE, eliminate
+from onnxfold.cluster.clusterings import drops, elimination
+from onnxfold.cluster.clusterings.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import partial_partition
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.row_parts import parts

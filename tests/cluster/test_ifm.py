@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Role
+from onnxfold.cluster.clusterings.ifm import ifm, merge_features
 from onnxfold.cluster.duplicates import find_duplicates
-from onnxfold.cluster.ifm import ifm, merge_features
 from onnxfold.cluster.partition import mean_partition
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS
 from testing.widening.widen import widen
 

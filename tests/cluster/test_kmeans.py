@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from onnxfold.cluster.kmeans import fill_empty, kmeans, ward
+from onnxfold.cluster.clusterings.kmeans import fill_empty, kmeans, ward
 
 Points = NDArray[np.float64]
 

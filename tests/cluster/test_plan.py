@@ -10,7 +10,7 @@ from onnxfold.cluster.features import features
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import ALL_MODELS
 from testing.widening.widen import widen

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnxfold.cluster.rotation import rotations
+from onnxfold.cluster.clusterings.rotation import rotations
 
 Matrix = NDArray[np.float64]
 N = 7

@@ -8,8 +8,14 @@ import pytest
 import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.seen_scores import ByComparedScore, ByScore, fluctuation_errors, fluctuations, wanda_scores
-from onnxfold.graph.load import load
+from onnxfold.cluster.clusterings.seen_scores import (
+    ByComparedScore,
+    ByScore,
+    fluctuation_errors,
+    fluctuations,
+    wanda_scores,
+)
+from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import ConsumerMoments, observe
 from testing.models import chain_conv, mlp, random_input
 from testing.rule_models.table import RULE_MODELS

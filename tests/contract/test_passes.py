@@ -7,16 +7,16 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
-from onnxfold.passes.normalize.split_lookups import SplitLookups
-from onnxfold.passes.normalize.split_tables import SplitTables
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
+from onnxfold.passes.seams.split_lookups import SplitLookups
+from onnxfold.passes.seams.split_tables import SplitTables
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, random_input, run
 from testing.rule_models.layers import with_initial_states

@@ -13,8 +13,8 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.registry import channel_rule, find_rule, registered
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import known_devices, load_device
-from onnxfold.edge_bench import instruction_counts
+from onnxfold.edge_bench.boards import instruction_counts
 from onnxfold.edge_bench.estimate import estimate_latency
 from onnxfold.edge_bench.runners import estimate_runner
 from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner

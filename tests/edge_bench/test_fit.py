@@ -9,13 +9,13 @@ import pytest
 
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.edge_bench import arena as arena_module
-from onnxfold.edge_bench.arena import Arena, measure_arena
+from onnxfold.edge_bench.boards import arena as arena_module
+from onnxfold.edge_bench.boards.arena import Arena, measure_arena
 from onnxfold.edge_bench.fit import needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.export.firmware.tflm_model import read_tflite
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing import models
 from tests.edge_bench.jobs import small_job
 

@@ -14,7 +14,7 @@ from onnxfold.edge_bench.paper_table import (
     paper_rows,
     ram_bytes,
 )
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 
 
 @pytest.mark.parametrize(("channels", "published_k"), [(15, 59.5), (14, 55.7), (12, 48.0), (9, 36.5)])

@@ -14,8 +14,8 @@ from onnxfold.errors import ExportError
 from onnxfold.export import to_tflite
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from testing.models import run
 
 

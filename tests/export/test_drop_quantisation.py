@@ -10,9 +10,9 @@ from onnxfold.errors import ExportError
 from onnxfold.export import export_model
 from onnxfold.export.firmware import write_project
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
 from testing.graph_builder import GraphBuilder
 from testing.quick import quick_fold
 

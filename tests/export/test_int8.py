@@ -12,8 +12,8 @@ from onnxfold.commands.export import export
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export import export_model
 from onnxfold.export.parity import reference_inputs
-from onnxfold.graph.load import load
-from onnxfold.inputs import synthetic
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.images import synthetic
 from testing.graph_builder import GraphBuilder
 from tests.export.test_tflite import chain
 

@@ -22,7 +22,7 @@ from onnxfold.fidelity import estimate as estimate_module
 from onnxfold.fidelity.answer_measures import variety
 from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, measured
 from onnxfold.folding.fold_result import FoldResult
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
 from onnxfold.report import AgreementEstimate, FoldReport, Signs
 from testing import models

@@ -19,11 +19,11 @@ from onnxfold.fidelity import verify as verify_module
 from onnxfold.fidelity.answer_measures import wilson_interval
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import FidelityMeter, accuracy, fidelity
-from onnxfold.graph import save as save_module
-from onnxfold.graph.load import load
+from onnxfold.graph.files import save as save_module
+from onnxfold.graph.files.load import load
 from onnxfold.html_report import render_html
+from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.model_inputs import model_inputs
-from onnxfold.inputs.synthetic import sample_cost
 from onnxfold.machine import memory
 from testing import models
 from testing.language_models import grouped_query_decoder

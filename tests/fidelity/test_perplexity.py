@@ -10,7 +10,7 @@ import pytest
 
 import onnxfold
 from onnxfold.errors import ConfigError, MemoryLimitError
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from testing.language_models import decoder, encoder, write_tokenizer
 from tests.command_line import onnxfold as run

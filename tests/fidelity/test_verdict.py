@@ -15,8 +15,8 @@ from onnxfold.errors import BudgetError
 from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
 from onnxfold.fidelity.answers import Kind, answer_kinds
 from onnxfold.fidelity.judged import verdict_on
-from onnxfold.folding.criteria import require_fidelity
-from onnxfold.graph.load import load
+from onnxfold.folding.search.criteria import require_fidelity
+from onnxfold.graph.files.load import load
 from onnxfold.report import Fidelity, FidelityReport
 from testing import models
 

@@ -9,15 +9,15 @@ WRITERS = {"write_bytes", "write_text", "tofile", "savez", "savefig", "mkstemp",
            "copyfile", "copytree", "unlink", "rmtree"}  # fmt: skip
 #: Modules that write into a folder that a caller made for this, and that is gone or moved at the end.
 INTO_DRAFTS = {
-    "onnxfold/graph/trial_run.py", "onnxfold/sweeps/content.py",
+    "onnxfold/graph/run/trial_run.py", "onnxfold/sweeps/content.py",
     "export/c_array.py", "export/draft.py", "export/quantize.py", "export/onnx2tf.py", "export/firmware/project.py",
-    "edge_bench/instruction_counts.py", "edge_bench/runners/host_runner.py", "edge_bench/qemu_build.py",
+    "edge_bench/boards/instruction_counts.py", "edge_bench/runners/host_runner.py", "edge_bench/boards/qemu_build.py",
     "edge_bench/tflite_file.py", "edge_bench/linux.py", "edge_bench/chart.py",
 }  # fmt: skip
 #: Tells the kernel to forget what a process used, by writing a number to /proc.
 KERNEL = {"edge_bench/measure_script.py"}
 #: Removes weights that nobody reads any more, and what it placed itself; parts of a sweep that are in one file now.
-REMOVES = {"onnxfold/graph/weight_file.py", "onnxfold/sweeps/results.py"}
+REMOVES = {"onnxfold/graph/files/weight_file.py", "onnxfold/sweeps/results.py"}
 
 
 def _writes(tree: ast.AST) -> bool:

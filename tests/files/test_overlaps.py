@@ -13,7 +13,7 @@ from onnxfold.budget import devices
 from onnxfold.errors import ConfigError
 from onnxfold.export import export_model
 from onnxfold.export.firmware import write_project
-from onnxfold.graph.model_files import external_files
+from onnxfold.graph.files.model_files import external_files
 from testing.models import mlp
 from tests.files.command import FAST, onnxfold, snapshot, write_model, write_samples
 

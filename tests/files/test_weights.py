@@ -12,9 +12,9 @@ import pytest
 
 import onnxfold
 from onnxfold.errors import ModelLoadError
-from onnxfold.graph.load import load
-from onnxfold.graph.save import save
-from onnxfold.graph.weight_file import MARK
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import save
+from onnxfold.graph.files.weight_file import MARK
 from testing.models import mlp
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.edge_bench.dut import Dut
-from onnxfold.edge_bench.terminal_stream import FileStream
+from onnxfold.edge_bench.boards.dut import Dut
+from onnxfold.edge_bench.boards.terminal_stream import FileStream
 from onnxfold.export.firmware.interface import Interface, Tensor, config_h, tensors_c
 
 HERE = Path(__file__).resolve().parent

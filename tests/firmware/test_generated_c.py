@@ -9,12 +9,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.edge_bench.dut_job import answers
+from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project
 from onnxfold.export.firmware.activation_plan import aligned
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing import models
 from tests.firmware.jobs import job_of, small_model
 from tests.firmware.native import build_project, needs_gcc, running

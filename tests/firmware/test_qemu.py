@@ -14,16 +14,16 @@ import pytest
 import onnxfold
 from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
-from onnxfold.edge_bench import instruction_counts, toolchain
-from onnxfold.edge_bench.dut import DeviceError, Dut
-from onnxfold.edge_bench.emulator import command, emulated
+from onnxfold.edge_bench.boards import instruction_counts, toolchain
+from onnxfold.edge_bench.boards.dut import DeviceError, Dut
+from onnxfold.edge_bench.boards.emulator import command, emulated
+from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld, write_project
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
 
 NANO = load_device("arduino-nano-33-ble")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench import toolchain
-from onnxfold.edge_bench.dut import Dut
-from onnxfold.edge_bench.dut_job import answers
-from onnxfold.edge_bench.emulator import command
-from onnxfold.edge_bench.qemu_build import build, project_of
+from onnxfold.edge_bench.boards import toolchain
+from onnxfold.edge_bench.boards.dut import Dut
+from onnxfold.edge_bench.boards.dut_job import answers
+from onnxfold.edge_bench.boards.emulator import command
+from onnxfold.edge_bench.boards.qemu_build import build, project_of
+from onnxfold.edge_bench.boards.terminal_stream import FileStream
 from onnxfold.edge_bench.runners.runner import Job
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
-from onnxfold.edge_bench.terminal_stream import FileStream
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, memory_ld
 from tests.firmware.fake_board import Answers, board
 from tests.firmware.jobs import job_of, small_model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.edge_bench import toolchain
+from onnxfold.edge_bench.boards import toolchain
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 

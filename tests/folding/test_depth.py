@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.folding.depth import WHOLE_DEPTH
+from onnxfold.folding.blocks.depth import WHOLE_DEPTH
 from onnxfold.folding.methods import METHODS
 
 RECIPE = METHODS["fold-ar"].form(is_language=True).depth

@@ -13,10 +13,10 @@ import pytest
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition, mean_partition, select_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.folding.diagnose import diagnose, error_curve
+from onnxfold.folding.probes.diagnose import diagnose, error_curve
 from onnxfold.folding.scopes import open_scopes
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, joined

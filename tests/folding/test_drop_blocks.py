@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 import onnxfold
 from onnxfold.config import NOTHING
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError
-from onnxfold.folding.drop_request import drop_request
-from onnxfold.folding.droppable import droppable_blocks
+from onnxfold.folding.blocks.drop_request import drop_request
+from onnxfold.folding.blocks.droppable import droppable_blocks
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import OpenedModel, open_model
-from onnxfold.graph.residual_branches import residual_blocks, residual_branches
+from onnxfold.language.residual_branches import residual_blocks, residual_branches
 from onnxfold.progress import silent
 from testing import models
 from testing.genai_models import Kind, genai_decoder

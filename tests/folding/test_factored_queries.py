@@ -12,16 +12,16 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
-from onnxfold.folding import measured_sensitivities
-from onnxfold.folding.measured_sensitivities import QUERIES_ELSEWHERE
 from onnxfold.folding.open_model import open_model
+from onnxfold.folding.probes import measured_sensitivities
+from onnxfold.folding.probes.measured_sensitivities import QUERIES_ELSEWHERE
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.graph import projections
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN
+from onnxfold.language import projections
 from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, clean_up
 from onnxfold.progress import silent
 from testing.few_bits import in_few_bits

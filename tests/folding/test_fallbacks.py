@@ -91,7 +91,7 @@ def test_a_network_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise MemoryError("too large")
 
-    monkeypatch.setattr("onnxfold.folding.choose_inputs.Activations", fails)
+    monkeypatch.setattr("onnxfold.folding.inputs.choose_inputs.Activations", fails)
     report = quick_fold(models.residual(0), 0.5, verify=False).report
     assert _used(report) - {("", "")} == {("kmeans", "approximate")}
     assert any("the network cannot be run on generated inputs" in note for note in report.notes)

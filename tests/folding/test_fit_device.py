@@ -15,7 +15,7 @@ from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.export.firmware import need as need_module
 from onnxfold.export.firmware import write_project
 from onnxfold.export.firmware.need import counted_need, need_of
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from testing.graph_builder import GraphBuilder
 from testing.quick import quick_fold
 

@@ -8,9 +8,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxfold.errors import UnsupportedModelError, VerificationError
-from onnxfold.folding import choose_inputs
-from onnxfold.folding.trials import Change, run_trials
-from onnxfold.graph.load import load
+from onnxfold.folding.inputs import choose_inputs
+from onnxfold.folding.probes.trials import Change, run_trials
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import ModelInputs
 from testing.models import mlp
 from testing.quick import quick_fold

@@ -17,10 +17,10 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.rows import put_rows_of, rows_of
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError, VerificationError
-from onnxfold.folding import fold_lossless
+from onnxfold.folding.after import fold_lossless
 from onnxfold.folding.scopes import open_scopes
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.dead_to_duplicates import dead_units
 from testing.compare import relative_difference

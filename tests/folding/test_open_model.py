@@ -6,7 +6,7 @@ from onnx import helper, numpy_helper
 
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.folding.open_model import open_model
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.progress import silent
 from testing.models import chain_conv
 

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
-from onnxfold.folding.output_metric import output_metrics
 from onnxfold.folding.prepare import prepare
+from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.folding.scopes import GraphForm
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.inputs.tokens.answers import divergence

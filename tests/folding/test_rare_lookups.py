@@ -13,25 +13,25 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.budget.costs.weights import count_parameters
+from onnxfold.cluster.clusterings.rotation import rotations, seen_moments
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.cluster.rotation import rotations, seen_moments
-from onnxfold.folding.measured_sensitivities import RARE_ELSEWHERE, measured_sensitivities
+from onnxfold.folding.probes.measured_sensitivities import RARE_ELSEWHERE, measured_sensitivities
+from onnxfold.folding.probes.sensitivity import Probe
+from onnxfold.folding.probes.trials import relative_error
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.folding.sensitivity import Probe
-from onnxfold.folding.trials import relative_error
-from onnxfold.graph.load import load
-from onnxfold.graph.lookups import is_part, row_chances
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN
 from onnxfold.inspection import inspect_model
+from onnxfold.language.lookups import is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from onnxfold.passes.normalize.join_lookups import JoinLookups
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
-from onnxfold.passes.normalize.split_lookups import SplitLookups
+from onnxfold.passes.seams.join_lookups import JoinLookups
+from onnxfold.passes.seams.split_lookups import SplitLookups
 from testing.compare import relative_difference
 from testing.models import run
 

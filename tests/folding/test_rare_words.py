@@ -15,13 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.macs import MacsCost
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
+from onnxfold.cluster.clusterings.rotation import shared_rotations
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.cluster.rotation import shared_rotations
 from onnxfold.errors import MemoryLimitError
+from onnxfold.folding.probes.sensitivity import STAGE, Probe, sensitivities
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.folding.sensitivity import STAGE, Probe, sensitivities
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.answers import TokenAnswers, divergence
 from onnxfold.inputs.tokens.embedding import look_up
@@ -29,7 +29,7 @@ from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from onnxfold.inspection import inspect_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
-from onnxfold.passes.normalize.split_tables import SplitTables
+from onnxfold.passes.seams.split_tables import SplitTables
 from onnxfold.statistics.observe import observe
 from testing.compare import relative_difference
 from testing.models import run

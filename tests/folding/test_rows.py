@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import onnxfold
+from onnxfold.cluster.clusterings.top_norm import top_norm
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.partitioners import PARTITIONERS, clustered
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.cluster.top_norm import top_norm
 from onnxfold.errors import ConfigError
 from onnxfold.folding.methods import METHODS, OUTPUT, REPAIRS, Repair, find_method
 from onnxfold.folding.one_graph import find_candidates, fold_graph

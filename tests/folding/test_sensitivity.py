@@ -7,10 +7,10 @@ import onnx
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster.elimination import eliminate
-from onnxfold.folding.sensitivity import Estimate, Probe, sensitivities
-from onnxfold.folding.trials import relative_error
-from onnxfold.graph.load import load
+from onnxfold.cluster.clusterings.elimination import eliminate
+from onnxfold.folding.probes.sensitivity import Estimate, Probe, sensitivities
+from onnxfold.folding.probes.trials import relative_error
+from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.inputs.tokens import answers
 from onnxfold.inputs.tokens.answers import TokenAnswers, divergence, log_softmax

@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.channels import find_groups
-from onnxfold.cluster.rotation import rotations
+from onnxfold.cluster.clusterings.rotation import rotations
 from onnxfold.errors import NothingToFoldError
-from onnxfold.folding.lossless import share_equal_weights
+from onnxfold.folding.after.lossless import share_equal_weights
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.absorb_norms import AbsorbNorms
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from testing.compare import relative_difference

@@ -14,13 +14,13 @@ from onnxfold.budget.costs.flash import FlashCost
 from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.folding.scopes import GraphForm, open_scopes
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
-from onnxfold.passes.normalize.factor_tables import FactorTables
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
+from onnxfold.passes.seams.factor_tables import FactorTables
 from testing.compare import relative_difference
 from testing.models import run
 

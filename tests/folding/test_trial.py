@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxfold.errors import EndlessRunError, VerificationError
-from onnxfold.folding import choose_inputs
-from onnxfold.graph.load import load
+from onnxfold.folding.inputs import choose_inputs
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import ModelInputs
 from testing.models import chain_conv, random_input
 

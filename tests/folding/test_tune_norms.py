@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 import onnxfold
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.progress import silent
 from onnxfold.torch_graph.norms import norm_weights
@@ -21,7 +21,7 @@ from testing.genai_models import genai_decoder
 from testing.language_models import decoder, encoder
 
 pytest.importorskip("torch")
-from onnxfold.folding import tune_norms as tuning
+from onnxfold.folding.after import tune_norms as tuning
 
 FAST: dict[str, Any] = {"samples": 24, "cache": None, "verify": False, "tune_norms": True, "inputs": "noise"}
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, helper
 
 from onnxfold.graph.bodies import open_bodies
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import node_key, rewritten, with_input
 from onnxfold.graph.view import GraphView
 from testing.graph_builder import GraphBuilder

@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
-from onnxfold.graph.footprint import Footprint
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
+from onnxfold.graph.shapes.footprint import Footprint
 
 _WORDS, _WIDTH = 500, 8
 

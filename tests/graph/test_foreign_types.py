@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.graph import foreign_types
-from onnxfold.graph.foreign_types import result_types
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
+from onnxfold.graph.shapes import foreign_types
+from onnxfold.graph.shapes.foreign_types import result_types
 from testing.models import run
 from testing.quick import quick_fold
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfold.channels import find_groups
 from onnxfold.export.fusion import PREPARE
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.normalize.fold_constants import FoldConstants
 from onnxfold.passes.normalize.learn_shapes import LearnShapes

@@ -11,10 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.errors import ModelLoadError, ModelNotFoundError, ModelSaveError, UnsupportedModelError
-from onnxfold.graph import save as save_module
-from onnxfold.graph.load import load
-from onnxfold.graph.provenance import add_run
-from onnxfold.graph.save import save, to_model, weight_bytes
+from onnxfold.graph.files import save as save_module
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.provenance import add_run
+from onnxfold.graph.files.save import save, to_model, weight_bytes
 from onnxfold.graph.view import GraphView
 from testing.compare import relative_difference
 from testing.models import ALL_MODELS, mlp, random_input, run

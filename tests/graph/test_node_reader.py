@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.channels.context import NodeContext
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout_rules import NodeShapes
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.node_reader import NodeReader
 from onnxfold.torch_graph.node import TorchNode
 

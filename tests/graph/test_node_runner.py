@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.graph.load import load
-from onnxfold.graph.node_runner import NodeRunner
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.node_runner import NodeRunner
 
 _WIDTH, _ROWS = 256, 80 * 1024  # 80 MiB in float32
 

@@ -1,6 +1,6 @@
 """Chains of nodes that alone read each other's results."""
 
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.patterns import chain, only_reader
 from testing.models import ALL_MODELS
 

@@ -11,11 +11,11 @@ import pytest
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity.walked_network import WalkedNetwork
 from onnxfold.folding import open_model
-from onnxfold.graph import scratch as scratch_module
+from onnxfold.graph.files import scratch as scratch_module
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.scratch import KeptTensor, Scratch
 from onnxfold.graph.finite import edited_flaws
-from onnxfold.graph.load import load
-from onnxfold.graph.scratch import KeptTensor, Scratch
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import token_interface
 from testing.language_models import grouped_query_decoder

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.graph.axes import from_front, merge_axis, put_rows, scale_rows, take_rows, to_front
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import captured_names, node_key
 from testing.models import ALL_MODELS
 

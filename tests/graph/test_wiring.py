@@ -16,8 +16,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ModelLoadError
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 from testing import models
 from testing.quick import quick_fold
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import EndlessRunError
-from onnxfold.graph import loops
-from onnxfold.graph.load import load
-from onnxfold.graph.loops import open_loop
-from onnxfold.graph.node_runner import NodeRunner
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run import loops
+from onnxfold.graph.run.loops import open_loop
+from onnxfold.graph.run.node_runner import NodeRunner
+from onnxfold.graph.run.session import Session
 from tests.hostile.conftest import Command
 from tests.hostile.sizes import network, scalar
 

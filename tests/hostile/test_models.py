@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
 from onnxfold.errors import ConfigError, ModelLoadError
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from tests.hostile.conftest import Command
 from tests.hostile.sizes import network, numbers, scalar, weight
 

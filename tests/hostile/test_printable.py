@@ -17,10 +17,10 @@ from onnxfold.edge_bench.chart import render_html as bench_page
 from onnxfold.edge_bench.chart import write_png
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.errors import ConfigError, ExportError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import save
 from onnxfold.graph.plain_names import use_plain_names
-from onnxfold.graph.save import save
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
 from onnxfold.html_report.command_line import command_line
 from onnxfold.printable import escaped, printable, shortened

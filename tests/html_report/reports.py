@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from onnxfold.inputs.png_grid import png_grid
+from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.report import (
     AccuracyRecord,
     CorrelationHistogram,

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from onnxfold.errors import ConfigError, UnsupportedModelError  # noqa: E402
-from onnxfold.graph.load import load  # noqa: E402
+from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import batches as module  # noqa: E402
 from onnxfold.inputs.inversion.batches import Clock, at_a_time  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import onnxfold
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
+from onnxfold.inputs.images.synthetic import sample_cost
 from onnxfold.inputs.inversion import batches
 from onnxfold.inputs.inversion.schedule import Schedule
-from onnxfold.inputs.synthetic import sample_cost
 from testing.models import chain_conv
 
 Array = NDArray[Any]

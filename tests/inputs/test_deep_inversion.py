@@ -14,7 +14,7 @@ import torch
 from onnx import TensorProto, helper
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion import deep_inversion as module
 from onnxfold.inputs.inversion import invert

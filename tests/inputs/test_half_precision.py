@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from onnxfold.graph.load import load  # noqa: E402
+from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import invert  # noqa: E402
 from onnxfold.inputs.inversion.adam import Adam  # noqa: E402
 from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure  # noqa: E402

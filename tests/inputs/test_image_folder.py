@@ -13,11 +13,12 @@ from PIL import Image
 import onnxfold
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, MemoryLimitError, OptionTypeError
-from onnxfold.graph.load import load
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report.command_line import command_line
-from onnxfold.inputs import image_folder, input_plan
-from onnxfold.inputs.image_folder import FolderImages, read_images
+from onnxfold.inputs import input_plan
+from onnxfold.inputs.images import image_folder
+from onnxfold.inputs.images.image_folder import FolderImages, read_images
 from onnxfold.inputs.model_inputs import model_inputs
 from onnxfold.machine import memory
 from testing.models import chain_conv

@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.run_cost import forward_cost
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.footprint import Footprint
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
+from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs import input_plan
+from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.inversion import deep_inversion
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
-from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.machine import memory
 from testing.models import chain_conv, conv1d, mlp, random_input
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnxfold.errors import ConfigError, ModelSaveError
-from onnxfold.inputs.png_grid import write_png_grid
+from onnxfold.inputs.images.png_grid import write_png_grid
 
 
 def _read(path: Path) -> np.ndarray:

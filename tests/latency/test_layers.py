@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 from onnxfold.cli import cli
 from onnxfold.errors import VerificationError
-from onnxfold.graph.load import load
-from onnxfold.graph.profiling import Kernel
-from onnxfold.graph.session import Feeds, InputInfo
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.profiling import Kernel
+from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inspection import inspect_model
 from onnxfold.latency.layers import LatencyProfile, profile_layers

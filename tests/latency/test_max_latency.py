@@ -17,10 +17,11 @@ from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.cli import cli
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NotMeasurableError
-from onnxfold.folding import latency_search, measure_latency
-from onnxfold.folding.measure_latency import measure_table
 from onnxfold.folding.open_model import OpenedModel, open_model
-from onnxfold.graph.load import load
+from onnxfold.folding.probes import measure_latency
+from onnxfold.folding.probes.measure_latency import measure_table
+from onnxfold.folding.search import latency_search
+from onnxfold.graph.files.load import load
 from onnxfold.latency.layer_shapes import LayerShape
 from onnxfold.latency.micro_models import measure_shape, pairs_of, widths_of
 from onnxfold.latency.table import LatencyTable

@@ -16,8 +16,8 @@ from onnxfold.api import FoldResult
 from onnxfold.cli import cli
 from onnxfold.commands.shared import size_cells
 from onnxfold.fidelity import verify as verify_module
-from onnxfold.graph.load import load
-from onnxfold.graph.session import InputInfo
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report import render_html
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.two_models import latency_of_two

@@ -10,9 +10,9 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from onnxfold.graph import session
-from onnxfold.graph.runtime import session_options
-from onnxfold.graph.session import Session
+from onnxfold.graph.run import session
+from onnxfold.graph.run.runtime import session_options
+from onnxfold.graph.run.session import Session
 from onnxfold.machine import threads
 from testing.long_graphs import fan
 from testing.models import ALL_MODELS, chain_conv
@@ -124,7 +124,7 @@ def test_every_session_has_these_options() -> None:
         for path in (root / folder).rglob("*.py")
         if "SessionOptions()" in path.read_text() and not any(p.is_symlink() for p in path.parents)
     }
-    assert made == {"onnxfold/graph/runtime.py", "onnxfold/graph/trial_run.py", "edge_bench/measure_script.py"}
+    assert made == {"onnxfold/graph/run/runtime.py", "onnxfold/graph/run/trial_run.py", "edge_bench/measure_script.py"}
 
 
 _WAITING = """
@@ -172,7 +172,7 @@ def test_the_number_of_threads_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
     """Of a whole fold, without torch; for torch see the tests of deep inversion."""
     made = []
     for count in (1, 3):
-        monkeypatch.setattr("onnxfold.graph.runtime.usable_cores", lambda count=count: count)
+        monkeypatch.setattr("onnxfold.graph.run.runtime.usable_cores", lambda count=count: count)
         made.append(quick_fold(ALL_MODELS["residual"](0), 0.4, verify=False).model.SerializeToString())
     assert made[0] == made[1]
 

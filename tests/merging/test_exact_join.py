@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper, version_converter
 
 import onnxfold
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.folding.joined_model import join_models
+from onnxfold.folding.networks.joined_model import join_models
 from testing.models import ALL_MODELS, mlp, random_input, run
 from testing.quick import quick_fold
 from tests.export_forms import FORMS

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import onnxfold
 from onnxfold.cli import cli
 from onnxfold.errors import ConfigError
-from onnxfold.folding import merged_report
+from onnxfold.folding.networks import merged_report
 from onnxfold.report import LatencyRecord
 from testing.models import ALL_MODELS, random_input, run
 from testing.quick import QUICK

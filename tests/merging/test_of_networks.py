@@ -12,11 +12,11 @@ from onnx import numpy_helper
 import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.rows import put_rows_of, rows_of
+from onnxfold.cluster.clusterings.zipping import zipped
 from onnxfold.cluster.of_networks import OF_NETWORKS
-from onnxfold.cluster.zipping import zipped
 from onnxfold.errors import ConfigError
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from testing.models import ALL_MODELS, random_input, run
 from tests.merging.test_merge import difference, quick_merge
 

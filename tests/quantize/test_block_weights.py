@@ -8,8 +8,8 @@ from onnx import helper, numpy_helper
 
 from onnxfold.channels.declarations import Role
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
 from onnxfold.quantize.bits import BlockFormat, dequantized_rows, packed, quantized_rows, unpacked
 from onnxfold.quantize.block_weights import dequantize_blocks, requantize_blocks

@@ -19,8 +19,8 @@ from onnxfold.api import FoldResult
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.errors import BudgetError
 from onnxfold.folding import written_model
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.html_report import render_html

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.quantized import is_quantized
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.feeds import token_feeds
 from onnxfold.inputs.tokens.interface import TokenInput, token_interface

@@ -22,7 +22,7 @@ from onnxfold.errors import (
     VerificationError,
 )
 from onnxfold.export import to_tflite
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.quantize import refuse
 from testing import models
 from testing.quick import QUICK, quick_fold

@@ -10,9 +10,9 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.graph import node_runner
-from onnxfold.graph.load import load
-from onnxfold.graph.node_runner import NodeRunner, NodeSessions
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run import node_runner
+from onnxfold.graph.run.node_runner import NodeRunner, NodeSessions
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.activations import Activations
 from testing.long_graphs import GRAPHS

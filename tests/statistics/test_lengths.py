@@ -6,8 +6,8 @@ import pytest
 from onnxfold.channels import find_groups
 from onnxfold.cluster.partition import select_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels

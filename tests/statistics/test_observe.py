@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from onnxfold.channels import FoldGroup, find_groups
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics import observe as observe_module
 from onnxfold.statistics.moments import ChannelMoments
@@ -166,7 +166,7 @@ def test_matched_outputs_have_the_mean_beta_and_the_deviation_gamma(build: Any, 
     view, groups = _opened(model)
     feeds = {"x": scale * random_input(model, 1, batch=32)["x"] + np.float32(0.5)}
     seen = observe(view, groups, _batches(feeds, 2), match=True).reference
-    from onnxfold.graph.save import to_model
+    from onnxfold.graph.files.save import to_model
 
     matched = to_model(seen)
     weights = _weights(matched)

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster.elimination import eliminate
-from onnxfold.graph.load import load
+from onnxfold.cluster.clusterings.elimination import eliminate
+from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import ConsumerMoments, observe
 from onnxfold.statistics.shrinkage import Doubt, intensity, shrunk, split_moments
 from testing.models import chain_conv, random_input

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxfold.errors import ConfigError, ModelLoadError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.sweeps import content as module
 from onnxfold.sweeps.content import content_of
 

@@ -12,8 +12,8 @@ from itertools import product
 
 import pytest
 
+from onnxfold.sweeps.answers.pick import front
 from onnxfold.sweeps.page import render_page
-from onnxfold.sweeps.pick import front
 from onnxfold.sweeps.row import Row
 from tests.html_report.colours import contrast
 from tests.html_report.parse import Page

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from onnxfold.sweeps.answers.pick import front
 from onnxfold.sweeps.page import render_page
-from onnxfold.sweeps.pick import front
 from tests.html_report.chromium import Opened, open_pages
 from tests.sweeps.rows import row, sweep_rows
 

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from onnxfold.errors import ConfigError, NoModelError
-from onnxfold.sweeps.pick import front, pick
-from onnxfold.sweeps.query import parse
+from onnxfold.sweeps.answers.pick import front, pick
+from onnxfold.sweeps.answers.query import parse
 from tests.sweeps.rows import row, sweep_rows
 
 ANY = parse("weights > 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxfold.errors import ConfigError
-from onnxfold.sweeps.query import parse
+from onnxfold.sweeps.answers.query import parse
 from tests.sweeps.rows import row
 
 

@@ -9,7 +9,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops
 from onnxfold.torch_graph.registry import find_builder, operator, registered
 from testing.models import Array, run

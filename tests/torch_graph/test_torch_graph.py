@@ -11,7 +11,7 @@ import torch
 from onnx import helper
 
 from onnxfold.errors import UnsupportedModelError
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.inversion.batch_statistics import NormalizeAndMeasure
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.torch_graph.executor import TorchGraph, unsupported_ops

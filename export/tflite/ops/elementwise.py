@@ -1,4 +1,4 @@
-"""Operators of one input that act on each element separately."""
+"""Operators of one input that act on each element separately; Cast."""
 
 import math
 from collections.abc import Callable
@@ -169,3 +169,14 @@ def clip(op: Op) -> None:
         else:
             limits.append(op.operand(index, layout) if op.has_input(index) else None)
     op.write(calc.limit(x, *limits), layout)
+
+
+@converter("Cast", layouts=Follow(elementwise=True))
+def cast(op: Op) -> None:
+    """CAST between the element types that TFLite has; other floats are float32 throughout the file."""
+    x = op.read(0, op.planned())
+    wanted = op.result_type()
+    if wanted == "BOOL" and x.element_type != "BOOL":
+        op.write(Calculator(op.graph).binary("NOT_EQUAL", x, 0, "BOOL"), op.planned())
+    else:
+        op.write(op.graph.cast(x, wanted), op.planned())

@@ -1,8 +1,11 @@
-"""Operators that change the shape or reorder axes."""
+"""Operators that change the shape, join or split, or reorder axes."""
+
+import numpy as np
 
 from onnxfold.export.tflite.context import Op
-from onnxfold.export.tflite.layout import keeps_order, plain
-from onnxfold.export.tflite.layout_rules import Reordering, Reshaping, permuted
+from onnxfold.export.tflite.layout import channels_last, keeps_order, plain
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, Reordering, Reshaping, permuted
+from onnxfold.export.tflite.ops.selecting import take
 from onnxfold.export.tflite.registry import converter
 
 
@@ -21,3 +24,63 @@ def transpose(op: Op) -> None:
     rank = len(op.shape())
     given = plain(rank) if op.assigned().block else op.assigned()
     op.write(op.read(0, given), permuted(given, op.integers("perm", list(reversed(range(rank))))))
+
+
+@converter("Concat", layouts=Follow())
+def concat(op: Op) -> None:
+    """CONCATENATION."""
+    layout = plain(2) if op.planned().block else op.planned()
+    parts = [op.read(i, layout) for i in range(len(op.node.input))]
+    parts = [p for p in parts if 0 not in p.shape]
+    if len(parts) == 1:
+        op.write(parts[0], layout)
+        return
+    axis = layout.axis(op.integer("axis", 1))
+    op.write(op.graph.op("CONCATENATION", parts, layout.shape(op.result()), axis=axis), layout)
+
+
+@converter("Split", layouts=Follow())
+def split(op: Op) -> None:
+    """SPLIT into equal parts, else SPLIT_V."""
+    layout = plain(2) if op.planned().block else op.planned()
+    x = op.read(0, layout)
+    axis = layout.axis(op.integer("axis", 0))
+    count = len(op.node.output)
+    shapes = [layout.shape(op.result(i)) for i in range(count)]
+    sizes = [int(s[axis]) for s in shapes]
+    if 0 in sizes:
+        op.refuse("a part is empty, and TFLite has no empty tensors")
+    where = op.graph.constant(np.array(axis, np.int32))
+    if count == 1:
+        parts = [x]
+    elif len(set(sizes)) == 1:
+        parts = op.graph.op_several("SPLIT", [where, x], shapes, [x.element_type] * count, numSplits=count)
+    else:
+        inputs = [x, op.graph.indices(sizes), where]
+        parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
+    for i, part in enumerate(parts):
+        op.write(part, layout, i)
+
+
+@converter("DepthToSpace", layouts=ChannelsLast())
+def depth_to_space(op: Op) -> None:
+    """DEPTH_TO_SPACE, whose order of channels is DCR; CRD's is permuted first."""
+    layout, size = channels_last(4), op.integer("blocksize", 1)
+    x = op.read(0, layout)
+    if op.text("mode", "DCR") == "CRD":
+        channels = int(x.shape[-1])
+        order = np.arange(channels).reshape(channels // size**2, size, size).transpose(1, 2, 0).reshape(-1)
+        x = take(op, x, order.tolist(), 3)
+    op.write(op.graph.op("DEPTH_TO_SPACE", [x], layout.shape(op.result()), blockSize=size), layout)
+
+
+@converter("SpaceToDepth", layouts=ChannelsLast())
+def space_to_depth(op: Op) -> None:
+    """SPACE_TO_DEPTH, whose order of channels is DCR; CRD's is permuted afterwards."""
+    layout, size = channels_last(4), op.integer("blocksize", 1)
+    y = op.graph.op("SPACE_TO_DEPTH", [op.read(0, layout)], layout.shape(op.result()), blockSize=size)
+    if op.text("mode", "DCR") == "CRD":
+        channels = int(op.shape()[1])
+        order = np.arange(channels * size**2).reshape(size, size, channels).transpose(2, 0, 1).reshape(-1)
+        y = take(op, y, order.tolist(), 3)
+    op.write(y, layout)

@@ -6,8 +6,8 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import open_bodies
 from onnxfold.graph.inlining import inlined
 from onnxfold.graph.nodes import subgraphs
-from onnxfold.graph.shape_inference import infer_types
-from onnxfold.graph.tensor_types import Shape, TensorType
+from onnxfold.graph.shapes.shape_inference import infer_types
+from onnxfold.graph.shapes.tensor_types import Shape, TensorType
 from onnxfold.graph.tensors import bits_per_element
 from onnxfold.graph.view import GraphView
 

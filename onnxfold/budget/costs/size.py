@@ -2,7 +2,7 @@
 
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.budget.costs.weights import count_parameters
-from onnxfold.graph.save import file_bytes
+from onnxfold.graph.files.save import file_bytes
 from onnxfold.graph.view import GraphView
 from onnxfold.report import ModelSize
 

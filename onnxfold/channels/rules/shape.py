@@ -3,7 +3,7 @@
 from onnxfold.channels.context import NodeContext
 from onnxfold.channels.declarations import Axis
 from onnxfold.channels.registry import channel_rule
-from onnxfold.graph.picked import picked_dimensions
+from onnxfold.graph.shapes.picked import picked_dimensions
 from onnxfold.graph.view import GraphView
 
 

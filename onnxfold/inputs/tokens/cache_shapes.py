@@ -3,7 +3,7 @@
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import attr_int
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.view import GraphView
 
 #: Words in the symbols of dimensions that count positions.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, NodeProto
 
-from onnxfold.graph.lookups import COUNTS, known_ids, rows_of_ids
 from onnxfold.graph.nodes import attr_int, subgraphs
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
+from onnxfold.language.lookups import COUNTS, known_ids, rows_of_ids
 
 #: Operators that hand ids on as they are.
 _HAND_ON = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import helper
 
-from onnxfold.graph.session import InputInfo
-from onnxfold.graph.tensor_types import Shape
+from onnxfold.graph.run.session import InputInfo
+from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.cache_shapes import cache_shape
 from onnxfold.inputs.tokens.embedding import LookUp, look_up

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.errors import VerificationError
-from onnxfold.graph.session import Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.tokens.cache_heads import cached
 from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds

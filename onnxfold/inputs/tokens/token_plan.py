@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.budget.costs.size import model_size
 from onnxfold.config.quantities import show_bytes, show_seconds
-from onnxfold.graph.footprint import Footprint
+from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.feeds import cache_of, fixed_past

@@ -6,9 +6,9 @@ import numpy as np
 
 from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.files import Cache
-from onnxfold.graph.load import ModelLike
-from onnxfold.graph.save import loaded_bytes
-from onnxfold.graph.session import Session
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.files.save import loaded_bytes
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest

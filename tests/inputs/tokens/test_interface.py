@@ -8,12 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxfold
-from onnxfold.graph.footprint import Footprint
-from onnxfold.graph.load import load
-from onnxfold.graph.session import InputInfo, Session
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import InputInfo, Session
+from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.inputs.synthetic import synthetic_inputs
 from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
 from onnxfold.inputs.tokens.interface import Part, interface_of, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel, no_others

@@ -13,7 +13,7 @@ import pytest
 import onnxfold
 import onnxfold.machine.memory as machine_memory
 from onnxfold.files import Cache
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.own_text import spread

@@ -7,7 +7,7 @@ import onnx
 
 import onnxfold.machine.memory
 from onnxfold.budget.costs.macs import count_token_macs
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_text, planned_tokens

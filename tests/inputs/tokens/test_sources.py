@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from onnxfold.budget.costs.macs import count_token_macs
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.inputs import token_inputs
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
 from onnxfold.inputs.token_inputs import TokenSource

@@ -15,9 +15,9 @@ import onnxfold
 from onnxfold.budget.costs.macs import count_token_macs
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, MemoryLimitError
-from onnxfold.folding.labelled import labelled_samples
-from onnxfold.graph.load import load
-from onnxfold.graph.session import Session
+from onnxfold.folding.inputs.labelled import labelled_samples
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Session
 from onnxfold.inputs import kept_inputs
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.model_inputs import ModelInputs, model_inputs

@@ -14,8 +14,8 @@ from onnx import numpy_helper
 from onnxfold.channels import find_groups
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from testing.models import ALL_MODELS, random_input, run
 

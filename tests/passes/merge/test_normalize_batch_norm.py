@@ -8,8 +8,8 @@ import pytest
 
 from onnxfold.channels import find_groups
 from onnxfold.channels.normalized_layers import normalizations
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from testing.compare import relative_difference
 from testing.graph_builder import GraphBuilder

@@ -10,8 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfold.channels import find_groups
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.scale_to_output import ScaleToOutput
 from testing.models import ALL_MODELS, random_input, run

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.passes.base import Pass
 from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
 from onnxfold.passes.normalize.fold_constants import FoldConstants
@@ -16,9 +16,9 @@ from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
 from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
-from onnxfold.passes.normalize.shuffles_to_gather import ShufflesToGather
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
+from onnxfold.passes.views.shuffles_to_gather import ShufflesToGather
 from testing.models import random_input, run
 from testing.quick import quick_fold
 

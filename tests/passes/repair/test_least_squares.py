@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.channels.layers import linear
 from onnxfold.channels.operators import Window
-from onnxfold.graph.load import load
+from onnxfold.graph.files.load import load
 from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.statistics.moments import CrossMoments

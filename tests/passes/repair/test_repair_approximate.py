@@ -14,8 +14,8 @@ import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.cluster.partition import mean_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm

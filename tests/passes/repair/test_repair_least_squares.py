@@ -20,8 +20,8 @@ from onnxfold.folding.methods import METHODS
 from onnxfold.folding.one_graph import find_candidates, fold_graph
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
-from onnxfold.graph.load import load
-from onnxfold.graph.save import to_model
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair import compensate

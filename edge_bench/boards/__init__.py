@@ -1,0 +1,1 @@
+"""Boards and emulators: firmware, arenas, and their toolchains."""

@@ -1,0 +1,65 @@
+"""Firmware in QEMU's mps2-an386, a Cortex-M4F, with its serial line on a pseudo-terminal."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onnxfold.edge_bench.boards.dut import DeviceError, Dut
+from onnxfold.edge_bench.boards.terminal_stream import FileStream
+
+PROGRAM = "qemu-system-arm"
+#: With -icount shift=0 an instruction takes a nanosecond, and a tick of the 25 MHz clock 40 of them.
+INSTRUCTIONS_PER_TICK = 40
+_BOOT_S = 20.0
+_END_S = 0.5
+
+
+@contextmanager
+def emulated(elf: Path) -> Iterator[Dut]:
+    """Run firmware, and yield it as a device that is connected; it ends with the block."""
+    import tty  # not on Windows, where nothing of this is found missing before it is asked for
+
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    with tempfile.TemporaryFile("w+") as messages:
+        try:
+            process = subprocess.Popen(command(elf, "stdio"), stdin=slave, stdout=slave, stderr=messages)
+        except OSError as error:
+            os.close(master)
+            raise DeviceError(f"'{PROGRAM}' cannot be run: {error.strerror}") from None
+        finally:
+            os.close(slave)
+        dut = Dut(FileStream(master), "the emulated board")
+        try:
+            dut.connect(_BOOT_S)
+            yield dut
+        except DeviceError as error:
+            if _ended(process):
+                messages.seek(0)
+                said = " ".join(messages.read().split())[:200]
+                raise DeviceError(f"QEMU ended: {said or 'no message'}") from error
+            raise
+        finally:
+            process.kill()
+            process.wait()
+            dut.close()
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether the emulator has ended; its process needs a moment after it closes the line."""
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def command(elf: Path, serial: str) -> list[str]:
+    """Return the command that runs firmware; `serial` is where QEMU puts its serial line."""
+    return [
+        PROGRAM, "-M", "mps2-an386", "-icount", "shift=0", "-display", "none", "-monitor", "none",
+        "-serial", serial, "-kernel", str(elf),
+    ]  # fmt: skip

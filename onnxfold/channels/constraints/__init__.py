@@ -1,0 +1,1 @@
+"""Channels that may only go together, and groups that may be rotated."""

@@ -1,0 +1,136 @@
+"""Residual streams: channels that norms take the length of, and that any orthonormal basis will do for.
+
+A norm divides a stream by its length, which no orthonormal basis changes, and scales every channel. Once the scale is
+in the weights that read the result, stream and result are the same channels, and may be rotated. Three things stand in
+the way: what reads the result is no weight, as in networks that add it to the stream again (post-norm); the scales of
+two norms would have to go into the same weight; or a node on the way treats single channels. The norm then keeps the
+stream as it is, as it does wherever streams are not asked for.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from onnxfold.channels.constraints.rotations import with_spare
+from onnxfold.channels.declarations import Axis, Block, Declaration, Link, Norm, Role, Rotatable, Use
+from onnxfold.channels.elements import Elements
+from onnxfold.channels.group import FoldGroup, ScaledNorm
+from onnxfold.graph.view import GraphView
+from onnxfold.report import RefusalKind
+
+_ADDED = "what it scales is added to a stream again (post-norm), so its scale cannot go into weights that read it"
+_SHARED = "its scale would have to go into weights that read something else, too"
+_TOO_WIDE = "to rotate this stream takes too many moments: a matrix per weight that reads it"
+#: Most numbers in the moments of what reads the streams of a graph.
+_MOST_MOMENTS = 2.5e8
+
+
+@dataclass(frozen=True, eq=False)
+class Streams:
+    """What is known of the norms of a graph."""
+
+    #: Norms over channels that may be rotated, each with the weight axes that read its result.
+    readers: dict[Norm, tuple[Axis, ...]] = field(default_factory=dict)
+    #: Why the others keep their channels, by node, where their own rule does not say it.
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
+    """Return the norms whose scales can go into what reads their results."""
+    norms = [d for d in declared if isinstance(d, Norm)]
+    if not norms:
+        return Streams()
+    elements = Elements(view, declared)
+    results = [_units(elements, [norm.result]) for norm in norms]
+    roles: dict[int, dict[Axis, Role]] = {unit: {} for units in results for unit in units}
+    for d in declared:
+        if isinstance(d, Use):
+            for unit in _units(elements, [d.axis]) & roles.keys():
+                roles[unit][d.axis] = d.role
+    met: dict[int, int] = defaultdict(int)
+    for norm, units in zip(norms, results, strict=True):
+        for unit in units | _units(elements, norm.sources):
+            met[unit] += 1
+    found = Streams()
+    for norm, units in zip(norms, results, strict=True):
+        read = {axis: role for unit in units for axis, role in roles[unit].items()}
+        if any(role in (Role.PRODUCER, Role.BIAS) for role in read.values()):
+            found.reasons[norm.node] = _ADDED
+        elif len(view.consumers(norm.scale.tensor)) > 1 or any(met[unit] > 1 for unit in units):
+            found.reasons[norm.node] = _SHARED
+        elif read and set(read.values()) == {Role.CONSUMER}:
+            found.readers[norm] = tuple(read)
+    if sum(len(axes) * norm.width**2 for norm, axes in found.readers.items()) > _MOST_MOMENTS:
+        return Streams({}, found.reasons | {norm.node: _TOO_WIDE for norm in found.readers})
+    return found
+
+
+def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
+    return {unit for axis in axes if axis in elements.offset for unit in elements.units_on(axis).tolist()}
+
+
+def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
+    """Return declarations in which norms of streams link channels, and all others block them."""
+    lifted = {(norm.node, axis.tensor, axis.axis) for norm in streams.readers for axis in _axes(norm)}
+    found: list[Declaration] = []
+    for d in declared:
+        if isinstance(d, Block):
+            if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
+                why = streams.reasons.get(d.node)
+                found.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
+        elif not isinstance(d, Norm):
+            found.append(d)
+    used = {d.axis for d in found if isinstance(d, Use)}
+    for norm in streams.readers:
+        first, *others = norm.sources
+        linked = [(first, axis) for axis in (*others, norm.result)]
+        for vector, role, axis in (
+            (norm.scale, Role.GAIN, norm.result),
+            (norm.shift, Role.GAIN, norm.result),
+            (norm.bias, Role.BIAS, first),
+        ):
+            if vector is not None and vector not in used:
+                found.append(Use(vector, role, norm.node, axis))
+                linked.append((vector, axis))
+        every = np.arange(norm.width)
+        found += [Link(a, b, every, every) for a, b in linked]
+        found += [Rotatable(axis, norm.node) for axis in (*norm.sources, norm.result)]
+    return found
+
+
+def _axes(norm: Norm) -> list[Axis]:
+    return [*norm.sources, norm.result, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
+
+
+def on_groups(streams: Streams, groups: Iterable[FoldGroup]) -> Streams:
+    """Return the streams all channels of which are a group that may be rotated."""
+    rotated = [group for group in groups if group.rotates]
+    held = {
+        norm: axes
+        for norm, axes in streams.readers.items()
+        if any(_holds(group, norm) for group in rotated)
+    }  # fmt: skip
+    return replace(streams, readers=held)
+
+
+def _holds(group: FoldGroup, norm: Norm) -> bool:
+    return group.size == norm.width and all(axis in group.tensors for axis in (*norm.sources, norm.result))
+
+
+def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
+    """Return the groups, each with the norms over its channels."""
+    found = []
+    for group in groups:
+        norms = [norm for norm in streams.readers if group.rotates and _holds(group, norm)]
+        if norms:
+            scaled = tuple(
+                ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", streams.readers[norm])
+                for norm in norms
+            )
+            stream = replace(group, norms=scaled, centred=any(norm.centred for norm in norms))
+            found.append(with_spare(view, stream, (Role.PRODUCER, Role.CONSUMER)))
+        else:
+            found.append(group)
+    return found

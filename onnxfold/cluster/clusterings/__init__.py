@@ -1,0 +1,1 @@
+"""Clusterings of channels, one file each."""

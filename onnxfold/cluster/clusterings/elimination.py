@@ -1,0 +1,296 @@
+r"""Backward elimination of channels, in the metric of their consumers.
+
+Let a group's channels x have covariance C, let a consumer's columns have the Gram matrix G, and let every consumer be
+refitted by least squares after the fold. Giving up the direction u, that is, keeping R x with R u = 0, then costs
+
+    (u^T G u) / (u^T C^-1 u)                                                            (1)
+
+of the consumer's output energy, summed over the consumers, each relative to its own output energy
+trace(G C). u = e_a drops channel a: (1) is the saliency of the optimal brain surgeon. u = (1 - w) e_a - w e_b replaces
+a and b by the mean w a + (1 - w) b, where w is the share of a in the channels the two stand for. In every step the
+cheapest of all drops and merges is taken, and C and G are carried over to what is left. This gives the partition for
+every k, and with it the error curve of the group, in one go.
+
+A merge averages what goes *into* the nonlinearity, so (1), which averages what comes out, is too optimistic for
+it; merges are charged `MERGE_CHARGE` times as much. Inputs that may differ from data (`statistics/shrinkage.py`)
+say little of which channels go together: their doubt d raises the charge by 1 / (1 - d)^2.
+
+References
+----------
+Hassibi and Stork, "Second order derivatives for network pruning: Optimal Brain Surgeon", 1993; model folding: arXiv
+2502.10216.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import get_lapack_funcs
+
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.clusterings.drops import Drops, Kept
+from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
+from onnxfold.graph.tensors import Matrix
+from onnxfold.statistics.observe import ConsumerMoments
+from onnxfold.statistics.row_parts import WIDE, row_parts
+
+#: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
+MERGE_CHARGE = 1.5
+#: Added to the diagonal of C, relative to its mean.
+RIDGE = 1e-3
+#: Groups up to this size lose one channel at a time, larger ones a fixed portion of what is left.
+_ONE_BY_ONE = 256
+_PORTIONS = 64
+#: Variance of a channel in relation to what the others leave of it (the variance inflation factor), up to which float32
+#: will do: its rounding is multiplied by as much.
+_MOST_INFLATION = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination(Candidates):
+    """Every step from n channels downwards."""
+
+    #: Pairs (gone, into): the unit that goes, and the one that it is merged into, -1 where it is dropped.
+    steps: tuple[tuple[int, int], ...]
+    costs: Matrix  # accumulated relative error of the consumers' outputs when k channels are left, by k
+
+    @property
+    def cluster(self) -> str:
+        """Backward elimination."""
+        return "elimination"
+
+    @property
+    def errors(self) -> Matrix:
+        """The accumulated costs."""
+        return self.costs
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Return the partition into k clusters."""
+        n = len(self.costs) - 1
+        labels = np.arange(n)
+        for gone, into in self.steps[: n - k]:
+            labels[labels == gone] = into
+        return partial_partition(labels)
+
+
+def eliminate(
+    moments: Sequence[ConsumerMoments],
+    classes: Labels,
+    blocks: Labels | None = None,
+    *,
+    narrowest: int = 1,
+    merges: bool = True,
+) -> Elimination:
+    """Eliminate a group's channels until `narrowest` are left."""
+    n = len(classes)
+    blocks = np.zeros(n, np.int64) if blocks is None else blocks
+    state: _State | Drops = _State(moments, n, merges=merges)
+    steps: list[tuple[int, int]] = []
+    costs: list[float] = []
+    equal = {int(b): _equal_pairs(classes, np.flatnonzero(blocks == b)) for b in np.unique(blocks)}
+    while n - len(steps) > narrowest:
+        if isinstance(state, _State) and not merges and not any(equal.values()):
+            state = Drops(state.units, state.grams, state.precisions)
+        for block, pairs in equal.items():
+            inside = blocks[state.units] == block
+            surplus = int(inside.sum()) - narrowest // len(equal)
+            at_once = 1 if n <= _ONE_BY_ONE or len(equal) > 1 else min(surplus, max(1, len(state.units) // _PORTIONS))
+            equal_pair = bool(pairs)
+            chosen = [pairs.pop()] if equal_pair else state.cheapest(inside, at_once)
+            cost = state.give_up(chosen)
+            costs += [0.0 if equal_pair else cost / len(chosen)] * len(chosen)
+            steps += chosen
+    errors = np.full(n + 1, np.inf)
+    errors[n] = 0.0
+    errors[n - 1 - np.arange(len(costs))] = np.cumsum(costs)
+    return Elimination(tuple(steps), errors)
+
+
+def _equal_pairs(classes: Labels, units: Labels) -> list[tuple[int, int]]:
+    """Return the pairs (unit, first unit of its class) of exact duplicates within a block."""
+    first: dict[int, int] = {}
+    pairs = []
+    for unit in units.tolist():
+        into = first.setdefault(int(classes[unit]), unit)
+        if into != unit:
+            pairs.append((unit, into))
+    return pairs[::-1]
+
+
+class _State:
+    """C^-1 and G of every consumer, over the units that are left."""
+
+    def __init__(self, moments: Sequence[ConsumerMoments], n: int, *, merges: bool = True) -> None:
+        self.units = np.arange(n)
+        self.merges = merges
+        self.share = np.ones(n)
+        doubt = max((seen.doubt.part for seen in moments), default=0.0)
+        self.merge_charge = MERGE_CHARGE / (1.0 - doubt) ** 2
+        self.precisions: list[Kept] = []
+        self.grams: list[Kept] = []
+        for seen in moments:
+            energy = seen.energy
+            ridge = RIDGE * np.trace(seen.trusted) / n
+            if np.isfinite(energy) and energy > 0.0 and ridge > 0.0:
+                self.precisions.append(_inverse(seen.trusted, ridge))
+                self.grams.append(seen.gram.astype(self.precisions[-1].dtype))
+                self.grams[-1] /= energy
+
+    def cheapest(self, inside: npt.NDArray[np.bool_], count: int) -> list[tuple[int, int]]:
+        """Return up to `count` eliminations (gone, into) that share no unit, the cheapest first."""
+        places = np.flatnonzero(inside)
+        if self.merges:
+            costs = self.costs(places)
+            best = costs.argmin(axis=1)
+            least = costs[np.arange(len(best)), best]
+        else:
+            best, least = np.arange(len(places)), self.drops(places)
+        order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
+        chosen: list[tuple[int, int]] = []
+        taken: set[int] = set()
+        for a in order:
+            b = int(best[a])
+            if a in taken or b in taken:
+                continue
+            gone, into = max(a, b), min(a, b)
+            chosen.append((int(self.units[places[gone]]), -1 if a == b else int(self.units[places[into]])))
+            taken |= {a, b}
+            if len(chosen) == count:
+                break
+        return chosen
+
+    def drops(self, places: Labels) -> Matrix:
+        """Return (1) of every drop."""
+        total = np.zeros(len(places))
+        for gram, precision in zip(self.grams, self.precisions, strict=True):
+            total += gram.diagonal()[places] / precision.diagonal()[places]
+        return total
+
+    def costs(self, places: Labels) -> Matrix:
+        """Return (1) of every merge, charged, and of every drop on the diagonal.
+
+        (1) does not hang on the length of u, so u = e_a / s_a - e_b / s_b, with the shares s, stands for a merge.
+        """
+        total = np.zeros((len(places), len(places)))
+        weight = 1.0 / self.share[places]
+        plain, whole = bool((weight == 1.0).all()), len(places) == len(self.units)
+        for matrices in zip(self.grams, self.precisions, strict=True):
+            gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
+            if not plain:
+                gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
+            lost, certain = _of_differences(gram), _of_differences(precision)
+            np.fill_diagonal(certain, 1.0)
+            np.maximum(certain, np.finfo(certain.dtype).tiny, out=certain)
+            with np.errstate(over="ignore"):  # then another pair is cheaper
+                total += np.divide(lost, certain, out=lost)
+        total *= self.merge_charge
+        np.fill_diagonal(total, self.drops(places))
+        return total
+
+    def give_up(self, steps: list[tuple[int, int]]) -> float:
+        """Carry C^-1 and G over to what is left after some eliminations; return what they cost together."""
+        place = {int(unit): i for i, unit in enumerate(self.units)}
+        directions = np.zeros((len(self.units), len(steps)), self.precisions[0].dtype if self.precisions else float)
+        merged: list[tuple[int, int]] = []
+        charge = np.ones(len(steps))
+        for column, (gone, into) in enumerate(steps):
+            a = place[gone]
+            directions[a, column] = 1.0
+            if into >= 0:
+                b = place[into]
+                w = self.share[a] / (self.share[a] + self.share[b])
+                directions[a, column], directions[b, column] = 1.0 - w, -w
+                self.share[b] += self.share[a]
+                merged.append((a, b))
+                charge[column] = self.merge_charge
+        gone_places = [place[gone] for gone, _ in steps]
+        cost = 0.0
+        for i, (gram, precision) in enumerate(zip(self.grams, self.precisions, strict=True)):
+            # x = (I - U V^T) x + residual: what the channels left predict, and a residual along U.
+            certain = precision @ directions
+            inner = np.linalg.inv(directions.T @ certain)
+            v = certain @ inner
+            gram_u = gram @ directions
+            lost = directions.T @ gram_u
+            cost += float((charge * np.diag(lost @ inner)).sum())
+            # G - V G_U^T - G_U V^T + V (U^T G U) V^T, as G - H - H^T, H = V W^T.
+            w = gram_u - 0.5 * (v @ lost)
+            if len(gram) <= WIDE:
+                half = v @ w.T
+                gram -= half
+                gram -= half.T
+                precision -= v @ certain.T
+            else:
+                for rows in row_parts(len(gram)):
+                    gram[rows] -= v[rows] @ w.T
+                    gram[rows] -= w[rows] @ v.T
+                    precision[rows] -= v[rows] @ certain.T
+            for matrix in (gram, precision):
+                for a, b in merged:
+                    matrix[b] += matrix[a]
+                    matrix[:, b] += matrix[:, a]
+            self.grams[i], self.precisions[i] = (_without(m, gone_places) for m in (gram, precision))
+        self.units, self.share = np.delete(self.units, gone_places), np.delete(self.share, gone_places)
+        return cost
+
+
+def _of_differences(matrix: Kept) -> Kept:
+    """Return u^T M u for the differences u = e_a - e_b of all pairs."""
+    diagonal = matrix.diagonal()
+    found: Kept = matrix * -2.0
+    found += diagonal
+    found += diagonal[:, None]
+    return found
+
+
+def _inverse(covariance: Matrix, ridge: float) -> Kept:
+    """Return (C + ridge I)^-1.
+
+    Of a wide layer it is made without copies of the whole, and in float32, which takes half of the time and of the
+    room; in float64 where a channel follows so closely from the others that float32 is too coarse for what is left.
+    """
+    if len(covariance) <= WIDE:
+        found = covariance.copy()
+        found[np.diag_indices_from(found)] += ridge
+        return np.asarray(np.linalg.inv(found), np.float64)
+    coarse = _inverse_in_place(covariance.astype(np.float32), ridge)
+    if coarse is not None and float((coarse.diagonal() * covariance.diagonal()).max()) <= _MOST_INFLATION:
+        return coarse
+    del coarse
+    fine = _inverse_in_place(covariance.copy(), ridge)
+    if fine is None:
+        raise np.linalg.LinAlgError("the covariance is not positive")
+    return fine
+
+
+def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
+    """Return (C + ridge I)^-1 in the memory of C, by its factor; None where C is not positive in its type."""
+    covariance[np.diag_indices_from(covariance)] += covariance.dtype.type(ridge)
+    factorise, invert = get_lapack_funcs(("potrf", "potri"), (covariance,))
+    # LAPACK reads columns where numpy has rows: of a symmetric matrix that is the same.
+    factor, failed = factorise(covariance.T, lower=True, overwrite_a=True)
+    if failed:
+        return None
+    inverse, singular = invert(factor, lower=True, overwrite_c=True)
+    if singular:
+        return None
+    upper: Kept = inverse.T
+    for rows in row_parts(len(upper)):
+        inside = upper[rows, rows]
+        inside += np.triu(inside, 1).T - np.tril(inside, -1)
+        upper[rows.stop :, rows] = upper[rows, rows.stop :].T
+    return upper
+
+
+def _without(matrix: Kept, places: Sequence[int]) -> Kept:
+    """Return a matrix without some rows and columns, in its memory, which is used up."""
+    if len(places) > 1:
+        left = np.delete(np.arange(len(matrix)), places)
+        for rows in row_parts(len(left)):  # none is written before it was read
+            matrix[rows, : len(left)] = matrix[left[rows]][:, left]
+        return matrix[: len(left), : len(left)]
+    (place,), size = places, len(matrix) - 1
+    matrix[place:size] = matrix[place + 1 :]
+    matrix[:size, place:size] = matrix[:size, place + 1 :]
+    return matrix[:size, :size]

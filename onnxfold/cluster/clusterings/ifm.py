@@ -1,0 +1,99 @@
+r"""Iterative Feature Merging (IFM): greedy pairs of the most similar features.
+
+**Published.** In every layer the two features m, n with the least distance
+
+    D(m, n) = |W_l[m] - W_l[n]|^2 + |W_{l+1}[:, m] - W_{l+1}[:, n]|^2
+
+are merged: incoming weights, biases and all four BatchNormalization parameters (the running variance too) are
+*added up*, and outgoing weights are *averaged*, weighted by how many original features m and n already stand for.
+Layers take turns, one merge each, and distances are taken anew from the merged weights, until in every layer the least
+distance exceeds beta times the largest. Biases and BatchNormalization parameters do not enter distances.
+
+**Here.** Distances are the published ones: after every merge they are taken between sums of rows and means of columns.
+The differences:
+
+- Merging goes on until k features are left, not up to a threshold.
+- Each group is merged on its own, with the weights of its neighbours as they were before any merge. A group takes all
+  its producers and consumers into the distance, so that residual streams and Concat need no table per architecture;
+  blocks of grouped convolutions are merged separately.
+- P averages (as merging pairs weighted by their counts does) and Q adds up. The published pair is P' = N P, Q' = Q / N
+  with N the numbers of features merged: the same function in a network of linear layers and ReLUs without
+  BatchNormalization, and the one of the two forms that stays exact on equal features under any other activation.
+- With BatchNormalization the two differ. Added-up variances give a merged feature the variance that its members have
+  if they are uncorrelated, and sqrt(N) times their amplitude if they are equal; here nothing is rescaled, which is
+  exact for equal features and leaves the loss of variance of others to a repair.
+- Exact duplicates, where they are given, are merged before all other pairs.
+
+References
+----------
+Chen, Zhou and Yan, "Going Beyond Neural Network Feature Similarity: The Network Feature Complexity and Its
+Interpretation Using Category Theory", ICLR 2024, arXiv 2310.06756, section 4, and its published implementation.
+"""
+
+import numpy as np
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.clusterings.agglomerative import Vector, merge_nearest
+from onnxfold.cluster.features import member_rows
+from onnxfold.cluster.gram import Points
+from onnxfold.cluster.partition import ChannelPartition, Labels, check_clusters, mean_partition
+from onnxfold.errors import UnsupportedModelError
+from onnxfold.graph.view import GraphView
+
+
+def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels | None = None) -> ChannelPartition:
+    """Merge the most similar features of a group, one pair after the other."""
+    check_clusters(k, group.size, group.block_count)
+    rows, columns = _gram(view, group, Role.PRODUCER), _gram(view, group, Role.CONSUMER)
+    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
+    classes = np.arange(group.size) if classes is None else classes
+    labels = np.zeros(group.size, np.int64)
+    for block in range(group.block_count):
+        units = np.flatnonzero(blocks == block)
+        inside = np.ix_(units, units)
+        merged = merge_features(rows[inside], columns[inside], classes[units], k // group.block_count)
+        labels[units] = merged + block * group.size
+    return mean_partition(labels)
+
+
+def merge_features(rows: Points, columns: Points, classes: Labels, k: int) -> Labels:
+    """Merge pairs of features until k are left."""
+    rows, columns, counts = rows.copy(), columns.copy(), np.ones(len(rows))
+
+    def distances(units: slice) -> Points:
+        total = np.zeros((units.stop - units.start, len(rows)))
+        for gram in (rows, columns):
+            squares = gram.diagonal()
+            total += np.maximum(squares[units, None] + squares[None, :] - 2.0 * gram[units], 0.0)
+        total[classes[units, None] == classes[None, :]] = -1.0
+        return total
+
+    def merge(u: int, v: int) -> Vector:
+        share = float(counts[v] / (counts[u] + counts[v]))
+        _combine(rows, u, v, 1.0, 1.0)
+        _combine(columns, u, v, 1.0 - share, share)
+        counts[u] += counts[v]
+        row: Vector = distances(slice(u, u + 1))[0]
+        return row
+
+    return merge_nearest(distances(slice(0, len(rows))), k, merge)
+
+
+def _combine(gram: Points, u: int, v: int, a: float, b: float) -> None:
+    """Replace vector u by a u + b v in a matrix of inner products."""
+    gram[u] = a * gram[u] + b * gram[v]
+    gram[:, u] = a * gram[:, u] + b * gram[:, v]
+
+
+def _gram(view: GraphView, group: FoldGroup, role: Role) -> Points:
+    """Return the inner products of what the members of one role hold for each unit, shape (n_units, n_units)."""
+    gram = np.zeros((group.size, group.size))
+    for member in group.with_role(role):
+        rows = member_rows(view, member).astype(np.float64)
+        gram += rows @ rows.T
+    if not np.isfinite(gram).all():
+        raise UnsupportedModelError(
+            f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
+        )
+    return gram

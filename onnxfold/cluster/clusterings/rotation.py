@@ -1,0 +1,236 @@
+r"""Rotation of channels to their principal axes, where any orthonormal basis of them will do.
+
+Let channels x have second moments M about zero, and let V hold orthonormal columns. Keeping V^T x, and handing
+V V^T x on, costs a consumer whose columns have the Gram matrix G
+
+    trace(G (I - V V^T) M (I - V V^T))
+
+of its output's energy trace(G M). The partition is P = V^T, Q = V: producers are multiplied by V^T, consumers by V. The
+k leading eigenvectors of M, averaged over the consumers and each divided by its trace, lose least of x itself; equal
+channels, and such that are always zero, cost nothing.
+
+Where it is known what an error of x costs in every direction, d^T G d with G = L L^T, the same is done with L^T x:
+P = V^T L^T and Q = L^-T V, V the leading eigenvectors of L^T M L. Nothing loses less in that metric.
+
+Norms take the mean square of a residual stream. Orthonormal axes keep lengths, and a mean over k numbers is n / k times
+that over n, so a stream takes P = sqrt(k / n) V^T and Q = sqrt(n / k) V: no norm, and no epsilon, has to change. Where
+a norm subtracts the mean, too, the vector of ones is one of the axes, and another orthonormal matrix B, of k numbers,
+brings it to the vector of ones again, P = sqrt(k / n) B V^T: the mean of the k numbers is the mean of the n.
+
+References
+----------
+SliceGPT: arXiv 2401.15024.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup, Member
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.partition import ChannelPartition, Labels
+from onnxfold.graph.tensors import Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.language.lookups import row_chances
+from onnxfold.statistics.observe import ConsumerMoments
+
+#: Relative energy below which the rest of a spectrum is rounding.
+_ROUNDING = 1e-12
+#: Added to the diagonal of the metric of a head, relative to its mean: it must be positive.
+_METRIC_RIDGE = 1e-9
+#: The same of scores: directions in which nothing was scored cost something, too.
+_SCORES_RIDGE = 1e-3
+#: The same of what a product reads, of which it may use a part.
+_FACTOR_RIDGE = 1e-6
+#: Rows of a table that are multiplied at a time.
+_CHUNK = 4096
+
+
+class Rotation(ChannelPartition):
+    """The fold of channels onto axes; no channel belongs to any of them."""
+
+    def __init__(self, encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> None:
+        object.__setattr__(self, "labels", np.full(len(decode), -1, np.int64))
+        object.__setattr__(self, "encode", encode)
+        object.__setattr__(self, "decode", decode)
+        places = np.arange(len(encode)) if representatives is None else representatives
+        object.__setattr__(self, "representatives", places)
+
+
+@dataclass(frozen=True, eq=False)
+class Rotations(Candidates):
+    """Principal axes, the leading ones first."""
+
+    encode: Matrix  # P and Q with all axes: rows of P, columns of Q
+    decode: Matrix
+    costs: Matrix  # what the consumers lose with k of them, by k
+    normed: bool = False  # whether norms take their mean square
+    centred: bool = False  # whether norms subtract their mean; the first axis is the vector of ones then
+
+    @property
+    def cluster(self) -> str:
+        """Principal axes."""
+        return "rotation"
+
+    @property
+    def errors(self) -> Matrix:
+        """The sums over the consumers."""
+        return self.costs
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Return the leading k axes."""
+        encode, decode = self.encode[:k], self.decode[:, :k]
+        if self.centred:
+            turn = _to_ones(k)
+            encode, decode = turn @ encode, decode @ turn
+        if self.normed:
+            scale = np.sqrt(k / self.encode.shape[1])
+            encode, decode = encode * scale, decode / scale
+        return Rotation(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
+
+
+def _to_ones(k: int) -> Matrix:
+    """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
+    found = np.eye(k)
+    apart = found[0] - 1.0 / np.sqrt(k)
+    length = float(apart @ apart)
+    return found - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else found
+
+
+def rotations(
+    moments: Sequence[tuple[Matrix, Matrix]],
+    metric: Matrix | None = None,
+    *,
+    normed: bool = False,
+    centred: bool = False,
+) -> Rotations:
+    """Return the principal axes of channels."""
+    n = len(moments[0][0])
+    if centred:  # their mean is kept whatever else is
+        moments = [(_without_mean(m), g) for m, g in moments]
+    root = np.eye(n) if metric is None else np.linalg.cholesky(metric)
+    total = np.zeros((n, n))
+    known = [(m, g) for m, g in moments if np.isfinite(m).all() and np.trace(m) > 0.0]
+    for m, _ in known:
+        total += m / np.trace(m)
+    total = root.T @ total @ root
+    if centred:
+        total += (1.0 + np.trace(total)) / n
+    _, vectors = np.linalg.eigh((total + total.T) / 2.0)
+    axes = np.ascontiguousarray(vectors[:, ::-1])
+    if centred:
+        axes[:, 0] = 1.0 / np.sqrt(n)
+    axes *= np.where(axes[np.abs(axes).argmax(axis=0), np.arange(n)] < 0.0, -1.0, 1.0)
+    encode = axes.T @ root.T
+    decode = axes if metric is None else np.linalg.solve(root.T, axes)
+    costs = np.zeros(n + 1)
+    for m, g in known:
+        product = (decode.T @ (g if metric is None else metric) @ decode) * (encode @ m @ encode.T)
+        whole = float(product.sum())
+        if not whole > 0.0:
+            continue
+        # What lies in the trailing block [k:, k:].
+        left = np.cumsum(np.cumsum(product[::-1, ::-1], axis=0), axis=1).diagonal()[::-1] / whole
+        costs[:n] += np.where(left > _ROUNDING, left, 0.0)
+    costs = np.maximum.accumulate(costs[::-1])[::-1].copy()
+    costs[0], costs[n] = np.inf, 0.0
+    return Rotations(encode, decode, costs, normed, centred)
+
+
+def _without_mean(moments: Matrix) -> Matrix:
+    """Return the moments of channels less their mean."""
+    rows = moments - moments.mean(axis=0)
+    centred: Matrix = rows - rows.mean(axis=1, keepdims=True)
+    return centred
+
+
+def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> Rotation:
+    """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers."""
+    n, count = len(blocks), int(blocks.max()) + 1
+    kept = k // count
+    encode, decode = np.zeros((k, n)), np.zeros((n, k))
+    places = np.sort(np.concatenate([np.flatnonzero(blocks == b)[:kept] for b in range(count)]))
+    for block in range(count):
+        units, rows = np.flatnonzero(blocks == block), np.flatnonzero(blocks[places] == block)
+        inside = np.ix_(units, units)
+        axes = rotations([(m[inside], g[inside]) for m, g in moments], _metric_of(moments, inside, _METRIC_RIDGE))
+        encode[np.ix_(rows, units)], decode[np.ix_(units, rows)] = axes.encode[:kept], axes.decode[:, :kept]
+    return Rotation(encode, decode, places)
+
+
+def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:
+    """Return what all consumers make of errors of some channels, each by its energy, with a relative ridge."""
+    metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
+    added = ridge * float(np.trace(metric)) / len(metric)
+    return metric + (added if added > 0.0 else 1.0) * np.eye(len(metric))
+
+
+def _energy(moment: Matrix, gram: Matrix) -> float:
+    return max(float((moment * gram).sum()), float(np.finfo(np.float64).tiny))
+
+
+def seen_moments(
+    view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments], words: Matrix | None
+) -> list[tuple[Matrix, Matrix]]:
+    """Return what :func:`rotations` takes: of a table of words, its rows as common as they are; else what was seen."""
+    grams = [one.gram for one in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
+    producers = group.with_role(Role.PRODUCER)
+    chances = [] if words is None else [row_chances(view, m.axis.tensor, words) for m in producers]
+    if [view.weight_size(m.axis.tensor) for m in producers] == [len(found) * group.size for found in chances]:
+        moment = _products(view, producers[0], chances[0])
+        return [(moment, gram) for gram in grams]
+    if seen:
+        # As seen: to trust every direction alike changes no axis, and to trust channels changes what rank there is.
+        return [(one.covariance, one.gram) for one in seen]
+    total: Matrix = np.sum([_products(view, member) for member in producers], axis=0)
+    return [(total, gram) for gram in grams]
+
+
+def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> Rotations:
+    """Return the principal axes of the rows of a table that is looked up and scored by, in the metric of its scores.
+
+    An error of a row changes its score by its product with what is scored; what a lookup returns passes the same
+    layers, and to keep it in the same metric was found to lose as little.
+    """
+    (rows,) = group.with_role(Role.PRODUCER)
+    moments = [(_products(view, rows), np.eye(group.size))]
+    known = [one.covariance for one in seen if np.isfinite(one.covariance).all() and np.trace(one.covariance) > 0.0]
+    if not known:
+        return rotations(moments)
+    metric: Matrix = np.sum([found / np.trace(found) for found in known], axis=0)
+    return rotations(moments, metric + _SCORES_RIDGE * np.trace(metric) / group.size * np.eye(group.size))
+
+
+def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> Rotations:
+    """Return the axes of what a product reads that lose least of its result: the best product of two factors."""
+    moments = seen_moments(view, group, seen, None)
+    return rotations(moments, _metric_of(moments, np.s_[:, :], _FACTOR_RIDGE))
+
+
+def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:
+    """Return what :func:`rotated_blocks` takes, of channels with nothing nonlinear in front of them.
+
+    What is not relied on is what products of uncorrelated inputs would have: what the weights cannot produce is free.
+    """
+    if not seen:
+        return seen_moments(view, group, seen, None)
+    made: Matrix = np.sum([_products(view, member) for member in group.with_role(Role.PRODUCER)], axis=0)
+    made /= max(float(np.trace(made)), float(np.finfo(np.float64).tiny))
+    return [
+        ((1.0 - one.shrinkage) * one.covariance + one.shrinkage * np.trace(one.covariance) * made, one.gram)
+        for one in seen
+    ]
+
+
+def _products(view: GraphView, member: Member, weights: Matrix | None = None) -> Matrix:
+    """Return the sum of the products of what a weight holds for every pair of channels, weighted, chunk by chunk."""
+    values = np.moveaxis(view.weight(member.axis.tensor), member.axis.axis, -1)
+    values = values.reshape(-1, values.shape[-1])
+    total = np.zeros((len(member.positions), len(member.positions)))
+    for start in range(0, len(values), _CHUNK):
+        rows = np.asarray(values[start : start + _CHUNK, member.positions[:, 0]], np.float64)
+        total += (rows if weights is None else rows * weights[start : start + _CHUNK, None]).T @ rows
+    return total

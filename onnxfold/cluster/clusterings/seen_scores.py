@@ -1,0 +1,129 @@
+r"""Pruning by scores of channels that were seen: Wanda in its structured form, and FLAP's fluctuations.
+
+Let a consumer with weights w_ij read x_j, and let a channel be the places j that lie in it (one, or those of a head).
+
+**Wanda-sp.** A channel's score is the sum of |w_ij| sqrt(E x_j^2) over its places and the consumer's rows. Wanda
+prunes single weights by their score; the sum over columns is what FLAP compares itself with under this name. Nothing is
+repaired.
+
+**FLAP.** The score of a place is Var(x_j) sum_i w_ij^2: what the consumer's output loses if x_j is replaced by its
+mean, which goes into the consumer's bias (:mod:`onnxfold.passes.repair.repair_bias`). To compare layers, the scores of
+every consumer are standardised, z = (s - mean(s)) / std(s), and a channel has the mean z of its places. Channels are
+then dropped in the order of z, wherever they are. Here the same order is followed: what a channel's loss counts, per
+weight that goes with it, is exp(z).
+
+**Differences.** Channels may have several consumers; their scores are added up, z is averaged. Where equally many
+channels of several blocks must go, as query heads that share keys and values, these go together. A merge of
+exact duplicates would be free, but is not looked for: both methods drop channels.
+
+References
+----------
+Sun et al., "A Simple and Effective Pruning Approach for Large Language Models", arXiv 2306.11695, equation 1;
+An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Models", arXiv 2312.11983, section 3, and
+its published implementation, which has Wanda-sp, too.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.candidates import Candidates, Computed, not_measured
+from onnxfold.cluster.clusterings.top_norm import keep_largest
+from onnxfold.cluster.partition import ChannelPartition
+from onnxfold.graph.tensors import Matrix
+from onnxfold.statistics.observe import ConsumerMoments
+from onnxfold.statistics.places import Places
+
+Scores = npt.NDArray[np.float64]
+
+#: Beyond this z nothing is told apart: exp(z) has to stay a number.
+_MOST = 30.0
+
+
+def wanda_scores(moments: Sequence[ConsumerMoments]) -> Scores:
+    """Return a score per channel, shape (n_units,), from moments that hold places."""
+    parts = [(p.absolute * p.root_mean_square).sum(axis=1) for p in _places(moments)]
+    found: Scores = np.sum(parts, axis=0)
+    return found
+
+
+def fluctuations(moments: Sequence[ConsumerMoments]) -> Scores:
+    """Return FLAP's standardised score per channel, shape (n_units,), from moments that hold places."""
+    parts = [_standardised(p.variance * p.squared).mean(axis=1) for p in _places(moments)]
+    found: Scores = np.mean(parts, axis=0)
+    return found
+
+
+def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Scores:
+    """Return the part of the consumers' output energy that is lost where a channel is replaced by its mean, (n_units,).
+
+    Channels are taken to be independent.
+    """
+    found: Scores = np.zeros(len(moments[0].covariance))
+    for seen, places in zip(moments, _places(moments), strict=True):
+        energy = seen.energy
+        if np.isfinite(energy) and energy > 0.0:
+            found += (places.variance * places.squared).sum(axis=1) / energy
+    return found
+
+
+def _places(moments: Sequence[ConsumerMoments]) -> list[Places]:
+    return [seen.places for seen in moments if seen.places is not None]
+
+
+def _standardised(scores: Matrix) -> Matrix:
+    deviation = float(scores.std())
+    found: Matrix = (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
+    return found
+
+
+class ByScore(Computed):
+    """Channels kept by their score."""
+
+    def __init__(self, group: FoldGroup, scores: Scores, moments: Sequence[ConsumerMoments], cluster: str) -> None:
+        def partition(k: int) -> ChannelPartition:
+            return keep_largest(scores, group, k)
+
+        super().__init__(group, partition, group.size, moments, not_measured, cluster)
+
+
+class ByComparedScore(Candidates):
+    """Channels kept by a score that means the same in every group."""
+
+    def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
+        self._group, self._scores, self._cluster = group, scores, cluster
+        self._errors = self._accumulated(errors)
+        self._losses = self._accumulated(weights * np.exp(np.minimum(scores, _MOST)))
+
+    @property
+    def cluster(self) -> str:
+        """The name that was given."""
+        return self._cluster
+
+    def partition(self, k: int) -> ChannelPartition:
+        """Keep the k channels with the largest scores."""
+        return keep_largest(self._scores, self._group, k)
+
+    @property
+    def errors(self) -> Matrix:
+        """Accumulated errors of the channels that go."""
+        return self._errors
+
+    @property
+    def losses(self) -> Matrix:
+        """Accumulated exp(z) of the channels that go, per weight."""
+        return self._losses
+
+    def _accumulated(self, lost: Scores) -> Matrix:
+        """Return by width what is lost with all channels that go, one per block in every step."""
+        n, count, blocks = self._group.size, self._group.block_count, self._group.blocks
+        steps = np.zeros(n // count)
+        for block in range(count):
+            inside = np.arange(n) if blocks is None else np.flatnonzero(blocks == block)
+            steps += lost[inside[np.argsort(-self._scores[inside], kind="stable")[::-1]]]
+        by_width = np.concatenate(([0.0], np.cumsum(steps)))[::-1]
+        found = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)
+        found[:count] = np.inf
+        return found

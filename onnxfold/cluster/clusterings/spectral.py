@@ -1,0 +1,60 @@
+r"""Spectral clustering of weighted points.
+
+Affinities are Gaussian with the scale of each neighbourhood,
+
+    A_ij = exp(-|x_i - x_j|^2 / (s_i s_j)),  s_i = distance of point i to its 7th nearest neighbour.
+
+With multiplicities m and degrees d_i = sum_j m_j A_ij, the leading k eigenvectors of A_ij sqrt(m_i m_j / (d_i d_j))
+are, but for a factor per point, those of the normalised affinity of all copies; the rows, scaled to unit length, are
+the same. They are clustered by weighted k-means.
+
+All eigenvectors come from a dense solver, so that k may be anything up to n, the self-affinity of 1 keeps the degree
+of a point without neighbours positive, and k-means fills every cluster: scikit-learn's SpectralClustering warns about
+graphs that are not connected, takes no weights, and may leave clusters empty.
+
+References
+----------
+Ng, Jordan and Weiss, "On Spectral Clustering: Analysis and an Algorithm", NIPS 2001.
+Zelnik-Manor and Perona, "Self-Tuning Spectral Clustering", NIPS 2004.
+"""
+
+import numpy as np
+from scipy.linalg import eigh
+
+from onnxfold.cluster.clusterings.agglomerative import Vector, squared_distances
+from onnxfold.cluster.clusterings.kmeans import kmeans
+from onnxfold.cluster.gram import Points
+from onnxfold.cluster.partition import Labels, check_clusters
+
+_NEIGHBOUR = 7
+#: Least scale of a neighbourhood, relative to the largest distance: where many points coincide.
+_LEAST_SCALE = 1e-6
+
+
+def spectral(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
+    """Cluster the leading eigenvectors of the normalised affinity."""
+    n = len(points)
+    check_clusters(k, n)
+    if k in (1, n):
+        return np.arange(n) if k == n else np.zeros(n, np.int64)
+    return kmeans(embed(affinity(points), weights, k), weights, k, seed=seed)
+
+
+def affinity(points: Points) -> Points:
+    """Return the affinities of at least two points, shape (n, n), in [0, 1], with the scale of each neighbourhood."""
+    squares = squared_distances(points)
+    neighbour = min(_NEIGHBOUR, len(points) - 1)  # the nearest is the point itself
+    scale = np.sqrt(np.partition(squares, neighbour, axis=1)[:, neighbour])
+    largest = float(np.sqrt(squares.max()))
+    scale = np.maximum(scale, _LEAST_SCALE * largest if largest > 0.0 else 1.0)
+    return np.exp(-squares / np.multiply.outer(scale, scale))
+
+
+def embed(affinities: Points, weights: Vector, k: int) -> Points:
+    """Return each point's entries in the k leading eigenvectors, scaled to unit length, shape (n, k)."""
+    n = len(affinities)
+    factor = np.sqrt(weights / (affinities @ weights))
+    vectors = eigh(affinities * np.multiply.outer(factor, factor), subset_by_index=[n - k, n - 1])[1]
+    length = np.linalg.norm(vectors, axis=1)
+    embedded: Points = vectors / np.where(length > 0.0, length, 1.0)[:, None]
+    return embedded

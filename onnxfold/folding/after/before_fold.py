@@ -1,0 +1,31 @@
+"""Notes on a model, taken before its channels are folded in place."""
+
+from dataclasses import dataclass
+
+from onnxfold.folders import ModelFolder, with_changes
+from onnxfold.folding.after.draw_network import DrawnNode, draw_network
+from onnxfold.folding.blocks.drop_blocks import Dropped
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeFold:
+    """What the report and the folder of a result are told of the model before."""
+
+    dropped: Dropped  # what was dropped, and the model that is left
+    network: list[DrawnNode]  # its main graph as a picture
+    heads: Heads | None  # heads in its caches; None where caches stay as they are
+
+    @classmethod
+    def of(cls, dropped: Dropped) -> "BeforeFold":
+        """Take down what the fold edits."""
+        opened, config = dropped.task.opened, dropped.task.config
+        network = draw_network(opened.view, opened.scopes[0].analysis.groups)
+        return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
+
+    def told_to(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
+        """Return a folder whose copy states what became of the caches, and notes on it."""
+        if self.heads is None:
+            return folder, ()
+        return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)

@@ -1,0 +1,176 @@
+"""Training of a folded model's norms: the original is the teacher, so no labels are needed.
+
+Only scales and biases of normalisations train, each relative to its size: w = w0 + s d with s the root mean square of
+w0, by Adam on d. What falls is the divergence of the answers from the original's on the inputs of the fold; where they
+are no scores, the relative squared error. A quarter of the inputs is held out: if the answers on these come no closer,
+the norms stay as they are.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ConfigError, UnsupportedModelError, VerificationError
+from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.graph.files.load import ModelLike
+from onnxfold.graph.run.session import Session, in_batches, sample_count
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.progress import Progress
+from onnxfold.report import TuningRecord
+from onnxfold.statistics.activations import Batches
+from onnxfold.torch_graph.availability import load_torch, require_torch
+from onnxfold.torch_graph.norms import norm_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from onnxfold.torch_graph.executor import TorchGraph
+
+#: What the progress callback is told.
+STAGE = "tune norms"
+#: Steps of Adam, and the first step's size, relative to weights; steps become smaller along half a cosine.
+STEPS, RATE = 200, 1e-2
+#: Positions of tokens, or samples of other networks, per step, and held-out ones on which the result is judged.
+_TOKENS, _SAMPLES, _JUDGED = 512, 32, 4_096
+#: Axes of caches that hold keys and values together, whose first axis is no batch.
+_TOGETHER = 5
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The output that is taught, and whether it scores classes along its last axis."""
+
+    output: str
+    are_scores: bool
+
+
+def require_tunable(view: GraphView) -> None:
+    """Check that the norms of a model can be trained, before anything is run."""
+    require_torch("tune_norms")
+    if not norm_weights(view):
+        raise ConfigError("tune_norms trains scales and biases of norms, and the model has none: leave it out")
+    load_torch()
+    from onnxfold.torch_graph.executor import unsupported_ops
+
+    reasons = unsupported_ops(view)
+    if reasons:
+        raise UnsupportedModelError(f"norms cannot be tuned: {reasons[0]}")
+
+
+def tuned(
+    folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
+) -> FoldedModel:
+    """Return a folded model, its norms trained in place where that is requested."""
+    if not config.tune_norms:
+        return folded
+    if data.inputs is None:
+        raise VerificationError(f"norms are tuned on inputs, and the network cannot be run: {' '.join(data.notes)}")
+    return replace(folded, tuning=tune_norms(folded.view, original, data.inputs, config.seed, progress))
+
+
+def tune_norms(
+    view: GraphView, original: ModelLike, inputs: ModelInputs, seed: int, progress: Progress, *, steps: int = STEPS
+) -> TuningRecord:
+    """Train the norms of a folded model, in place."""
+    load_torch()
+    import torch
+
+    from onnxfold.inputs.inversion.adam import Adam
+    from onnxfold.torch_graph.executor import TorchGraph
+
+    names = norm_weights(view)
+    graph, teacher = TorchGraph(view, fed=names), Session(original)
+    shown, held_out = inputs.split()
+    taught = _taught(view, inputs)
+    teacher.output_names = [taught.output]
+    starts = {name: graph.tensor(view.weight(name)) for name in names}
+    spans = {name: max(float(start.square().mean().sqrt()), _TINY) or 1.0 for name, start in starts.items()}
+    moves = {name: torch.zeros_like(start, requires_grad=True) for name, start in starts.items()}
+    adam = Adam(list(moves.values()))
+
+    def weights() -> "dict[str, Tensor]":
+        return {name: starts[name] + spans[name] * moves[name] for name in names}
+
+    judged = _parts(held_out.batches, inputs, most=_JUDGED)
+    before = _lost(graph, teacher, judged, taught, weights())
+    batches = _parts(shown.batches, inputs)
+    order = _order(len(batches), steps, seed)
+    for step, at in enumerate(order):
+        progress(STAGE, step, len(order))
+        wanted = graph.tensor(teacher.run(batches[at])[0])
+        loss = _loss(_run(graph, batches[at], taught, weights()), wanted, taught)
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step(RATE * 0.5 * (1.0 + math.cos(math.pi * step / len(order))))
+    with torch.no_grad():
+        tuned = weights()
+    after = _lost(graph, teacher, judged, taught, tuned)
+    kept = math.isfinite(after) and after < before
+    for name, values in tuned.items() if kept else ():
+        view.set_weight(name, values.numpy())
+    return TuningRecord(sum(start.numel() for start in starts.values()), len(order), before, after, kept)
+
+
+def _taught(view: GraphView, inputs: ModelInputs) -> _Answers:
+    """Return the output that says most: scores, where there are any."""
+    states = inputs.answers.states if inputs.answers is not None else ()
+    names = [name for name in view.output_names if name not in states]
+    for name in names:
+        shape = view.shape(name) or (None,)
+        classes = shape[-1] or 0
+        if classes > 1 and (inputs.answers.vocabulary == classes if inputs.answers is not None else len(shape) == 2):
+            return _Answers(name, True)
+    return _Answers(names[0], False)
+
+
+def _parts(batches: Batches, inputs: ModelInputs, *, most: int = 0) -> Batches:
+    """Return batches of the size of a step, so many positions or samples at most, if a number is given."""
+    parts: Batches = []
+    for batch in batches:
+        size = sample_count(batch)
+        if not inputs.fixed_batch and all(values.ndim < _TOGETHER for values in batch.values()):
+            length = max((values.shape[1] for values in batch.values() if values.ndim == 2), default=1)
+            size = max(_TOKENS // length, 1) if inputs.are_tokens else _SAMPLES
+        parts += list(in_batches(batch, size))
+    if not most:
+        return parts
+    per_part = _TOKENS if inputs.are_tokens else _SAMPLES
+    return parts[: max(most // per_part, 1)]
+
+
+def _order(count: int, steps: int, seed: int) -> list[int]:
+    """Return which batch every step takes: all in a random order, then all again."""
+    random = np.random.default_rng(seed)
+    rounds = -(-steps // count)
+    return np.concatenate([random.permutation(count) for _ in range(rounds)])[:steps].tolist()  # type: ignore[no-any-return]
+
+
+def _run(graph: "TorchGraph", feeds: dict[str, Array], taught: _Answers, weights: "dict[str, Tensor]") -> "Tensor":
+    tensors = {name: graph.tensor(values) for name, values in feeds.items()}
+    return graph.run(tensors | weights, [taught.output])[taught.output]
+
+
+def _loss(found: "Tensor", wanted: "Tensor", taught: _Answers) -> "Tensor":
+    if not taught.are_scores:
+        return (found - wanted).square().sum() / wanted.square().sum().clamp_min(_TINY)
+    log_p, log_q = wanted.log_softmax(-1), found.log_softmax(-1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+
+
+def _lost(
+    graph: "TorchGraph", teacher: Session, batches: Sequence[dict[str, Array]], taught: _Answers,
+    weights: "dict[str, Tensor]",
+) -> float:  # fmt: skip
+    """Return the mean loss on some batches."""
+    import torch
+
+    with torch.no_grad():
+        pairs = ((_run(graph, batch, taught, weights), graph.tensor(teacher.run(batch)[0])) for batch in batches)
+        return float(np.mean([float(_loss(found, wanted, taught)) for found, wanted in pairs]))

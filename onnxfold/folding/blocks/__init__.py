@@ -1,0 +1,1 @@
+"""Residual blocks that are dropped whole."""

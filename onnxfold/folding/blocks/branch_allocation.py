@@ -1,0 +1,62 @@
+"""Choice of how many branches are dropped, where that competes with narrower widths.
+
+Branches go in the order of what the answers lose without each, per weight. For every number of them, what they take
+with them is added to what the widths of the rest are predicted to lose, with the same weights removed; the number with
+the lowest sum is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from onnxfold.errors import BudgetError, NothingToFoldError
+from onnxfold.folding.blocks.droppable import Droppable
+from onnxfold.folding.blocks.without_blocks import without_blocks
+from onnxfold.folding.fold_model import ModelCandidates, losses_of, model_candidates
+from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.graph.tensors import Matrix
+from onnxfold.inputs.model_inputs import ModelInputs
+
+#: So many numbers of branches in a row may be worse than the best one before the search ends.
+_WORSE = 2
+
+
+def fewest_lost(task: FoldTask, found: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
+    """Return which branches are dropped, by their places; none if widths alone lose least."""
+    curves = _by_name(task.opened, model_candidates(task.prepared(inputs), task.progress))
+    order = sorted(
+        (i for i in range(len(found)) if np.isfinite(measured[i])), key=lambda i: measured[i] / found[i].weights
+    )
+    best, chosen, worse = np.inf, list[int](), 0
+    for count in range(len(order) + 1):
+        trial = order[:count]
+        lost = _predicted(task, [found[i] for i in trial], curves)
+        lost += float(measured[trial].sum())
+        worse = 0 if lost < best else worse + 1
+        if lost < best:
+            best, chosen = lost, trial
+        if worse > _WORSE:
+            break
+    return sorted(chosen)
+
+
+def _predicted(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
+    """Return what the widths are predicted to lose without some branches; infinite if the request is out of reach."""
+    trial, _ = without_blocks(task.opened.copy(), dropped)
+    groups = [group for _, found in trial.graphs for group in found]
+    losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
+    try:
+        request = replace(task, opened=trial).request(may_keep_all=True)
+        widths = request.widths if request.widths is not None else request.choose(losses)
+    except BudgetError:
+        return np.inf
+    except NothingToFoldError:  # what was dropped is enough
+        return 0.0
+    return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
+
+
+def _by_name(opened: OpenedModel, candidates: ModelCandidates) -> dict[str, Matrix]:
+    groups = [group for _, found in opened.graphs for group in found]
+    return {group.name: curve for group, curve in zip(groups, losses_of(candidates), strict=True)}

@@ -1,0 +1,120 @@
+"""Blocks that can be dropped, and what goes with them: weights, and caches where these may change."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from onnx import NodeProto
+
+from onnxfold.graph.interface import needed_nodes
+from onnxfold.graph.nodes import captured_names, node_key
+from onnxfold.graph.tensors import is_float
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.cache_heads import cache_heads, cached
+from onnxfold.language.residual_branches import (
+    SUM_AND_NORM,
+    ResidualBlock,
+    ResidualBranch,
+    residual_blocks,
+    residual_branches,
+)
+
+
+@dataclass(frozen=True)
+class Droppable:
+    """Branches that go together."""
+
+    block: ResidualBlock  # the branches, behind each other
+    weights: int  # float weights that nothing else reads
+    caches: frozenset[str] = frozenset()  # inputs and outputs that go, too
+
+
+@dataclass(frozen=True)
+class Stays:
+    """A branch that cannot be dropped, and why."""
+
+    branch: ResidualBranch
+    reason: str
+
+
+def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
+    """Return what can be dropped from a normalised graph, in its order, and what cannot."""
+    read = cache_heads(view)
+    caches = frozenset((*read, *cached(view.output_names))) if read else frozenset()
+    branches = residual_branches(view)
+    stays = {b.join: why for b in branches if (why := _obstacle(view, b, caches, may_change=may_change_caches))}
+    blocks = residual_blocks(branches) if whole else [ResidualBlock((branch,)) for branch in branches]
+    parts = [part for block in blocks for part in _parts(block, stays)]
+    return (
+        [Droppable(part, *_along(view, part.branches, caches)) for part in parts],
+        [Stays(branch, stays[branch.join]) for branch in branches if branch.join in stays],
+    )
+
+
+def _parts(block: ResidualBlock, stays: Iterable[str]) -> list[ResidualBlock]:
+    """Return the branches of a block that may go, those behind each other together."""
+    parts: list[list[ResidualBranch]] = [[]]
+    for branch in block.branches:
+        if branch.join in stays:
+            parts.append([])
+        else:
+            parts[-1].append(branch)
+    return [ResidualBlock(tuple(part)) for part in parts if part]
+
+
+def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *, may_change: bool) -> str:
+    """Return why a branch has to stay; empty if it may go."""
+    held = _written(view, branch) & caches
+    if held and not may_change:
+        return f"the model's output '{min(held)}' holds its past: it goes only with --allow-cache-change"
+    left = _left(view, [branch], held)
+    still = next((node for node in view.nodes if node_key(node) in left & branch.region), None)
+    if still is not None:
+        return f"something else reads what '{still.name or node_key(still)}' in it computes"
+    for name in _read(view, branch.region) & caches:
+        other = next((node for node in view.consumers(name) if node_key(node) in left), None)
+        if other is not None:
+            return f"'{other.name or node_key(other)}' reads its past '{name}', too"
+    return ""
+
+
+def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozenset[str]) -> tuple[int, frozenset[str]]:
+    """Return the number of weights, and the caches, that go with some branches."""
+    held = frozenset().union(*(_written(view, branch) & caches for branch in branches))
+    left = _left(view, branches, held)
+    read = frozenset().union(*(_read(view, branch.region) & caches for branch in branches))
+    needed = {name for node in view.nodes if node_key(node) in left for name in _kept(node, branches)}
+    lost = [n for n in view.weights if n not in needed and is_float(view.weight_type(n)) and view.consumers(n)]
+    return sum(map(view.weight_size, lost)), held | read
+
+
+def _kept(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
+    """Return what a node reads when branches are dropped."""
+    names = [name for name in (*node.input, *captured_names(node)) if name]
+    branch = next((branch for branch in branches if branch.join == node_key(node)), None)
+    if branch is None:
+        return names
+    others = SUM_AND_NORM[node.op_type][1] if node.op_type in SUM_AND_NORM else ()
+    return [branch.stream, *(node.input[i] for i in others if i < len(node.input) and node.input[i])]
+
+
+def _left(view: GraphView, branches: Sequence[ResidualBranch], held: Iterable[str]) -> set[str]:
+    """Return the nodes that are needed without some branches and the outputs that they hold."""
+    outputs = set(view.output_names) - set(held)
+    joins = {branch.join: branch for branch in branches}
+    instead = {node_key(n): _kept(n, branches) for n in view.nodes if node_key(n) in joins}
+    return needed_nodes(view, outputs, instead)
+
+
+def _read(view: GraphView, region: Iterable[str]) -> set[str]:
+    nodes = (node for key in region if (node := view.producer(key)) is not None)
+    return {name for node in nodes for name in node.input}
+
+
+def _written(view: GraphView, branch: ResidualBranch) -> set[str]:
+    """Return the outputs of the model that depend on what a branch computes, but for what it is added to."""
+    found, behind = set(view.output_names), set[str]()
+    for node in view.nodes:
+        key = node_key(node)
+        if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
+            behind.update(filter(None, node.output))
+    return behind & found

@@ -1,0 +1,143 @@
+"""The choice of inputs of the main graph, by method and request, with one trial run."""
+
+from dataclasses import dataclass, replace
+from os import PathLike
+
+import numpy as np
+
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ConfigError, EndlessRunError, VerificationError
+from onnxfold.files import Cache
+from onnxfold.folding.inputs.labelled import Labelled, labelled_samples
+from onnxfold.folding.methods import Method
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import in_batches, sample_count
+from onnxfold.graph.run.trial_run import require_trial_run
+from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.arrays import require_file, require_samples
+from onnxfold.inputs.model_inputs import ModelInputs, model_inputs
+from onnxfold.inputs.tokens.tokenizer import read_tokenizer
+from onnxfold.progress import Progress
+from onnxfold.statistics.activations import Activations
+
+#: Samples that show whether a network runs.
+_FEW = 2
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenInputs:
+    """What the main graph is run on."""
+
+    inputs: ModelInputs | None  # none where it is not run
+    #: Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
+    notes: tuple[str, ...] = ()
+    labelled: Labelled | None = None  # labelled samples that decide how far to fold
+
+    def repeated_by(self, config: FoldConfig) -> FoldConfig:
+        """Return the request that gives the same inputs at any speed of the machine."""
+        return replace(config, input_steps=self.inputs.steps) if self.inputs is not None and self.inputs.cut else config
+
+
+def choose_inputs(
+    opened: OpenedModel, config: FoldConfig, method: Method, progress: Progress, *, needed: bool
+) -> ChosenInputs:
+    """Generate or read inputs, and run the main graph on one batch of them."""
+    if not needed:
+        unused = ", ".join(config.about_inputs)
+        notes = (f"this request does not run the network, so these options change nothing: {unused}",) if unused else ()
+        return ChosenInputs(None, notes)
+    view, cache = opened.view, Cache(config.cache)
+    labelled = labelled_samples(view, config) if config.data is not None else None
+    if labelled is not None:
+        config = labelled.shown_to(config)
+    try:
+        inputs = model_inputs(
+            view,
+            config.inputs if config.inputs != "auto" else method.inputs,
+            config.calibration,
+            source=opened.source,
+            tokenizer=config.tokenizer,
+            scale=config.pixel_scale,
+            samples=config.samples,
+            seconds=config.input_seconds,
+            steps=config.input_steps,
+            seed=config.seed,
+            adds_text=method.adds_text,
+            cache=cache,
+            progress=progress,
+        )
+        _require_memory(opened, inputs)
+        _require_run(view, inputs)
+    except (VerificationError, MemoryError) as error:
+        if config.calibration is not None or config.quantizes:
+            raise
+        note = f"the network cannot be run on generated inputs, so it was repaired from its weights: {error}"
+        return ChosenInputs(None, (note, *cache.notes))
+    return ChosenInputs(inputs, (*inputs.notes, *cache.notes), labelled)
+
+
+def generates(config: FoldConfig) -> bool:
+    """Whether no samples are given, so that a network is run on generated inputs."""
+    return config.calibration is None and config.data is None
+
+
+def require_given(config: FoldConfig) -> None:
+    """Check that the data of a request is there."""
+    scaled = config.pixel_scale is not None
+    if config.tokenizer is not None:
+        read_tokenizer(config.tokenizer)
+    if isinstance(config.data, str | PathLike):
+        require_file(config.data)
+    if isinstance(config.calibration, str | PathLike):
+        require_samples(config.calibration, scaled=scaled)
+    elif scaled:
+        raise ConfigError("mean, std and channels are for a folder of images: give calibration, too, or leave them out")
+
+
+def _require_run(view: GraphView, inputs: ModelInputs) -> None:
+    """Run a network on two samples, or on a whole batch where it refuses these or they prove little.
+
+    One would hide a shape that holds for one sample only; a batch of a large network takes as long as a repair. Drawn
+    integers may be lengths, as the number of a graph's nodes is, and those of two samples fit together by chance.
+    """
+    first = inputs.batches[0]
+    counts = inputs.is_drawn and not inputs.are_tokens and any(values.dtype.kind in "iu" for values in first.values())
+    if not inputs.fixed_batch and sample_count(first) > _FEW and not counts:
+        try:
+            return _run(view, next(in_batches(first, _FEW)), inputs)
+        except EndlessRunError:
+            raise
+        except VerificationError:  # what was cut may not be samples
+            pass
+    return _run(view, first, inputs)
+
+
+def _run(view: GraphView, batch: dict[str, Array], inputs: ModelInputs) -> None:
+    """Run a network, and refuse generated inputs on which it gives no numbers, as where a mask leaves nothing."""
+    walk = Activations(view, [batch])
+    answers = set(view.output_names)
+    for node in view.nodes:
+        walk.run(node)
+        for name in answers.intersection(node.output) if inputs.is_drawn else ():
+            values = walk.values[name][0]
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                raise VerificationError(f"output '{name}' is NaN on generated inputs: give samples, --calibration")
+        walk.release(node)
+
+
+def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:
+    """Refuse inputs on which the activations of the network, and of its fold beside it, do not fit into memory."""
+    # Texts of one length may stand between those of another.
+    largest = max(inputs.batches, key=lambda batch: sum(v.size for v in batch.values()) / sample_count(batch))
+    shapes, first = feed_shapes(largest), sample_count(largest)
+    footprint = Footprint.of(opened.view, shapes)
+    walked = Footprint.of(opened.view, shapes, walked=True) if inputs.are_tokens else footprint
+    shown = sum(map(sample_count, inputs.front))
+    footprint.require(f"running the network on {shown} samples", shown / first, networks=2)
+    walked.require(f"running the network on {inputs.samples} samples", inputs.samples / first, networks=2)
+    if footprint.unknown:
+        # As it was given: bodies of the view are open, and its weights partly theirs.
+        require_trial_run(load(opened.source), inputs.batches, "running the network")

@@ -1,0 +1,227 @@
+"""Networks that are merged, as one model: the input of a fold that knows which channels come from which network."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import ModelProto
+
+from onnxfold.channels.declarations import Axis
+from onnxfold.cluster.partition import Labels
+from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.folding.after.stored_size import bytes_of, stored_size
+from onnxfold.folding.fold_model import FoldedModel
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.scopes import Scope
+from onnxfold.graph.files.load import ModelLike, load
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.inputs.tokens.token_plan import size_of
+from onnxfold.passes.join.equal_parts import BlocksToGroups
+from onnxfold.passes.join.join import JoinedGraph, join
+from onnxfold.passes.join.networks import open_networks
+from onnxfold.passes.join.structure import Match, Network
+from onnxfold.report import ModelSize
+
+#: Largest difference of the joined graph's outputs, relative to the largest output.
+EXACT = 1e-4
+_SAMPLES = 4
+_SEED = 0x4E1D
+#: Where the names of classes lie in the metadata.
+LABELS = "labels"
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedModel:
+    """Networks as one model."""
+
+    sources: tuple[ModelLike, ...]  # the networks as they were given
+    networks: tuple[Network, ...]  # the same, open, in forms that correspond
+    graph: JoinedGraph  # all of them; weights between channels of different networks are written, as zeros
+    model: ModelProto
+    exact: ModelProto  # the same with grouped convolutions, where these say it without zeros
+    size: ModelSize  # what the networks cost together
+    matches: tuple[Match, ...]  # what corresponds in each network to the tensors of the first one
+    notes: tuple[str, ...] = ()  # what was changed to join them
+
+    @property
+    def count(self) -> int:
+        """Number of networks."""
+        return len(self.networks)
+
+    def shares(self, outputs: Sequence[Array]) -> list[list[Array]]:
+        """Return what outputs of the joined model say of those of every network.
+
+        Of outputs beside each other, a network's own; of a mean, all; of the first network's, all of it and nothing of
+        the others.
+        """
+        found: list[list[Array]] = [[] for _ in self.networks]
+        for values, how, widths in zip(outputs, self.graph.heads, self._widths(outputs), strict=True):
+            axis = min(1, values.ndim - 1)
+            ends = np.cumsum(widths).tolist()
+            for i in range(self.count):
+                if how == "join":
+                    found[i].append(values.take(range(ends[i] - widths[i], ends[i]), axis=axis))
+                elif how != "first" or i == 0:
+                    found[i].append(values)
+        return found
+
+    def _widths(self, outputs: Sequence[Array]) -> list[list[int]]:
+        shapes = [
+            [(network.view.shape(name) or ()) for network in self.networks for name in [network.view.output_names[o]]]
+            for o in range(len(outputs))
+        ]
+        return [[(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in of_output] for of_output in shapes]
+
+    def joined(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
+        """Return the outputs of the joined model, from those of the networks."""
+        found = []
+        for parts, how in zip(zip(*outputs, strict=True), self.graph.heads, strict=True):
+            if how == "join":
+                found.append(np.concatenate(parts, axis=min(1, parts[0].ndim - 1)))
+            else:
+                found.append(parts[0] if how == "first" else np.mean(parts, axis=0))
+        return found
+
+    def known_to(self, opened: OpenedModel) -> OpenedModel:
+        """Return the joined model, opened, with what its networks cost and which channels are theirs."""
+        return replace(opened, size=self.size, sources=tuple(self.sources_of(scope) for scope in opened.scopes))
+
+    def sources_of(self, scope: Scope) -> tuple[Labels | None, ...]:
+        """Return the network that every unit of every group belongs to; None where that is not known."""
+        found = []
+        for group in scope.analysis.groups:
+            owners = None
+            for member in group.members:
+                axis = Axis(
+                    scope.copies.get(member.axis.tensor, member.axis.tensor), member.axis.axis, member.axis.blocks
+                )
+                if axis in self.graph.owners:
+                    owners = self.graph.owners[axis][member.positions[:, 0]]
+                    break
+            found.append(owners)
+        return tuple(found)
+
+    def behind(self, node: str) -> list[str]:
+        """Return the groups whose channels are not all computed up to a node: its own ones are."""
+        view = self.graph.view
+        start = next((n for n in view.nodes if node in (n.name, *n.output)), None)
+        if start is None:
+            raise ConfigError(f"until='{node}' is no node of {self.networks[0].name}: `onnxfold inspect` lists some")
+        before = {id(start)}
+        left = [start]
+        while left:
+            for name in left.pop().input:
+                writer = view.producer(name)
+                if writer is not None and id(writer) not in before:
+                    before.add(id(writer))
+                    left.append(writer)
+        reached = {o for n in view.nodes if id(n) in before for o in n.output}
+        return [
+            group.name for group in self.networks[0].analysis.groups
+            if not any(axis.tensor in reached for axis in group.tensors)
+        ]  # fmt: skip
+
+
+def join_models(
+    models: Sequence[ModelLike],
+    heads: str = "auto",
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    labels: Sequence[str] = (),
+) -> JoinedModel:
+    """Join networks of one layout, and check that the result computes what they compute."""
+    networks, matches, notes = open_networks(models, input_shapes)
+    graph = join(networks, matches, heads)
+    _name_classes(graph, models, labels)
+    model = to_model(graph.view)
+    grouped = graph.view.copy()
+    BlocksToGroups(len(networks))(grouped)
+    sizes = [stored_size(view, bytes_of(one, view)) for one in models for view in [load(one)]]
+    macs = [size.macs for size in sizes]
+    size = ModelSize(
+        sum(s.parameters for s in sizes),
+        None if None in macs else sum(m or 0 for m in macs),
+        sum(s.size_bytes for s in sizes),
+    )
+    found = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, tuple(matches), notes)
+    _require_exact(found)
+    return found
+
+
+def without_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
+    """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
+    if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
+        return folded
+    return replace(folded, after=size_of(folded.view))
+
+
+def _name_classes(graph: JoinedGraph, models: Sequence[ModelLike], labels: Sequence[str]) -> None:
+    """Write the names of the classes into the metadata."""
+    if not labels and set(graph.heads) == {"join"}:
+        lists = [_labels_of(load(one).model) for one in models]
+        labels = [name for names in lists for name in names] if all(lists) else ()
+    if not labels:
+        return
+    shape = graph.view.shape(graph.view.output_names[0]) or ()
+    classes = shape[min(1, len(shape) - 1)] if shape else None
+    if classes is not None and classes != len(labels):
+        raise ConfigError(f"{len(labels)} labels were given, and the merged network has {classes} classes")
+    props = graph.view.model.metadata_props
+    entry = next((prop for prop in props if prop.key == LABELS), None) or props.add(key=LABELS)
+    entry.value = json.dumps(list(labels))
+
+
+def _labels_of(model: ModelProto) -> list[str]:
+    text = next((prop.value for prop in model.metadata_props if prop.key == LABELS), "[]")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return []
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def _require_exact(joined: JoinedModel) -> None:
+    """Run everything in onnxruntime on a little noise, and compare."""
+    sessions = [Session(source) for source in joined.sources]
+    feeds = noise_inputs(sessions[0].inputs, samples=_SAMPLES, seed=_SEED, view=joined.graph.view)
+    own = []
+    for session in sessions:
+        names = [info.name for info in session.inputs]
+        own.append(session.run(dict(zip(names, feeds.values(), strict=True))))
+    for expected, got in zip(joined.joined(own), Session(joined.exact).run(feeds), strict=True):
+        scale = float(np.abs(expected).max(initial=0.0))
+        off = float(np.abs(expected - got).max(initial=0.0)) if expected.shape == got.shape else np.inf
+        if not off <= EXACT * scale:
+            called = ", ".join(network.name for network in joined.networks)
+            raise UnsupportedModelError(
+                f"{called} cannot be merged: beside each other, they would compute something else (off by {off:.3g}); "
+                "please report this"
+            )
+
+
+class Together:
+    """Networks that run as one: a reference for a merged one."""
+
+    def __init__(self, joined: JoinedModel, network: int) -> None:
+        self._session = Session(joined.sources[network])
+        self._names = [info.name for info in self._session.inputs]
+        self.output_names = self._session.output_names
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the network's outputs."""
+        return self._session.run(dict(zip(self._names, feeds.values(), strict=True)))
+
+
+class Share:
+    """What a merged model says in place of one of its networks."""
+
+    def __init__(self, joined: JoinedModel, merged: Session, network: int) -> None:
+        self._joined, self._network, self._session = joined, network, merged
+        self.output_names = joined.networks[network].view.output_names
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the part of the merged model's outputs that stands for the network's."""
+        return self._joined.shares(self._session.run(feeds))[self._network]

@@ -1,0 +1,98 @@
+"""Effects of residual blocks: on their stream, and on the answers of the network.
+
+The *influence* of a block (ShortGPT, 2024) is one minus the mean cosine of the stream before it and behind it, over all
+tokens of a text, or over all places of pictures. Its *effect* is what becomes of the answers without it.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.folding.probes.trials import Change, run_trials
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.tensors import Array, Matrix
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.language.residual_branches import SUM_AND_NORM, ResidualBlock
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.activations import Activations, Batches
+
+#: What the progress callback is told.
+INFLUENCE, EFFECT = "measure blocks", "probe blocks"
+_PICTURES = 4
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def influences(
+    view: GraphView, blocks: Sequence[ResidualBlock], inputs: Batches, progress: Progress = silent
+) -> Matrix:
+    """Return the influence of every block, shape (n_blocks,)."""
+    firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
+    lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
+    walk, before, found = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
+    nodes = view.nodes
+    told = max((i for i, node in enumerate(nodes) if node_key(node) in lasts), default=-1)
+    for done, node in enumerate(nodes[: told + 1]):
+        progress(INFLUENCE, done, told + 1)
+        if node_key(node) in firsts:
+            i, branch = firsts[node_key(node)]
+            before[i] = walk.values[branch.stream]
+        if node_key(node) in lasts:
+            i, branch = lasts[node_key(node)]
+            results = [
+                x + f + _bias(view, node)
+                for x, f in zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
+            ]
+            found[i] = 1.0 - _mean_cosine(before.pop(i), results)
+        walk.run(node)
+        walk.release(node)
+    return found
+
+
+def effects(
+    view: GraphView,
+    blocks: Sequence[ResidualBlock],
+    batch: dict[str, Array],
+    tokens: TokenAnswers | None = None,
+    progress: Progress = silent,
+) -> Matrix:
+    """Return what becomes of the answers without each block, shape (n_blocks,)."""
+    nodes = {node_key(node): node for node in view.nodes}
+    changes = {
+        branch.join: [Change(i, branch.result, partial(_nothing, _bias(view, nodes[branch.join])))]
+        for i, block in enumerate(blocks)
+        for branch in block.branches
+    }
+    outcomes = run_trials(view, batch, changes, partial(progress, EFFECT), tokens=tokens)
+    return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
+
+
+def _nothing(bias: Array, values: Array) -> Array:
+    """Return what a branch gives that adds nothing to its stream, not even the norm's bias."""
+    return (np.zeros_like(values) - bias).astype(values.dtype)
+
+
+def _bias(view: GraphView, join: NodeProto) -> Array:
+    """Return what a norm adds to the branch, 0 for others."""
+    place = SUM_AND_NORM[join.op_type][2] if join.op_type in SUM_AND_NORM else len(join.input)
+    name = join.input[place] if place < len(join.input) else ""
+    return view.weight(name) if view.is_weight(name) else np.zeros((), np.float32)
+
+
+def _mean_cosine(before: Sequence[Array], after: Sequence[Array]) -> float:
+    found = [_cosines(*(_vectors(values) for values in pair)) for pair in zip(before, after, strict=True)]
+    return float(np.concatenate(found).mean())
+
+
+def _vectors(values: Array) -> Matrix:
+    """Return the channels of every token or place, shape (count, channels)."""
+    last = np.moveaxis(values, 1, -1) if values.ndim >= _PICTURES else values
+    return last.reshape(-1, last.shape[-1]).astype(np.float64)
+
+
+def _cosines(x: Matrix, y: Matrix) -> Matrix:
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    found: Matrix = (x * y).sum(axis=1) / np.maximum(norms, _TINY)
+    return found

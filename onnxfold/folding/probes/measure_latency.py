@@ -1,0 +1,165 @@
+"""The table of latencies that a fold chooses widths by: read from a file, or measured on this machine."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import metadata
+from os import PathLike
+from pathlib import Path
+
+from onnxfold.budget.costs.latency import timed_nodes
+from onnxfold.budget.devices import load_device
+from onnxfold.config import FoldConfig
+from onnxfold.errors import ConfigError, NotMeasurableError, VerificationError
+from onnxfold.files import Cache, key_of
+from onnxfold.files.cache import machine_kind
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.graph.files.load import load
+from onnxfold.graph.run.session import Feeds, InputInfo
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.layer_shapes import LayerShape
+from onnxfold.latency.layers import LatencyProfile, profile_layers
+from onnxfold.latency.micro_models import Measure, Sample, measure_shape, pairs_of
+from onnxfold.latency.table import LatencyTable, samples_of
+from onnxfold.progress import Progress
+
+#: A profile that varies by more is made again; so it may be the last time where folds are measured afterwards.
+MOST_SPREAD = 0.05
+_ATTEMPTS = 3
+#: Seconds of measuring layers alone, and of one of them at most.
+_SECONDS, _MOST_SECONDS = 30.0, 0.5
+#: Layers that take less than this part of a run follow their multiply-accumulates.
+_NEGLIGIBLE = 0.002
+#: Blocks of channels that processors have, and a convolution that tells which.
+_BLOCKS = (8, 16)
+_PROBE = LayerShape("conv", 48, 48, (True, True), (1, 28, 28), (("kernel_shape", (3, 3)), ("pads", (1, 1, 1, 1))))
+_LARGEST_FILE = 64 << 20
+
+#: Takes a graph and a number of threads, returns where the time of a run goes.
+Profiler = Callable[[GraphView, int], LatencyProfile]
+
+
+@dataclass(frozen=True, eq=False)
+class Instruments:
+    """What times networks and layers; tests have others."""
+
+    profile: Profiler  # takes a graph and a number of threads
+    measure: Callable[..., tuple[Sample, ...]]  # takes a layer, pairs of widths, seconds and a number of threads
+
+
+def _profile(view: GraphView, threads: int) -> LatencyProfile:
+    def feeds(infos: list[InputInfo]) -> Feeds:
+        return noise_inputs(infos, samples=1, seed=0, view=view)
+
+    return profile_layers(view, feeds, threads=threads)
+
+
+REAL = Instruments(_profile, measure_shape)
+
+
+def with_latency_table(
+    opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
+) -> FoldConfig:
+    """Return a request with the table of latencies as plain values, if widths depend on one."""
+    if not config.needs_latency:
+        return config
+    if config.latency_table is not None:
+        return replace(config, latency_table=_read(config.latency_table).to_dict())
+    if config.device is not None:
+        return replace(config, latency_table=_of_device(config.device).to_dict())
+    return replace(config, latency_table=measure_table(opened, config, progress, instruments).to_dict())
+
+
+def _of_device(device: str) -> LatencyTable:
+    """Return the table that a device's profile names."""
+    table = load_device(device).latency_table
+    if not table:
+        raise ConfigError(
+            f"the latency on '{device}' is not known here: fold with max_latency on the device itself, and give the "
+            "report of that fold as --latency-table, or name it in a profile of your own as latency_table"
+        )
+    return _read(table)
+
+
+def _read(given: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
+    if isinstance(given, Mapping):
+        return LatencyTable.from_dict(given)
+    path = Path(given)
+    try:
+        if path.stat().st_size > _LARGEST_FILE or not path.is_file():
+            raise ConfigError(f"latency table '{path}' is no file of up to {_LARGEST_FILE >> 20} MiB")
+        return LatencyTable.from_dict(json.loads(path.read_text()))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"latency table '{path}' cannot be read: {error}") from None
+
+
+def measure_table(
+    opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
+) -> LatencyTable:
+    """Return what a model and its layers take on this machine, layers at up to 3 x 3 widths.
+
+    Parameters and errors are those of :func:`with_latency_table`.
+    """
+    instruments, threads, cache = instruments or REAL, config.threads, Cache(config.cache)
+    progress("measure latency", 0, 0)
+    view = opened.view if len(opened.scopes) == 1 else load(opened.source, opened.view.input_shapes)
+    try:
+        profile = _steady(lambda: instruments.profile(view, threads), corrected=config.max_latency is not None)
+    except VerificationError as error:
+        raise VerificationError(f"latency cannot be measured: {error}") from None
+    nodes: dict[str, float] = {}
+    for layer in profile.layers:
+        nodes[layer.output] = nodes.get(layer.output, 0.0) + layer.seconds
+
+    def measure(shape: LayerShape, pairs: Iterable[tuple[int, int]], seconds: float) -> tuple[Sample, ...]:
+        pairs = list(pairs)
+        cores = str(os.cpu_count())
+        key = key_of({"layer": shape.key, "pairs": repr(pairs), "threads": str(threads), "cores": cores})
+        kept = cache.read("latency", key, lambda content: samples_of("the cache", json.loads(content)))
+        if kept is not None:
+            return kept
+        found = instruments.measure(shape, pairs, seconds, threads=threads)
+        cache.put("latency", key, json.dumps(found).encode())
+        return found
+
+    block = _block(measure)
+    least = _NEGLIGIBLE * profile.seconds
+    shapes = {t.shape: None for t in timed_nodes(opened.graphs) if t.shape and nodes.get(t.name, 0.0) >= least}
+    layers: dict[str, tuple[Sample, ...]] = {}
+    for i, shape in enumerate(shapes):
+        progress("measure layers", i, len(shapes))
+        if any(shape.varies):
+            layers[shape.key] = measure(shape, pairs_of(shape, block), min(_SECONDS / len(shapes), _MOST_SECONDS))
+    machine = {
+        "processor": machine_kind().split("\n")[3] if machine_kind().count("\n") > 2 else machine_kind(),
+        "cores": str(os.cpu_count()),
+        "onnxruntime": metadata.version("onnxruntime"),
+    }
+    return LatencyTable(profile.seconds, nodes, layers, block, threads, machine=machine)
+
+
+def _steady(profile: Callable[[], LatencyProfile], *, corrected: bool) -> LatencyProfile:
+    """Return the steadiest of some profiles; where nothing corrects it later, only if it hardly varies."""
+    tried: list[LatencyProfile] = []
+    while len(tried) < _ATTEMPTS and (not tried or tried[-1].spread > MOST_SPREAD):
+        tried.append(profile())
+    best = min(tried, key=lambda found: found.spread)
+    if best.spread > MOST_SPREAD and not corrected:
+        raise NotMeasurableError(
+            f"not measurable on this machine now: the latency of the input varies by {best.spread:.0%}, more than "
+            f"{MOST_SPREAD:.0%}; end what else runs, or give the report of an earlier fold as --latency-table"
+        )
+    return best
+
+
+def _block(measure: Measure) -> int:
+    """Return how many channels of a convolution are computed at a time."""
+    small, large = _BLOCKS
+    widths = (2 * large, 2 * large + small, 3 * large)
+    samples = measure(_PROBE, [(w, w) for w in widths], _MOST_SECONDS)
+    if len(samples) < len(widths):
+        return small
+    below, between, above = (seconds for _, _, seconds in samples)
+    return large if between > below + 0.75 * (above - below) else small

@@ -1,0 +1,172 @@
+"""The part of a consumer's error that reaches the outputs, measured by one probe per group.
+
+An error curve says what a group's consumers lose, each relative to its own output. What becomes of that on the way to
+the network's outputs differs by orders of magnitude: the error of a residual branch is diluted by the stream, that of
+the stem is amplified by all that follows. So one narrower width of every group is tried on a few samples: what its
+consumers read, x, is replaced by M x, the best linear estimate from the channels that would be left, and the
+rest of the network is run as it is. The ratio
+
+    sensitivity = relative error of the outputs / sum of the relative errors of the consumers
+
+is what the group's error curve is multiplied by. Every probe is a trial, see :mod:`onnxfold.folding.probes.trials`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.group import FoldGroup
+from onnxfold.cluster.candidates import Candidates, seen_by
+from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.folding.probes.trials import Change, Outcome, run_trials
+from onnxfold.graph.axes import working_type
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.answers import TokenAnswers
+from onnxfold.progress import Progress, silent
+from onnxfold.statistics.observe import ConsumerMoments
+
+#: What the progress callback is told.
+STAGE = "probe groups"
+#: A probe tries the widest width whose error is at least this.
+_ERROR = 0.05
+#: Sensitivities are kept within these bounds.
+_LEAST, _MOST = 1e-2, 1e2
+#: Added to the diagonal of a covariance, relative to its mean.
+_RIDGE = 1e-3
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def sensitivities(
+    view: GraphView,
+    groups: Sequence[FoldGroup],
+    batch: dict[str, Array],
+    probes: Mapping[int, "Probe"],
+    progress: Progress = silent,
+    *,
+    tokens: TokenAnswers | None = None,
+) -> Matrix:
+    """Return the sensitivity of every group of a graph."""
+    changes: dict[str, dict[tuple[int, Axis], Change]] = {}
+    for i, probe in probes.items():
+        for member in groups[i].with_role(Role.CONSUMER) if probe.is_lossy else ():
+            for use in member.uses:
+                axis = use.channels
+                if axis in groups[i].tensors:
+                    change = Change(i, axis.tensor, partial(probe.narrowed, axis=axis))
+                    changes.setdefault(use.node, {})[i, axis] = change
+        for member in groups[i].with_role(Role.BASIS) if probe.is_lossy else ():
+            for use in member.uses:
+                change = Change(i, use.channels.tensor, partial(probe.narrowed, axis=use.channels))
+                for reader in view.consumers(use.channels.tensor):
+                    changes.setdefault(node_key(reader), {})[i, use.channels] = change
+    once = {node: list(found.values()) for node, found in changes.items()}
+    outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
+    return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
+
+
+class Probe:
+    """One group at one width, which its consumers' moments are needed for no longer."""
+
+    def __init__(
+        self,
+        group: FoldGroup,
+        candidates: Candidates,
+        moments: Sequence[ConsumerMoments],
+        *,
+        of_tokens: bool,
+        held: Callable[[Array], Weight] = np.asarray,
+    ) -> None:
+        self._predicted = 0.0
+        self._scored = {use.channels for member in group.scoring for use in member.uses}
+        self._group, self._of_tokens = group, of_tokens
+        self._has_bias = all(seen.has_bias for seen in moments)
+        errors = candidates.errors
+        widths = np.arange(group.size - group.block_count, 0, -group.block_count)
+        lossy = widths[np.isfinite(errors[widths]) & (errors[widths] > 0.0)]
+        self.is_lossy = len(lossy) > 0
+        if not self.is_lossy:
+            return
+        widest = group.widest if group.is_between_factors else group.size
+        far = lossy[lossy <= widest // 2] if of_tokens else lossy[errors[lossy] >= _ERROR]
+        width = int(far[0] if len(far) else lossy[-1])
+        self._predicted = float(errors[width])
+        partition = candidates.partition(width)
+        if group.is_part:
+            self._estimate: Estimate | TableEstimate = TableEstimate(partition)
+            return
+        covariance = moments[0].trusted / max(moments[0].energy, _TINY)
+        for seen in moments[1:]:
+            covariance += seen.trusted / max(seen.energy, _TINY)
+        covariance /= len(moments)
+        # Words are multiplied in float32.
+        try:
+            self._estimate = Estimate(partition, covariance, np.float32 if of_tokens else np.float64, held)
+        except (LinAlgError, ValueError):  # activations overflow
+            self.is_lossy = False
+
+    def narrowed(self, values: Array, axis: Axis) -> Array:
+        """Return an activation as the channels that are left tell it."""
+        moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
+        x = moved[..., places].astype(working_type(values), copy=False)
+        if isinstance(self._estimate, TableEstimate):
+            moved[..., places] = self._estimate.of(x, scored=axis in self._scored)
+        elif self._has_bias:
+            mean = x.reshape(-1, *places.shape).mean(axis=0)
+            moved[..., places] = self._estimated(x - mean) + mean
+        else:
+            moved[..., places] = self._estimated(x)
+        return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
+
+    def _estimated(self, x: Array) -> Array:
+        """Return the estimate for channels on the last axis."""
+        assert isinstance(self._estimate, Estimate)
+        return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+    def sensitivity(self, outcome: Outcome) -> float:
+        """Return what became of the consumers' errors at the outputs."""
+        base = self._predicted if self._of_tokens else outcome.local
+        if not np.isfinite(base) or base <= 0.0 or not np.isfinite(outcome.mean_loss):
+            return 1.0
+        return float(np.clip(outcome.mean_loss / base, _LEAST, _MOST))
+
+
+class Estimate:
+    """The best linear estimate M x of all channels, M = C P^T (P C P^T)^-1 P."""
+
+    def __init__(
+        self, partition: ChannelPartition, covariance: Matrix, dtype: npt.DTypeLike, held: Callable[[Array], Weight]
+    ) -> None:
+        cross, inner = seen_by(partition, covariance)
+        inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
+        factor, _ = cho_factor(inner, lower=True, overwrite_a=True)
+        self._encode = None if isinstance(partition, Selection) else partition.encode
+        self._kept = partition.representatives
+        self._factor, self._cross = held(factor.astype(dtype, copy=False)), held(cross.astype(dtype, copy=False))
+
+    def of(self, samples: Array) -> Array:
+        """Return the estimate for centred samples of shape (S, n)."""
+        factor, cross = (loaded(weight).astype(samples.dtype, copy=False) for weight in (self._factor, self._cross))
+        seen = samples[:, self._kept] if self._encode is None else samples @ self._encode.T.astype(samples.dtype)
+        # Of a few words solving for them takes less, of many pixels solving for the columns of M.
+        if len(seen) < cross.shape[1]:
+            found: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
+            return found
+        return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))
+
+
+class TableEstimate:
+    """What a narrower table makes of its rows, Q P x, and of what is scored by it, P^T Q^T h."""
+
+    def __init__(self, partition: ChannelPartition) -> None:
+        self._encode, self._decode = partition.encode, partition.decode
+
+    def of(self, samples: Array, *, scored: bool) -> Array:
+        """Return it for samples of shape (..., n)."""
+        to, back = (self._decode, self._encode) if scored else (self._encode.T, self._decode.T)
+        return np.asarray(samples @ to.astype(samples.dtype) @ back.astype(samples.dtype))

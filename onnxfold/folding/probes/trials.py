@@ -1,0 +1,164 @@
+"""Trials of small changes to a network: what its outputs lose by each.
+
+All trials are batches beside each other in one walk over the nodes. A trial's batch begins where the first of its
+changes is met; before that it is what the original is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxfold.graph.nodes import node_key
+from onnxfold.graph.run.node_runner import NodeRunner
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.tokens.answers import Answers, TokenAnswers
+from onnxfold.statistics.activations import Activations, reads
+
+#: The last nodes, as many at most, are run on one batch after the other; what runs them is kept meanwhile.
+_ALONE = 16
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a trial lets one node read in place of an activation."""
+
+    trial: int  # the number of the trial
+    tensor: str
+    instead: Callable[[Array], Array]  # takes its values, returns others
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What became of a trial."""
+
+    place: int  # the number of its batch
+    local: float = 0.0  # sum of the relative errors of the nodes that read something else, where these are measured
+    lost: list[float] = field(default_factory=list)  # what every output loses; NaN where that is not known
+
+    @property
+    def mean_loss(self) -> float:
+        """What an output loses in the mean; NaN where nothing is known."""
+        known = [loss for loss in self.lost if np.isfinite(loss)]
+        return float(np.mean(known)) if known else np.nan
+
+
+def run_trials(
+    view: GraphView,
+    batch: dict[str, Array],
+    changes: Mapping[str, Sequence[Change]],
+    told: Callable[[int, int], None],
+    *,
+    tokens: TokenAnswers | None = None,
+    locally: bool = False,
+) -> dict[int, Outcome]:
+    """Return what became of every trial that met one of its changes."""
+    trials = _Trials(view, batch, changes, tokens, locally=locally)
+    nodes = view.nodes
+    first: dict[int, int] = {}
+    for i, node in enumerate(nodes):
+        first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
+    alone = max([*first.values(), len(nodes) - _ALONE], default=0) if first else len(nodes)
+    for done, node in enumerate(nodes[:alone]):
+        told(done, len(nodes))
+        trials.run(node)
+    told(alone, len(nodes))
+    trials.finish(nodes[alone:])
+    return trials.outcomes
+
+
+class _Trials:
+    """The original's batch, and one per trial behind it."""
+
+    def __init__(
+        self,
+        view: GraphView,
+        batch: dict[str, Array],
+        changes: Mapping[str, Sequence[Change]],
+        tokens: TokenAnswers | None,
+        *,
+        locally: bool,
+    ) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self._walk, self._changes, self._tokens, self._locally = Activations(view, [batch]), changes, tokens, locally
+        self._answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
+        self._losses: dict[str, Callable[[Array], float]] = {}
+
+    def run(self, node: NodeProto) -> None:
+        """Run a node on all batches; trials begin where the first of their changes is."""
+        self._begin(node)
+        instead: dict[int, dict[str, Array]] = {}
+        was: dict[int, Array] = {}
+        for outcome, change in self._at(node):
+            if change.tensor not in self._walk.values:  # what a recurrence reads is its own result
+                continue
+            place = outcome.place
+            if self._locally:
+                was[place] = self._walk.trial(node, place)
+            instead.setdefault(place, {})[change.tensor] = change.instead(self._walk.values[change.tensor][place])
+        self._walk.run(node, instead)
+        for place, outputs in enumerate(self._walk.batches(node)):
+            self._note(place, node, outputs, was.get(place))
+        self._walk.release(node)
+
+    def finish(self, nodes: Sequence[NodeProto]) -> None:
+        """Run the last nodes, at the first of which the last trials begin at most, on one batch after the other.
+
+        Scores of all words take most of the memory: those of one network are there at a time.
+        """
+        walk = self._walk
+        if nodes:
+            self._begin(nodes[0])
+        runners = [NodeRunner(walk.view, node, walk.sessions) for node in nodes]
+        last = {name: i for i, node in enumerate(nodes) for name in reads(node)}
+        for place in range(len(self.outcomes) + 1 if nodes else 0):
+            values = {name: batches[place] for name, batches in walk.values.items()}
+            for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
+                given = {name: values[name] for name in runner.inputs}
+                changes = [c for outcome, c in self._at(node) if outcome.place == place and c.tensor in given]
+                was = runner.run(given)[node.output[0]] if changes and self._locally else None
+                outputs = runner.run(given | {c.tensor: c.instead(given[c.tensor]) for c in changes})
+                self._note(place, node, outputs, was)
+                values |= outputs
+                for name in (*reads(node), *node.output):
+                    if last.get(name, -1) <= i:
+                        values.pop(name, None)
+
+    def _note(self, place: int, node: NodeProto, outputs: dict[str, Array], was: Array | None) -> None:
+        """Note what a trial loses at a node; of the original, what others are compared with."""
+        outcome = next((one for one in self.outcomes.values() if one.place == place), None)
+        if outcome is not None and was is not None:
+            outcome.local += relative_error(was, outputs[node.output[0]])
+        for name in self._answers.intersection(outputs):
+            if place == 0 and outputs[name].dtype.kind == "f":
+                self._losses[name] = _loss(outputs[name], self._tokens)
+            elif outcome is not None and name in self._losses:
+                outcome.lost.append(self._losses[name](outputs[name]))
+
+    def _begin(self, node: NodeProto) -> None:
+        for change in self._changes.get(node_key(node), ()):
+            if change.trial not in self.outcomes and change.tensor in self._walk.values:
+                self.outcomes[change.trial] = Outcome(self._walk.fork())
+
+    def _at(self, node: NodeProto) -> list[tuple[Outcome, Change]]:
+        found = self._changes.get(node_key(node), ())
+        return [(self.outcomes[c.trial], c) for c in found if c.trial in self.outcomes]
+
+
+def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
+    """Return what measures how much of an output is lost."""
+    if tokens is None:
+        return partial(relative_error, was)
+    if tokens.are_scores(was):
+        return Answers(was).divergence
+    return lambda is_now: relative_error(*(values.reshape(-1, values.shape[-1]) for values in (was, is_now)))
+
+
+def relative_error(was: Array, is_now: Array) -> float:
+    """Return the squared error relative to the variance over samples, or to the square of a single one; NaN if zero."""
+    was, is_now = was.astype(np.float64), is_now.astype(np.float64)
+    scale = float(np.square(was - was.mean(axis=0) if len(was) > 1 else was).sum())
+    return float(np.square(is_now - was).sum()) / scale if scale > 0.0 else np.nan

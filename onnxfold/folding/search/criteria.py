@@ -1,0 +1,153 @@
+"""Criteria of a search for the smallest model: what must be kept, measured on inputs that the folds are not shown.
+
+A criterion is a value. It holds the held-out inputs and what the original answers on them, and judges what would be
+written. The search (:mod:`onnxfold.folding.search.fidelity_search`) knows no more of it.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from onnxfold.errors import BudgetError, VerificationError
+from onnxfold.fidelity.answer_measures import wilson_interval
+from onnxfold.fidelity.measures import correct_answers, drop_interval, fidelity
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.report import AccuracyRecord, FidelityReport
+from onnxfold.statistics.activations import Batches
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a criterion says of one fold."""
+
+    holds: bool  # whether the fold keeps what must be kept
+    margin: float  # by how much it does, below 0 where it does not; in the unit of the criterion
+    reached: str  # what it keeps, for a refusal
+    told: str  # what it keeps, and how sure that is, for a note
+    accuracy: AccuracyRecord | None = None  # accuracies, where they were judged
+
+
+@dataclass(frozen=True, eq=False)
+class Criterion(ABC):
+    """What must be kept."""
+
+    view: GraphView  # the original: it says what kinds of answers the outputs are
+    names: list[str]  # outputs that are compared
+    held_out: Batches  # batches of the inputs that decide
+    samples: int
+    reference: list[Array]  # what the original answers
+
+    def judge(self, view: GraphView) -> Verdict:
+        """Run a fold, as it would be written, and judge it."""
+        session = Session(to_model(view))
+        session.output_names = self.names
+        return self._judge(session.run_all(self.held_out))
+
+    @property
+    @abstractmethod
+    def allowance(self) -> float:
+        """The margin of the original itself."""
+
+    @abstractmethod
+    def _judge(self, outputs: list[Array]) -> Verdict:
+        """Judge outputs beside the original's."""
+
+    @abstractmethod
+    def refusal(self, removed: float, reached: str) -> str:
+        """Return why no fold holds, `reached` being what is kept with a fraction of the weights removed."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeepsFidelity(Criterion):
+    """Keeps the answers: top-1 agreement of class scores, else one minus the relative error, of the worst output."""
+
+    least: float
+
+    @property
+    def allowance(self) -> float:
+        """What may be lost."""
+        return 1.0 - self.least
+
+    def _judge(self, outputs: list[Array]) -> Verdict:
+        try:
+            report = fidelity(
+                self.names, self.reference, outputs, inputs="held out", view=self.view, samples=self.samples
+            )
+        except VerificationError:  # NaN or infinite where the original gives numbers
+            report = FidelityReport([], 0, "held out")
+        found = _worst(report)
+        told = f"{found:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
+        return Verdict(found >= self.least, found - self.least, f"{found:.3g}", told)
+
+    def refusal(self, removed: float, reached: str) -> str:
+        """Return why no fold holds."""
+        return (
+            f"a fidelity of {self.least:g} cannot be kept: with {removed:.0%} of the weights removed it is {reached}; "
+            "ask for less, or give --calibration"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KeepsAccuracy(Criterion):
+    """Keeps the top-1 accuracy on labelled samples, up to a drop."""
+
+    labels: Array
+    most_drop: float  # highest drop, in points
+
+    @property
+    def allowance(self) -> float:
+        """What may be lost, in points."""
+        return self.most_drop
+
+    def _judge(self, outputs: list[Array]) -> Verdict:
+        before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
+        lost, won = int((before & ~after).sum()), int((after & ~before).sum())
+        low, high = (100 * end for end in drop_interval(lost, won, self.samples))
+        drop = 100 * (lost - won) / self.samples
+        record = AccuracyRecord(
+            float(before.mean()), float(after.mean()), self.samples, drop, (low, high), self.most_drop
+        )
+        # 5 of 100 samples are 5 points, whatever floats say.
+        margin = self.most_drop - drop
+        return Verdict(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
+
+    def refusal(self, removed: float, reached: str) -> str:
+        """Return why no fold holds."""
+        return (
+            f"a loss of at most {self.most_drop:g} points of accuracy cannot be kept: with {removed:.0%} of the "
+            f"weights removed it is {reached} points on {self.samples} held-out samples; allow more"
+        )
+
+
+#: The quantile of the normal distribution that leaves 0.05 % above it.
+_Z999 = 3.2905267314919255
+
+
+def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
+    """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for."""
+    for found in [] if least is None or report is None else report.outputs:
+        share, count = found.top1_agreement, found.top1_samples
+        if share is None or not count or least is None:
+            continue
+        if wilson_interval(round(share * count), count, _Z999)[1] < least:
+            raise BudgetError(
+                f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {share:.1%} of "
+                f"{count} further samples; ask for less, or give --calibration"
+            )
+
+
+def _worst(report: FidelityReport) -> float:
+    """Return the lowest fidelity of all outputs, 0 without any."""
+    found = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
+    return min(found, default=0.0)
+
+
+def _confidence(report: FidelityReport) -> str:
+    """Return how sure the lowest fidelity is, in words, where it is an agreement of answers."""
+    least = next((o for o in report.outputs if o.top1_agreement == _worst(report)), None)
+    if least is None or least.top1_interval is None:
+        return ""
+    low, high = least.top1_interval
+    return f" (95 % confidence interval {low:.1%} to {high:.1%})"

@@ -1,0 +1,142 @@
+"""Search for the smallest model that keeps an agreement or an accuracy: folds of one prepared model, by bisection."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from onnxfold.budget.width_request import WidthRequest
+from onnxfold.config import FoldConfig
+from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
+from onnxfold.fidelity.held_out import held_out_inputs
+from onnxfold.fidelity.measures import correct_answers
+from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates
+from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.folding.prepare import PreparedModel
+from onnxfold.folding.search.bracket import Bracket
+from onnxfold.folding.search.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
+from onnxfold.folding.written_model import written_model
+from onnxfold.graph.run.session import Session, joined_outputs, sample_count
+from onnxfold.graph.tensors import Array
+from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.tokens.cache_heads import comparable
+from onnxfold.statistics.activations import Batches
+
+#: The smallest sparsity that is tried, and the bound that none reaches.
+LEAST, _MOST = 0.02, 0.98
+#: How close the sparsity is found.
+_RESOLUTION = 0.016
+#: Added to the seed, so that the inputs that decide are not those that the result is verified on.
+_APART = 1 << 32
+#: Inputs and answers that are kept to decide on.
+_KEPT_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A fold that keeps what must be kept."""
+
+    sparsity: float
+    verdict: Verdict
+
+
+def smallest_request(task: FoldTask) -> WidthRequest:
+    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow."""
+    request = _at(task, LEAST).request(may_keep_all=True)
+    if not request.space.free:
+        raise ConfigError(
+            f"{task.config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
+        )
+    return request
+
+
+def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
+    """Return what a search must keep, and the inputs that its folds are shown."""
+    if data.inputs is None:
+        raise VerificationError(data.notes[0])
+    session = Session(opened.source)
+    names = session.output_names = comparable(session.output_names, opened.view.output_names)
+    labelled = data.labelled
+    if labelled is None:
+        least = config.min_fidelity or 0.0
+        if data.inputs.is_drawn:
+            drawn, reference = _drawn(opened, session, config.seed)
+            return KeepsFidelity(
+                opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least
+            ), data.inputs
+        seen, held_out = data.inputs.split()
+        reference = session.run_all(held_out.batches)
+        return KeepsFidelity(opened.view, names, held_out.batches, held_out.samples, reference, least), seen
+    labels, most_drop = labelled.labels, config.max_drop or 0.0
+    reference = session.run_all(labelled.held_out)
+    correct_answers(reference, labels)  # labels that do not fit are refused before any fold
+    return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
+
+
+def _drawn(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
+    """Return new inputs, as many as cost and memory allow, and what the original answers."""
+    inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
+    held_out: Batches = []
+    answers: list[list[Array]] = []
+    for _, feeds in inputs.batches:
+        held_out.append(feeds)
+        answers.append(session.run(feeds))
+        if _bytes(held_out) + _bytes(answers) > _KEPT_BYTES:
+            break
+    return held_out, joined_outputs(answers)
+
+
+def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
+    arrays = (batch.values() if isinstance(batch, Mapping) else batch for batch in batches)
+    return sum(array.nbytes for batch in arrays for array in batch)
+
+
+def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Return the smallest of a series of folds that keeps what must be kept, with its accuracy if that is judged.
+
+    It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
+    interpolation between folds. The model is analysed, and what its groups could become is computed, once.
+    """
+    config, progress = task.config, task.progress
+    criterion, seen = find_criterion(task.opened, data, config)
+    prepared = task.prepared(seen)
+    candidates = model_candidates(prepared, progress) if request.widths is None else None
+
+    def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
+        at = _at(task, sparsity)
+        return fold_model(model, at.request(may_keep_all=True), candidates, at.config, progress)
+
+    best: _Kept | None = None
+    bracket = Bracket(0.0, _MOST, criterion.allowance)
+    tried, reached = LEAST, ""
+    unfolded: NothingToFoldError | None = None
+    while bracket.width > _RESOLUTION:
+        sparsity = max(bracket.point, LEAST)
+        try:
+            folded = fold(sparsity, prepared.trial())
+        except BudgetError:
+            bracket = bracket.lost_at(sparsity, None)
+        except NothingToFoldError as error:  # no channel goes yet, and nothing is lost
+            bracket, unfolded = bracket.kept_at(sparsity, criterion.allowance), error
+        else:
+            written = written_model(folded, ChosenInputs(seen), config, progress)
+            verdict = criterion.judge(written.view)
+            tried, reached = sparsity, verdict.reached
+            if verdict.holds:
+                best, bracket = _Kept(sparsity, verdict), bracket.kept_at(sparsity, verdict.margin)
+            else:
+                bracket = bracket.lost_at(sparsity, -verdict.margin)
+        if bracket.high <= LEAST:
+            break
+    if unfolded is not None and not reached:
+        raise unfolded
+    if best is None:
+        raise BudgetError(criterion.refusal(tried, reached or "not known"))
+    told = f"{best.verdict.told} at sparsity {best.sparsity:.3f}"
+    found = fold(best.sparsity, prepared)
+    return replace(found, config=config, accuracy=best.verdict.accuracy, notes=(told,))
+
+
+def _at(task: FoldTask, sparsity: float) -> FoldTask:
+    """Return the task of one fold of the search."""
+    return replace(task, config=replace(task.config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None))

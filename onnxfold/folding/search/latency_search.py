@@ -1,0 +1,199 @@
+"""Search for widths that hold a limit of latency: what is predicted from a table is corrected by what is measured.
+
+Latency depends on widths alone, so the search folds by a selection of channels, which takes little time, and measures
+that. The fold by the requested method comes last.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from onnxfold.budget.width_request import WidthRequest
+from onnxfold.config import FoldConfig
+from onnxfold.config.quantities import LatencyLimit, parse_latency
+from onnxfold.errors import BudgetError, NothingToFoldError, NotMeasurableError
+from onnxfold.folding.fold_model import FoldedModel, fold_model, losses_of, model_candidates
+from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.inputs.choose_inputs import ChosenInputs
+from onnxfold.folding.methods import find_method
+from onnxfold.folding.open_model import OpenedModel
+from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.run.session import Session
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.interleaved import Timing, clock_for
+from onnxfold.latency.table import LatencyTable
+from onnxfold.latency.two_models import open_timed, time_sessions
+from onnxfold.progress import silent
+from onnxfold.report import milliseconds
+
+#: What the search aims at, at least where times vary much, and how far below is close enough to end it.
+_AIM, _LOWEST_AIM, _CLOSE = 0.98, 0.9, 0.03
+#: Folds that are measured, and widths that are chosen: some come up twice.
+_MEASURED, _CHOSEN = 8, 24
+#: Corrections of a table that are closer to each other are the same.
+_RESOLUTION = 1.005
+#: Measurements of a fold, until they decide whether it holds the limit.
+_ATTEMPTS = 4
+#: Rounds of the dense and the folded model in turn, and seconds of a turn.
+_ROUNDS, _TURN_S = 21, 1.5e-2
+
+#: Takes a folded graph, returns the times of the input and of the folded model, in this order.
+Timer = Callable[[GraphView], Timing]
+
+
+class RealTimer:
+    """Times a folded model beside the input, in onnxruntime."""
+
+    def __init__(self, opened: OpenedModel, threads: int) -> None:
+        self._threads = threads
+        self._before: Session = open_timed(opened.source, load(opened.source), threads)
+        self._feeds = noise_inputs(self._before.inputs, samples=1, seed=0, view=opened.view)
+
+    def __call__(self, view: GraphView) -> Timing:
+        """Return the times of both."""
+        after = open_timed(to_model(view), view, self._threads)
+        clock = clock_for(self._threads)
+        return time_sessions([self._before, after], self._feeds, rounds=_ROUNDS, turn_s=_TURN_S, clock=clock)
+
+
+@dataclass(frozen=True, eq=False)
+class _Try:
+    """Widths, and their latency over the limit: the estimate, and the interval that it lies in."""
+
+    config: FoldConfig
+    widths: list[int]
+    load: float
+    low: float
+    high: float
+    timing: Timing
+
+    def rank(self, most: float) -> int:
+        """Return 0 if the latency is at most this part of the limit, 2 if it is not, 1 if that is not known."""
+        return 0 if self.high <= most else 1 if self.low <= most else 2
+
+
+@dataclass
+class _Corrections:
+    """Corrections of the table: the smallest by which a fold was fast enough, and the largest by which it was not.
+
+    What a table predicts for steps of widths is never exact. So the next correction is what the last measurement says
+    if that lies between these two, and else their geometric mean.
+    """
+
+    fast: float = math.inf
+    slow: float = 0.0
+
+    def note(self, correction: float, *, is_fast: bool) -> None:
+        """Take note of a result."""
+        if is_fast:
+            self.fast = min(self.fast, correction)
+        else:
+            self.slow = max(self.slow, correction)
+
+    def next(self, suggested: float, load: float) -> float | None:
+        """Return the next correction, None if there is nothing between those that are known."""
+        if self.slow * _RESOLUTION < suggested < self.fast / _RESOLUTION:
+            return suggested
+        if self.slow == 0.0:  # whatever is predicted, there is room
+            return self.fast * max(load, 0.5) if load < _LOWEST_AIM else None
+        if self.fast == math.inf:
+            return self.slow * max(load, 1.02)
+        return math.sqrt(self.slow * self.fast) if self.fast > self.slow * _RESOLUTION**2 else None
+
+
+def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Return a fold whose measured latency holds the limit within the tolerance, with its corrected request."""
+    config, progress = task.config, task.progress
+    prepared = task.prepared(data.inputs)
+    candidates = model_candidates(prepared, progress) if request.widths is None else None
+    timer: Timer = RealTimer(task.opened, config.threads)
+    limit = parse_latency(config.max_latency or "")
+    by_selection = find_method("prune-l2")
+    quick = replace(
+        prepared, inputs=None, graphs=[replace(g, method=by_selection, inputs=None) for g in prepared.graphs]
+    )
+    losses = losses_of(candidates)
+    most = 1.0 + config.tolerance / 100.0
+    tries: list[_Try] = []
+    table, correction, corrections = LatencyTable.from_dict(config.latency_table), 1.0, _Corrections()
+    for _ in range(_CHOSEN):
+        progress("measure folds", len(tries), _MEASURED)
+        trial = replace(config, latency_table=table.times(correction).to_dict())
+        try:
+            request = replace(task, config=trial).request()
+            widths = request.choose(losses)
+        except (BudgetError, NothingToFoldError):
+            if not tries:
+                raise
+            break  # corrected beyond what there is
+        tried = next((known for known in tries if known.widths == widths), None)
+        if tried is None:
+            if len(tries) == _MEASURED:
+                break
+            fold = fold_model(quick.copy(), replace(request, widths=widths), None, trial, silent)
+            tried = _measured(timer, fold.view, trial, widths, limit)
+            tries.append(tried)
+        # Below the limit by what the measurement may be off.
+        aim = max(min(_AIM, _AIM * most * tried.load / tried.high), _LOWEST_AIM)
+        if aim - _CLOSE <= tried.load <= 1.0 and tried.rank(most) == 0:
+            break
+        corrections.note(correction, is_fast=tried.load <= aim)
+        # What the table predicts for these widths becomes what was measured.
+        predicted = next(b.cost(widths) / b.limit for b in request.budgets.budgets if b.name == "latency")
+        following = corrections.next(correction * tried.load / predicted / aim, tried.load)
+        if following is None:
+            break
+        correction = following
+    best = min(tries, key=lambda found: (found.rank(most), abs(found.load - _AIM)))
+    if best.rank(most) == 1:
+        shown = " to ".join(_amount(load, limit) for load in (best.low, best.high))
+        raise NotMeasurableError(
+            f"not measurable on this machine now: the closest fold takes {shown}, which does not decide whether it "
+            f"holds {config.max_latency} within {config.tolerance:g} %; end what else runs, raise --tolerance, or give "
+            "the report of an earlier fold as --latency-table"
+        )
+    if best.rank(most) == 2:
+        raise BudgetError(
+            f"a latency of {config.max_latency} was not reached: the closest is {_shown(best, limit)}; raise "
+            "the limit, or run 'onnxfold inspect --latency' to see where the time goes"
+        )
+    request = replace(task, config=best.config).request()
+    folded = fold_model(prepared, request, candidates, best.config, progress)
+    note = (
+        f"a latency of {_shown(best, limit)} was measured for the limit of {config.max_latency}, between "
+        f"{' and '.join(_amount(load, limit) for load in (best.low, best.high))} with a confidence of 95 %: "
+        f"{best.timing.rounds} rounds in turn with the input"
+    )
+    return replace(folded, notes=(note,))
+
+
+def _measured(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
+    """Return how long a fold takes, by as many rounds as decide whether it holds the limit, if that is possible."""
+    timing = timer(view)
+    for _ in range(_ATTEMPTS - 1):
+        tried = _tried(timing, config, widths, limit)
+        if tried.rank(1.0 + config.tolerance / 100.0) != 1:
+            return tried
+        timing = timing.joined(timer(view))
+    return _tried(timing, config, widths, limit)
+
+
+def _tried(timing: Timing, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
+    if limit.ratio is not None:
+        loads = [value / limit.ratio for value in (timing.ratio(), *timing.ratio_interval())]
+    else:
+        loads = [value / limit.in_seconds(0.0) for value in (timing.quiet(1), *timing.quiet_interval(1))]
+    return _Try(config, widths, loads[0], loads[1], loads[2], timing)
+
+
+def _amount(load: float, limit: LatencyLimit) -> str:
+    if limit.ratio is not None:
+        return f"{load * limit.ratio:.3g}x"
+    return f"{milliseconds(load * limit.in_seconds(0.0))} ms"
+
+
+def _shown(tried: _Try, limit: LatencyLimit) -> str:
+    shown = _amount(tried.load, limit)
+    return shown if limit.ratio is None else f"{shown} ({milliseconds(tried.timing.quiet(1))} ms)"

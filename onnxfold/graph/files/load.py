@@ -1,0 +1,248 @@
+"""Load a path or a ModelProto as a :class:`~onnxfold.graph.view.GraphView`."""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, NodeProto, TensorProto
+
+from onnxfold.config import checks
+from onnxfold.errors import (
+    ConfigError,
+    ModelLoadError,
+    ModelNotFoundError,
+    OnnxFoldError,
+    OptionTypeError,
+    UnsupportedModelError,
+)
+from onnxfold.graph.files.well_formed import model_problem, payload_fits
+from onnxfold.graph.files.wiring import WiringError, node_label, sort_nodes
+from onnxfold.graph.inlining import require_inlinable
+from onnxfold.graph.tensors import LazyTensor, locations, stamp_of, to_proto
+from onnxfold.graph.view import GraphView
+
+#: The oldest operator set whose operators mean what they mean today (Reshape with a shape input,
+#: BatchNormalization without is_test, numpy broadcasting).
+MIN_OPSET = 7
+
+ModelLike = str | Path | ModelProto
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def blames_broken_files(function: F) -> F:
+    """Explain what a function of a model stumbles over by the model, if onnx's checker rejects it.
+
+    Models that the checker rejects are worked on all the same, because onnxruntime runs many of them.
+    """
+
+    @wraps(function)
+    def explained(model: ModelLike, *args: Any, **kwargs: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):  # values that are not finite are searched, and reported by name
+                return function(model, *args, **kwargs)
+        except OnnxFoldError:
+            raise
+        except Exception as error:
+            problem = checker_problem(model)
+            if not problem:
+                raise
+            where = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
+            raise ModelLoadError(f"{where} is not a valid ONNX model: {problem}") from error
+
+    return cast(F, explained)
+
+
+def checker_problem(model: ModelLike, *, full_check: bool = True) -> str:
+    """Return in one line what onnx's checker says against a model, by default with shape inference, '' for nothing."""
+    try:
+        onnx.checker.check_model(model if isinstance(model, ModelProto) else str(model), full_check=full_check)
+    except Exception as error:  # checker and shape inference raise different types
+        return " ".join(str(error).split())[:400]
+    return ""
+
+
+def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
+    """Open a model for reading and editing without copying its weights.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        Left untouched.
+    input_shapes : mapping, optional
+        Dimensions to assume for inputs that have symbolic ones.
+
+    Raises
+    ------
+    ModelLoadError
+        If the file is missing, unreadable, no ONNX, or broken.
+    UnsupportedModelError
+        If the operator set is too old.
+    ConfigError
+        If `input_shapes` names no input or has the wrong rank.
+    """
+    proto, base_dir, where = _read(model)
+    _check(proto, where)
+    require_main_graph(proto)
+    view = _to_view(proto, base_dir, where)
+    if input_shapes is not None:
+        view.assume(_checked_shapes(view, input_shapes))
+    return view
+
+
+def require_main_graph(model: ModelProto) -> None:
+    """Refuse models that hold no computation.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there is no node or no output.
+    """
+    if not model.graph.node or not model.graph.output:
+        raise UnsupportedModelError("the model has no nodes or no outputs: there is nothing to fold")
+
+
+def require_regular_file(path: Path) -> None:
+    """Refuse a FIFO, device or socket at once: opening it could wait for ever, or never end.
+
+    Raises
+    ------
+    ModelNotFoundError
+        If something is there, and it is neither a file nor a folder.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ModelNotFoundError(f"'{path}' is a FIFO, a device or a socket: give the path of an .onnx file")
+
+
+def _path(model: object) -> Path:
+    if isinstance(model, bytes | bytearray | memoryview):
+        raise OptionTypeError("a model is a path or a ModelProto, not bytes: give onnx.load_model_from_string(...)")
+    name = os.fspath(model) if isinstance(model, os.PathLike) else model
+    if not isinstance(name, str):
+        raise OptionTypeError(f"a model is a path or a ModelProto, not {type(model).__name__}")
+    if "\0" in name:
+        raise ModelNotFoundError("the path of the model contains a zero byte, which no path may")
+    try:
+        os.stat(name)
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES):
+            raise ModelNotFoundError(f"'{name}' cannot be read: {error.strerror}") from None
+    return Path(name)
+
+
+def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
+    if isinstance(model, ModelProto):
+        return model, None, "the given ModelProto"
+    path = _path(model)
+    if not path.exists():
+        raise ModelNotFoundError(f"'{path}' does not exist: check the path of the input model")
+    if path.is_dir():
+        raise ModelNotFoundError(f"'{path}' is a folder: give the path of an .onnx file")
+    require_regular_file(path)
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except DecodeError:
+        raise ModelLoadError(f"'{path}' is not an ONNX model, or it is truncated: export it again") from None
+    except OSError as error:
+        raise ModelLoadError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # onnx.load raises what its serializer raises
+        raise ModelLoadError(f"'{path}' is not an ONNX model: {_first_line(error)}") from None
+    return proto, path.resolve().parent, f"'{path}'"
+
+
+def _check(proto: ModelProto, where: str) -> None:
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ModelLoadError(f"{where} is not an ONNX model: it has no graph or no operator set")
+    version = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=None)
+    if version is not None and version < MIN_OPSET:
+        raise UnsupportedModelError(
+            f"{where} uses opset {version}, onnxfold needs {MIN_OPSET} or newer: "
+            f"convert it with onnx.version_converter.convert_version(model, 17)"
+        )
+    newest = onnx.defs.onnx_opset_version()
+    if version is not None and version > newest:
+        raise UnsupportedModelError(
+            f"{where} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
+        )
+    problem = model_problem(proto, version or newest)
+    if problem:
+        raise ModelLoadError(f"{where} is broken: {problem}")
+
+
+def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
+    skeleton = ModelProto()
+    for field, _ in proto.ListFields():
+        if field.name != "graph":
+            _copy_field(proto, skeleton, field.name)
+    for field, _ in proto.graph.ListFields():
+        if field.name != "initializer":
+            _copy_field(proto.graph, skeleton.graph, field.name)
+    weights = {}
+    folder = base_dir or Path()
+    stamps = {place: stamp_of(folder / place) for place in set(locations(proto.graph.initializer))}
+    for tensor in proto.graph.initializer:
+        weight = LazyTensor(tensor, base_dir, stamps.get(next(locations([tensor]), "")))
+        if tensor.name in weights:
+            raise ModelLoadError(f"{where} is broken: it has two initializers called '{tensor.name}'")
+        if not payload_fits(weight):
+            raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not match its shape")
+        weights[tensor.name] = weight
+    try:
+        unsorted = sort_nodes(skeleton, weights)
+    except WiringError as error:
+        raise ModelLoadError(f"{where} is broken: {error}") from None
+    require_inlinable(skeleton)  # shape inference follows every call, too
+    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, where)
+    view = GraphView(skeleton, weights)
+    if unsorted:
+        view.notes.append(f"the nodes were sorted: {unsorted} of them stood before a node that they read")
+    return view
+
+
+def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, where: str) -> None:
+    """Read the external data of tensors outside of the main graph's initializers: the model may move."""
+    for node in nodes:
+        for attr in node.attribute:
+            tensors = [*([attr.t] if attr.HasField("t") else ()), *attr.tensors]
+            for graph in (attr.g, *attr.graphs):
+                tensors += graph.initializer
+                _read_inner_payloads(graph.node, base_dir, where)
+            for tensor in tensors:
+                if not payload_fits(LazyTensor(tensor, base_dir)):
+                    raise ModelLoadError(f"{where} is broken: a tensor of {node_label(node)} does not match its shape")
+                if tensor.data_location == TensorProto.EXTERNAL:
+                    tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
+
+
+def _copy_field(source: object, target: object, name: str) -> None:
+    value = getattr(source, name)
+    if isinstance(value, str | int | float | bool | bytes):
+        setattr(target, name, value)
+    elif hasattr(value, "CopyFrom"):
+        getattr(target, name).CopyFrom(value)
+    else:
+        getattr(target, name).extend(value)
+
+
+def _checked_shapes(view: GraphView, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    checked = {}
+    for name, shape in checks.shapes("input_shapes", shapes).items():
+        if name not in view.input_names:
+            raise ConfigError(f"input_shapes: '{name}' is not an input; inputs: {', '.join(view.input_names)}")
+        known = view.shape(name)
+        if known is not None and len(known) != len(shape):
+            raise ConfigError(f"input_shapes: input '{name}' has {len(known)} dimensions, {len(shape)} were given")
+        for have, want in zip(known or (), shape, strict=False):
+            if have is not None and have != want:
+                raise ConfigError(f"input_shapes: input '{name}' has the fixed shape {known}, not {tuple(shape)}")
+        checked[name] = shape
+    return checked
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

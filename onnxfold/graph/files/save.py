@@ -1,0 +1,190 @@
+"""Save a :class:`~onnxfold.graph.view.GraphView` as a ModelProto or as files, complete or not at all."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto
+
+from onnxfold.errors import ModelSaveError, UnsupportedModelError
+from onnxfold.files import Output, Target, explained, replacing, target_of
+from onnxfold.files.locks import folder_lock
+from onnxfold.files.parts import part_file
+from onnxfold.graph.files.model_files import lazy_files
+from onnxfold.graph.files.weight_file import MARK, data_path, placed, without_orphans
+from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
+from onnxfold.graph.view import GraphView
+
+#: Protobuf cannot hold more in one message.
+PROTOBUF_LIMIT = 2**31 - 2**20
+
+#: Weights below this stay inside the model file when external data is written.
+_INLINE_BYTES = 1024
+_ALIGNMENT = 4096
+
+
+def weight_bytes(view: GraphView) -> int:
+    """Return the size of all weights in bytes."""
+    return sum(_bytes(view, name) for name in view.weights)
+
+
+def file_bytes(view: GraphView) -> int:
+    """Return the size of the file that holds the model with its weights inside, without writing it."""
+    graph = int(view.graph.ByteSize())
+    filled = graph + sum(_field(_proto_bytes(view, name)) for name in view.weights)
+    return int(view.model.ByteSize()) - _field(graph) + _field(filled)
+
+
+def loaded_bytes(view: GraphView) -> int:
+    """Return what a model's weights take in onnxruntime, which on a CPU holds half precision as float32, too."""
+    halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    more = sum(4 * view.weight_size(name) for name in view.weights if view.weight_type(name) in halves)
+    return weight_bytes(view) + more
+
+
+def to_model(view: GraphView) -> ModelProto:
+    """Return the view as one ModelProto with its weights inside.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it would exceed protobuf's 2 GB.
+    """
+    if weight_bytes(view) > PROTOBUF_LIMIT:
+        raise UnsupportedModelError("the model exceeds 2 GB, more than one ModelProto can hold: save it to a path")
+    model = ModelProto()
+    model.CopyFrom(view.model)
+    for name in view.weights:
+        model.graph.initializer.append(_proto(view, name))
+    return model
+
+
+def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iterable[Path] = ()) -> None:
+    """Write the model to `path`, whole or not at all.
+
+    Parameters
+    ----------
+    view : GraphView
+        What to write.
+    path : Path
+        Target; replaced only when everything has been written.
+    external_data : bool
+        Write the weights to a file beside it; always done where a single file would exceed 2 GB. It is called
+        ``<path>.data``, or ``<path>.<hash>.data`` where there is another file of that name.
+    keep : iterable of Path
+        Files that must stay although the model that is replaced had its weights there.
+
+    Raises
+    ------
+    ModelSaveError
+        If the path cannot be a file, or something cannot be written.
+    """
+    target = target_of(path)
+    if target.is_null:
+        return
+    model, keep = target.real, [*keep, *lazy_files(view)]
+    if not external_data and weight_bytes(view) <= PROTOBUF_LIMIT:
+        payload = to_model(view).SerializeToString(deterministic=True)
+        with folder_lock(model.parent), without_orphans(model, keep), replacing(path) as file:
+            file.write(payload)
+        return
+    _require_one_folder(target)
+    with ExitStack() as stack:
+        stack.enter_context(explained(data_path(path)))
+        weights = stack.enter_context(part_file(model.parent, private=target.found is not None))
+        tensors = _write_weights(view, weights.file)
+        stack.enter_context(folder_lock(model.parent))
+        stack.enter_context(without_orphans(model, keep))
+        location = stack.enter_context(placed(weights, model, target.found))
+        payload = _with_external(view, tensors, location)
+        with replacing(path) as file:
+            file.write(payload)
+
+
+def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
+    """Return what :func:`save` writes, to be checked before any work.
+
+    Raises
+    ------
+    ModelSaveError
+        If the path cannot be a file, or is a link out of the folder that the weights would be looked for in.
+    """
+    model, target = Output(path, role), target_of(path)
+    if not external_data or target.is_null:
+        return [model]
+    _require_one_folder(target)
+    return [model, Output(data_path(target.real), f"the weights of {role}")]
+
+
+def _require_one_folder(target: Target) -> None:
+    if target.is_linked_elsewhere:
+        raise ModelSaveError(
+            f"'{target.path}' is a link to another folder, '{target.real.parent}', and the weights are looked for "
+            "beside the model: give the path that the link leads to"
+        )
+
+
+def _write_weights(view: GraphView, data: IO[bytes]) -> dict[str, tuple[int, int]]:
+    """Write all large weights; return the offset and length of each."""
+    written = {}
+    for name in view.weights:
+        if _bytes(view, name) < _INLINE_BYTES:
+            continue
+        offset = -(-data.tell() // _ALIGNMENT) * _ALIGNMENT
+        data.seek(offset)
+        weight = view.weights[name]
+        if isinstance(weight, LazyTensor) and weight.is_external:
+            weight.copy_to(data)
+        elif bits_per_element(view.weight(name).dtype) < 8:
+            data.write(to_proto(name, view.weight(name)).raw_data)
+        else:  # not `tofile`, which does not say why it fails
+            data.write(np.ascontiguousarray(view.weight(name)).reshape(-1).view(np.uint8).data)
+        written[name] = (offset, data.tell() - offset)
+    data.write(MARK)
+    return written
+
+
+def _with_external(view: GraphView, written: Mapping[str, tuple[int, int]], location: str) -> bytes:
+    """Return the model with its large weights in another file."""
+    model = ModelProto()
+    model.CopyFrom(view.model)
+    for name, weight in view.weights.items():
+        if name not in written:
+            model.graph.initializer.append(_proto(view, name))
+            continue
+        tensor = TensorProto(name=name, dims=weight.shape, data_type=view.weight_type(name))
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in zip(("location", "offset", "length"), (location, *written[name]), strict=True):
+            tensor.external_data.add(key=key, value=str(value))
+        model.graph.initializer.append(tensor)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _proto(view: GraphView, name: str) -> TensorProto:
+    value = view.weights[name]
+    if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
+        return value.proto
+    return to_proto(name, view.weight(name))
+
+
+def _field(size: int) -> int:
+    """Return what a message of this size takes inside another one: a tag, the length as a varint, and itself."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size
+
+
+def _proto_bytes(view: GraphView, name: str) -> int:
+    """Return the size of :func:`_proto`, without reading weights that it would have to read or to copy."""
+    value, kind = view.weights[name], view.weight_type(name)
+    if isinstance(value, LazyTensor) and not value.is_external and value.proto.name == name:
+        return int(value.proto.ByteSize())
+    if bits_per_element(onnx.helper.tensor_dtype_to_np_dtype(kind)) < 8 or kind == TensorProto.STRING:
+        return int(_proto(view, name).ByteSize())
+    head = TensorProto(name=name, dims=value.shape, data_type=kind)
+    return int(head.ByteSize()) + _field(_bytes(view, name))
+
+
+def _bytes(view: GraphView, name: str) -> int:
+    return view.weight_size(name) * onnx.helper.tensor_dtype_to_np_dtype(view.weight_type(name)).itemsize

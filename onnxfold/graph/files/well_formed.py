@@ -1,0 +1,156 @@
+"""Checks of a file on which all code behind :func:`onnxfold.graph.files.load.load` relies.
+
+Cheaper than onnx's checker, which needs the weights, and more lenient: it lets pass what onnxruntime understands and
+onnx does not, such as operators of other vendors in the default domain.
+"""
+
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from math import prod
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, defs, helper
+
+from onnxfold.graph.files.wiring import node_label
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, subgraphs
+from onnxfold.graph.tensors import LazyTensor, bits_per_element
+from onnxfold.printable import shortened
+
+#: Operators that slide a weight over their input: which input it is.
+_SLIDING = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "FusedConv": 1, "QLinearConv": 3}
+
+_TERM = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_EQUATION = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+#: Of a place in a file.
+_MOST_DIGITS = 19
+#: More than any array can have, also where one of its dimensions is 0.
+_MOST_ELEMENTS = 1 << 56
+
+Dims = Mapping[str, Sequence[int]]
+
+
+def model_problem(model: ModelProto, opset: int) -> str:
+    """Return what is wrong with the nodes of a model, one by one, '' if nothing is."""
+    problem = _reference_problem(model.graph.node)
+    problem = problem or _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
+    for function in model.functions:
+        own = next((o.version for o in function.opset_import if o.domain in DEFAULT_DOMAINS), opset)
+        problem = problem or _nodes_problem(function.node, own, ChainMap())
+    return problem
+
+
+def _nodes_problem(nodes: Iterable[NodeProto], opset: int, dims: ChainMap[str, Sequence[int]]) -> str:
+    """Look at nodes and at those of the bodies inside them; `dims` holds shapes of constants by name."""
+    for node in nodes:
+        problem = _node_problem(node, opset) or _kernel_problem(node, dims) or _equation_problem(node)
+        for body in subgraphs(node):
+            problem = problem or _nodes_problem(body.node, opset, dims.new_child(_dims(body)))
+        if problem:
+            return problem
+    return ""
+
+
+def _dims(graph: GraphProto) -> dict[str, Sequence[int]]:
+    """Return the shapes of the initializers and Constant nodes of a graph."""
+    found: dict[str, Sequence[int]] = {t.name: t.dims for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output:
+            found.update((node.output[0], a.t.dims) for a in node.attribute if a.name == "value")
+    return found
+
+
+def _node_problem(node: NodeProto, opset: int) -> str:
+    names = [node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute)]
+    if not all(isinstance(name, str) for name in names):
+        return "a node has a name that is not text"
+    label = node_label(node)
+    if not any(node.output):
+        return f"{label} has no output"
+    if node.domain not in DEFAULT_DOMAINS:
+        return ""
+    may_be_empty = _needed_inputs(node.op_type, opset)
+    missing = next(
+        (i for i, empty in enumerate(may_be_empty) if i >= len(node.input) or not (node.input[i] or empty)), None
+    )
+    return "" if missing is None else f"{label} has no input {missing}, which it needs"
+
+
+@cache
+def _needed_inputs(op_type: str, opset: int) -> tuple[bool, ...]:
+    """Return, for every input that must be listed, whether its name may be empty, as that of Loop's trip count."""
+    try:
+        schema = defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return ()
+    optional = defs.OpSchema.FormalParameterOption.Optional
+    kinds = [parameter.option for parameter in schema.inputs]
+    return tuple(i < len(kinds) and kinds[i] == optional for i in range(schema.min_input))
+
+
+def _kernel_problem(node: NodeProto, dims: Dims) -> str:
+    """Return how the attributes of a convolution contradict its weight: onnxruntime says so only when it runs it."""
+    place = _SLIDING.get(node.op_type)
+    if place is None or place >= len(node.input) or node.input[place] not in dims:
+        return ""
+    shape = list(dims[node.input[place]])
+    kernel, group = list(attr_ints(node, "kernel_shape")), attr_int(node, "group", 1)
+    weight = f"but its weight '{node.input[place]}' is {'x'.join(map(str, shape))}"
+    if kernel and kernel != shape[2:]:
+        return f"{node_label(node)} has kernel_shape {'x'.join(map(str, kernel))}, {weight}"
+    if shape and (group < 1 or shape[0] % group):
+        return f"{node_label(node)} has {group} groups, {weight}: its first dimension cannot be cut into that many"
+    return ""
+
+
+def _equation_problem(node: NodeProto) -> str:
+    """Return what is wrong with the equation of an Einsum: onnx's shape inference never ends for some that are none."""
+    if node.op_type != "Einsum" or node.domain not in DEFAULT_DOMAINS:
+        return ""
+    equation = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), "")
+    if _EQUATION.fullmatch(equation.replace(" ", "")):
+        return ""
+    return f"{node_label(node)} has the equation '{shortened(equation, 100)}', which is not an equation"
+
+
+def _reference_problem(nodes: Iterable[NodeProto]) -> str:
+    """Return which node outside of functions takes an attribute from a function's call."""
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.ref_attr_name:
+                return f"{node_label(node)} takes its '{attr.name}' from a function's call, and is not in a function"
+        for body in subgraphs(node):
+            problem = _reference_problem(body.node)
+            if problem:
+                return problem
+    return ""
+
+
+def payload_fits(weight: LazyTensor) -> bool:
+    """Whether a tensor's payload, or the note of where it lies, has the form that its type and shape ask for."""
+    proto = weight.proto
+    # Of an empty tensor, too, the dimensions must be such that arrays can have them.
+    if any(d < 0 for d in proto.dims) or prod(max(d, 1) for d in proto.dims) > _MOST_ELEMENTS:
+        return False
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(proto.data_type))
+        field = helper.tensor_dtype_to_field(proto.data_type)
+    except KeyError:
+        return False
+    bits = bits_per_element(dtype)
+    expected = -(-weight.size * bits // 8)
+    if weight.is_external:
+        entries = {e.key: e.value for e in proto.external_data}
+        offset, length = entries.get("offset", "0"), entries.get("length", str(expected))
+        if "\0" in entries.get("location", ""):
+            return False
+        return dtype.kind != "O" and _is_count(offset) and _is_count(length) and int(length) == expected
+    if proto.HasField("raw_data"):
+        return dtype.kind != "O" and len(proto.raw_data) == expected
+    stored, per_element = len(getattr(proto, field)), 2 if dtype.kind == "c" else 1
+    return stored == weight.size * per_element or (bits < 8 and stored == expected)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS

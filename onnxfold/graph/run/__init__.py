@@ -1,0 +1,1 @@
+"""Runs of models and of single nodes in onnxruntime."""

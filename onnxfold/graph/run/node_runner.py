@@ -1,0 +1,168 @@
+"""Single operators in onnxruntime, for walks that read or change a network between its nodes."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from itertools import count
+
+import numpy as np
+import onnxruntime as ort
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfold.errors import VerificationError
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, subgraphs
+from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.runtime import session_options
+from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
+from onnxfold.graph.view import GraphView
+
+#: Weights from this size on are inputs of the one-node model. A weight inside it would be held several times: in its
+#: protobuf message, in the serialized model and in onnxruntime.
+_FED_BYTES = 64 << 20
+#: Operators whose weights are inputs whatever their size, so that nodes with other weights can share a session. Kernels
+#: of other operators want some of them to be constant, or prepare them (MatMul), which changes how sums are rounded.
+_FED_OPERATORS = frozenset({"Add", "BatchNormalization", "Conv", "Div", "Mul", "Sub"})
+#: Convolutions with weights from so many numbers on get a session of their own, in which onnxruntime packs the weight
+#: and computes in blocks of channels: twice as fast. Below, and for 1x1 and grouped ones, reordering costs more.
+_PACKED_NUMBERS = 4096
+#: Sessions that are kept; each has threads of its own, all asleep but those of one.
+_KEPT = 8
+
+
+class NodeSessions:
+    """Sessions of one-node models of a graph. Nodes that differ in nothing but names and weights share one.
+
+    Opening a session takes ten times as long as running a small node.
+
+    Attributes
+    ----------
+    opened : int
+        How many were opened.
+    """
+
+    def __init__(self, view: GraphView) -> None:
+        self._view = view
+        self._kept: OrderedDict[tuple[object, ...], ort.InferenceSession] = OrderedDict()
+        self.opened = 0
+
+    def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
+        """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
+        alike = _without_names(node)
+        key = (alike.SerializeToString(deterministic=True), *((v.dtype.str, np.ndim(v)) for v in feeds.values()))
+        if key not in self._kept:
+            names = dict.fromkeys(filter(None, alike.input))
+            # What a session that stays has allocated would stay allocated.
+            self._kept[key] = self.own(alike, dict(zip(names, feeds.values(), strict=True)), keeps_memory=False)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def own(
+        self,
+        node: NodeProto,
+        feeds: Mapping[str, Array],
+        constants: Collection[str] = (),
+        *,
+        keeps_memory: bool = True,
+        packs: bool = False,
+    ) -> ort.InferenceSession:
+        """Return a session for one node alone, which holds the weights `constants` of the graph; packed if `packs`."""
+        inputs = [helper.make_tensor_value_info(n, elem_type_of(v), [None] * np.ndim(v)) for n, v in feeds.items()]
+        held = [to_proto(n, self._view.weight(n)) for n in constants]
+        outputs = [helper.make_empty_tensor_value_info(o) for o in node.output if o]
+        graph = helper.make_graph([node], "node", inputs, outputs, held)
+        model = helper.make_model(
+            graph, opset_imports=list(self._view.model.opset_import), ir_version=self._view.model.ir_version
+        )
+        level = ort.GraphOptimizationLevel
+        options = session_options(level.ORT_ENABLE_ALL if packs else level.ORT_DISABLE_ALL)
+        options.enable_cpu_mem_arena = keeps_memory
+        self.opened += 1
+        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+class NodeRunner:
+    """Runs one node of a graph on batches of inputs; weights come from the graph."""
+
+    def __init__(self, view: GraphView, node: NodeProto, sessions: NodeSessions | None = None) -> None:
+        self._view = view
+        self._node = node
+        self._sessions = sessions or NodeSessions(view)
+        self._session: ort.InferenceSession | None = None
+        names = dict.fromkeys(n for n in [*node.input, *captured_names(node)] if n)
+        constants = [n for n in names if view.holder(n) is not None]
+        self.inputs = [n for n in names if n not in constants]
+        self._packs = self._is_packed()
+        large = [] if self._packs else [(n, self._fed_values(n)) for n in constants]
+        self._fed = {n: values for n, values in large if values is not None}
+        self._constants = [n for n in constants if n not in self._fed]
+        self._loop = open_loop(view, [node])
+        self._outputs = [o for o in node.output if o]
+        # What has a seed draws numbers of its own; bodies hold names of tensors.
+        has_state = attribute(node, "seed") is not None or next(subgraphs(node), None) is not None
+        self._shares = not (self._constants or has_state)
+
+    def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
+        """Return the node's outputs by name."""
+        given = {n: feeds[n] for n in self.inputs} | self._fed
+        try:
+            values = self._run_shared(given) if self._shares else self._run_alone(given)
+        except VerificationError:
+            raise
+        except Exception as error:
+            name = self._node.name or node_key(self._node)
+            raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
+        return dict(zip(self._outputs, values, strict=True))
+
+    def _run_shared(self, given: dict[str, Array]) -> list[Array]:
+        ordered = {n: given[n] for n in self._node.input if n}
+        if self._session is None:
+            self._session = self._sessions.shared(self._node, ordered)
+        return list(self._session.run(None, dict(zip(map(_input, count()), ordered.values(), strict=False))))
+
+    def _run_alone(self, given: dict[str, Array]) -> list[Array]:
+        if self._session is None:
+            self._session = self._sessions.own(self._node, given, self._constants, packs=self._packs)
+        with ending(self._loop) as options:
+            return list(self._session.run(self._outputs, given, options))
+
+    def _is_packed(self) -> bool:
+        """Return whether the node is a convolution of images that is faster with a packed weight."""
+        node, view = self._node, self._view
+        if node.op_type != "Conv" or node.domain not in DEFAULT_DOMAINS or attribute(node, "group", 1) != 1:
+            return False
+        weight = node.input[1]
+        if not view.is_weight(weight) or view.weight_type(weight) != TensorProto.FLOAT:
+            return False
+        shape = view.shape(weight) or ()
+        is_window_of_images = len(shape) == 4 and shape[2:] != (1, 1)
+        return is_window_of_images and _PACKED_NUMBERS <= view.weight_size(weight) < _FED_BYTES // 4
+
+    def _fed_values(self, name: str) -> Array | None:
+        """Return a weight that is an input of the one-node model, None for others and for types that cannot be fed."""
+        holder = self._view.holder(name)
+        assert holder is not None
+        weight = holder.weights[name]
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(holder.weight_type(name)))
+        if dtype.kind not in "biuf":
+            return None
+        is_large = holder.weight_size(name) * dtype.itemsize >= _FED_BYTES
+        if not is_large and (self._node.op_type not in _FED_OPERATORS or self._node.domain not in DEFAULT_DOMAINS):
+            return None
+        if isinstance(weight, LazyTensor):
+            return weight.mapped() if is_large else weight.load()
+        return np.ascontiguousarray(weight)
+
+
+def _input(i: int) -> str:
+    """Return the name of the i-th tensor that a node reads, in a session that is shared."""
+    return f"i{i}"
+
+
+def _without_names(node: NodeProto) -> NodeProto:
+    """Return a node without its name and those of its tensors."""
+    inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
+    alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    alike.input.extend(inputs[n] for n in node.input)
+    alike.output.extend(n and f"o{i}" for i, n in enumerate(node.output))
+    return alike

@@ -1,0 +1,234 @@
+"""Sessions that run models in onnxruntime."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import ModelProto
+
+from onnxfold.errors import MemoryLimitError, OnnxFoldError, VerificationError
+from onnxfold.graph.files.load import load, require_regular_file
+from onnxfold.graph.files.save import to_model
+from onnxfold.graph.quantized import is_quantized
+from onnxfold.graph.run.empty_inputs import fit_feeds
+from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.runtime import session_options
+from onnxfold.graph.run.trial_run import require_trial_run
+from onnxfold.graph.run.twin import float32_twin, has_other_floats
+from onnxfold.graph.shapes.footprint import Footprint, feed_shapes
+from onnxfold.graph.shapes.tensor_types import Shape
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+
+Feeds = Mapping[str, Array]
+
+#: Readers of a tensor from which on onnxruntime's optimiser takes longer than what it saves.
+_MANY_READERS = 1000
+
+#: onnxruntime's names of input types.
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """A model input: dtype, and shape with None for free dimensions."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    shape: tuple[int | None, ...]
+
+
+class Session:
+    """A model loaded in onnxruntime on the CPU.
+
+    A model in a float type without CPU kernels (bfloat16, much of float16) runs as its float32 twin; `is_twin` says so.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | ModelProto | GraphView,
+        *,
+        threads: int = 0,
+        counted: GraphView | None = None,
+        as_users_do: bool = False,
+    ) -> None:
+        if isinstance(model, GraphView):
+            counted, model = model, to_model(model)
+        if not isinstance(model, ModelProto):
+            require_regular_file(Path(model))
+        counted = counted if counted is not None else _view(model)
+        options = session_options(_optimization(counted, as_users_do=as_users_do), threads)
+        self._sizes = _Sizes(counted)
+        self._loop = None if counted is None else open_loop(counted)
+        self._sizes.require({})  # onnxruntime computes constants while it loads
+        self.is_twin = False
+        try:
+            self._session = _open(model, options)
+        except Exception as error:  # onnxruntime's exception classes are not public
+            twin = _twin(model)
+            if twin is None:
+                raise VerificationError(f"onnxruntime does not load the model: {one_line(error)}") from None
+            try:
+                self._session = _open(twin, options)
+            except Exception as second:
+                raise VerificationError(f"onnxruntime does not load the model: {one_line(second)}") from None
+            self.is_twin = True
+        #: The outputs that a run returns; some of them may be left out.
+        self.output_names = [o.name for o in self._session.get_outputs()]
+        self._shapes = {i.name: _fixed(i.shape) for i in self._session.get_inputs()}
+
+    @property
+    def may_be_endless(self) -> bool:
+        """Whether the model has a Loop that may never end, so that its runs are watched."""
+        return self._loop is not None
+
+    @property
+    def inputs(self) -> list[InputInfo]:
+        """The inputs in order."""
+        infos = []
+        for info in self._session.get_inputs():
+            if info.type not in _DTYPES:
+                raise VerificationError(f"input '{info.name}' has the type {info.type}, which onnxfold cannot feed")
+            infos.append(InputInfo(info.name, np.dtype(_DTYPES[info.type]), self._shapes[info.name]))
+        return infos
+
+    def require(self, feeds: Feeds) -> None:
+        """Ask for the memory of a run, so that runs on less need not ask."""
+        self._sizes.require(feeds)
+
+    def run(self, feeds: Feeds) -> list[Array]:
+        """Return the outputs for one set of inputs."""
+        feeds = fit_feeds(feeds, self._shapes)
+        self._sizes.require(feeds)
+        try:
+            with ending(self._loop) as options:
+                return list(self._session.run(self.output_names, feeds, options))
+        except VerificationError:
+            raise
+        except Exception as error:
+            raise VerificationError(f"onnxruntime fails while running the model: {one_line(error)}") from None
+
+    def run_in_batches(self, feeds: Feeds, batch: int = 256) -> list[Array]:
+        """Return all outputs for many samples, fed in batches along axis 0.
+
+        A model with a fixed batch dimension gets batches of that size; its samples must be a multiple of it.
+        """
+        fixed = fixed_batch(info.shape for info in self.inputs)
+        return self.run_all(in_batches(feeds, fixed or batch))
+
+    def run_all(self, batches: Iterable[Feeds]) -> list[Array]:
+        """Return all outputs for batches of inputs, joined along axis 0."""
+        return joined_outputs([self.run(batch) for batch in batches])
+
+
+def _fixed(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
+    return tuple(d if isinstance(d, int) and d > 0 else None for d in shape)
+
+
+def joined_outputs(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Return the outputs of several batches, joined along axis 0."""
+    return [np.concatenate(column) if column[0].ndim else np.stack(column) for column in zip(*parts, strict=True)]
+
+
+class _Sizes:
+    """Asks for the memory of a run, unless one of at least the same input shapes was allowed already."""
+
+    def __init__(self, view: GraphView | None) -> None:
+        self._view = view
+        self._asked: list[dict[str, tuple[int, ...]]] = []
+
+    def require(self, feeds: Feeds) -> None:
+        shapes = feed_shapes(feeds)
+        if self._view is None or any(_within(shapes, asked) for asked in self._asked):
+            return
+        footprint = Footprint.of(self._view, shapes)
+        footprint.require("running the model" if feeds else "loading the model")
+        if feeds and footprint.unknown:
+            require_trial_run(self._view, [feeds], "running the model")
+        self._asked.append(shapes)
+
+
+def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether no input is larger in any dimension."""
+    if shapes.keys() != others.keys():
+        return False
+    return all(
+        len(shape) == len(others[name]) and all(a <= b for a, b in zip(shape, others[name], strict=True))
+        for name, shape in shapes.items()
+    )
+
+
+def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
+    """Return what onnxruntime may change in a model.
+
+    Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. A
+    quantised model gets all optimisations, which bring in the integer kernels that it is made for. Where BASIC removes
+    readers of a tensor one after the other, all of the rest are moved each time: with very many of them, nothing is
+    changed.
+    """
+    read_often = view is not None and any(len(view.consumers(o)) > _MANY_READERS for n in view.nodes for o in n.output)
+    level = ort.GraphOptimizationLevel
+    if read_often:
+        return level.ORT_DISABLE_ALL
+    is_for_integers = view is not None and any(map(is_quantized, view.nodes))
+    return level.ORT_ENABLE_ALL if as_users_do or is_for_integers else level.ORT_ENABLE_BASIC
+
+
+def _view(model: str | Path | ModelProto) -> GraphView | None:
+    try:
+        return load(model)
+    except MemoryLimitError:
+        raise
+    except OnnxFoldError:  # what cannot be folded may still run; if not, onnxruntime says so
+        return None
+
+
+def _open(model: str | Path | ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
+    source = model.SerializeToString() if isinstance(model, ModelProto) else str(model)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _twin(model: str | Path | ModelProto) -> ModelProto | None:
+    try:
+        proto = model if isinstance(model, ModelProto) else onnx.load(str(model))
+    except Exception:  # unreadable: the first error tells
+        return None
+    return float32_twin(proto) if has_other_floats(proto) else None
+
+
+def fixed_batch(shapes: Iterable[Shape | None]) -> int | None:
+    """Return the size of batch that a model with inputs of these shapes is fixed to; None where it takes any."""
+    return next((shape[0] for shape in shapes if shape and shape[0] is not None), None)
+
+
+def sample_count(feeds: Feeds) -> int:
+    """Return the number of samples along axis 0 of arrays; scalars belong to all, and alone are one sample."""
+    return max((len(values) for values in feeds.values() if values.ndim), default=1)
+
+
+def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
+    """Cut arrays along axis 0; scalars stand in every batch."""
+    for start in range(0, sample_count(feeds), size):
+        yield {name: values[start : start + size] if values.ndim else values for name, values in feeds.items()}
+
+
+def one_line(error: Exception) -> str:
+    """Return what onnxruntime says of an error, in one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) < 400 else text[:400] + " ..."

@@ -1,0 +1,1 @@
+"""Shapes and types of tensors, and constants that follow from them."""

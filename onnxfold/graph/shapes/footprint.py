@@ -1,0 +1,156 @@
+"""Memory of a network's activations, counted from shapes before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from onnx import GraphProto, NodeProto, helper
+
+from onnxfold.graph.nodes import captured_names, subgraphs
+from onnxfold.graph.shapes.shape_inference import infer_types
+from onnxfold.graph.shapes.tensor_types import TensorType
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.machine import memory
+
+#: Operators whose result may be larger than the largest tensor that they read; of others that one says enough where
+#: shapes do not.
+GROWING = frozenset({
+    "CenterCropPad", "Compress", "Concat", "ConstantOfShape", "ConvTranspose", "Einsum", "Expand", "EyeLike", "Gather",
+    "GatherElements", "GatherND", "Loop", "MatMul", "MaxUnpool", "OneHot", "Pad", "RandomNormal", "RandomUniform",
+    "Range", "Resize", "Scan", "STFT", "Tile", "Upsample",
+})  # fmt: skip
+_UNKNOWN_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Memory of a network's activations."""
+
+    peak: int  # most bytes that are needed at one time
+    constant: int  # of them, most that do not grow with the samples: what is computed of weights alone
+    growing: int
+    largest: str  # name of the largest tensor
+    unknown: str  # an operator whose result may have any size; '' if no operator does
+
+    @classmethod
+    def of(cls, view: GraphView, shapes: Mapping[str, Sequence[int]], *, walked: bool = False) -> Footprint:
+        """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
+        known = {name: view.shape(name) for name in view.input_names}
+        closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
+        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
+        sizes: dict[str, int] = {}
+        for name in view.input_names:
+            sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
+        outputs, sampled = set() if walked else set(view.output_names), _sampled(view)
+        nodes = view.nodes
+        last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
+        unknown, live = "", _Live(sum(sizes.values()))
+        for i, node in enumerate(nodes[: _last_layer(view, types, sampled)] if walked else nodes):
+            read = [name for name in _reads(node) if name in sizes]
+            for name in filter(None, node.output):
+                found = tensor_bytes(types.get(name))
+                if found is None:
+                    unbounded = any(n.op_type in GROWING for n in _inner(node))
+                    unknown = unknown or (node.op_type if unbounded else "")
+                    # Not their sum: sizes of a stream that blocks add to would double with every block.
+                    found = max((sizes[n] for n in read), default=0)
+                sizes[name] = found
+                live.add(found, grows=name in sampled)
+            live.look()
+            for name in {*read, *node.output}:
+                if name in sizes and last.get(name, -1) <= i and name not in outputs:
+                    live.add(-sizes[name], grows=name in sampled)
+        largest = max(sizes, key=lambda name: sizes[name], default="")
+        return cls(live.peak, live.constant_peak, live.growing_peak, largest, unknown)
+
+    def require(self, what: str, times: float = 1, networks: int = 1) -> None:
+        """Refuse the activations of so many networks on so many times the samples, if they take more than the limit."""
+        needed = self.peak if times == 1 else self.constant + self.growing * times
+        memory.require(int(needed * networks), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
+
+    def fitting(self, networks: int, most: int, least: int = 1) -> int:
+        """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
+        return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
+
+
+@dataclass
+class _Live:
+    """Bytes that are held: of what grows with the samples, and of what is computed of weights alone."""
+
+    growing: int
+    constant: int = 0
+    peak: int = 0
+    growing_peak: int = 0
+    constant_peak: int = 0
+
+    def add(self, count: int, *, grows: bool) -> None:
+        if grows:
+            self.growing += count
+        else:
+            self.constant += count
+
+    def look(self) -> None:
+        """Note the most that was held at one time."""
+        self.peak = max(self.peak, self.growing + self.constant)
+        self.growing_peak = max(self.growing_peak, self.growing)
+        self.constant_peak = max(self.constant_peak, self.constant)
+
+
+def _sampled(view: GraphView) -> set[str]:
+    """Return the tensors that depend on the inputs; all others are computed of weights alone."""
+    found = set(view.input_names)
+    for node in view.nodes:
+        if not found.isdisjoint(_reads(node)):
+            found.update(node.output)
+    return found
+
+
+def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:
+    """Return the place of the last node that reads a matrix of weights, and activations; None where there is none."""
+
+    def is_layer(node: NodeProto) -> bool:
+        read = _reads(node)
+        is_matrix = (name not in sampled and len(_dims(view, types, name)) > 1 for name in read)
+        return not sampled.isdisjoint(read) and any(is_matrix)
+
+    return max((i for i, node in enumerate(view.nodes) if is_layer(node)), default=None)
+
+
+def _dims(view: GraphView, types: Mapping[str, TensorType], name: str) -> Sequence[int | None]:
+    return (view.shape(name) or ()) if view.is_weight(name) else types[name][1] if name in types else ()
+
+
+def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs."""
+    return {name: tuple(values.shape) for name, values in feeds.items()}
+
+
+def tensor_bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
+    """Return what a tensor takes, None where a dimension is not known; `open_dimension` stands in for such ones."""
+    if found is None:
+        return None
+    elem_type, shape, _ = found
+    dims = [open_dimension if d is None else d for d in shape]
+    if any(d is None for d in dims):
+        return None
+    item = helper.tensor_dtype_to_np_dtype(elem_type).itemsize if elem_type else _UNKNOWN_BYTES
+    return prod((d for d in dims if d is not None), start=item)
+
+
+def _reads(node: NodeProto) -> list[str]:
+    return [name for name in dict.fromkeys([*node.input, *captured_names(node)]) if name]
+
+
+def _inner(node: NodeProto) -> Iterator[NodeProto]:
+    """Yield a node and those of its bodies."""
+    yield node
+    for body in subgraphs(node):
+        yield from _nodes(body)
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield from _inner(node)

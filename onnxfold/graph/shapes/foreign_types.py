@@ -1,0 +1,185 @@
+"""Types of the results of operators that ONNX knows nothing of, from onnxruntime, one node at a time.
+
+onnxruntime knows the operators of its own (com.microsoft, and what old exporters wrote into the default domain). A
+model of one node, whose inputs have the dimensions and symbols of the graph, is loaded: what it says of its outputs is
+the result. Where it leaves something open, the node is run on arrays of two sizes. A dimension that is the same for
+both is a number, and one that is a symbol's size both times is that symbol. A symbol that is called the sum of others,
+or the total, has the size of the sum, as masks must fit what is cached. Other values of the same size must give the
+same dimensions: otherwise they depend on values, and stay unknown.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import onnxruntime as ort
+from onnx import NodeProto, TensorProto, helper
+
+from onnxfold.graph.run.runtime import session_options
+from onnxfold.graph.shapes.symbols import summands
+from onnxfold.graph.shapes.tensor_types import TensorType
+from onnxfold.graph.tensors import Array, to_proto
+
+#: The size of the i-th symbol in both runs, and its step. The first ones are large enough for windows, and even; the
+#: others are for batches of what is large by itself.
+_SIZES = ((24, 8, 40, 16), (2, 1, 4, 3))
+#: Arrays larger than this are not made to run a node.
+_MOST_ELEMENTS = 1 << 24
+_OPEN = "onnxfold_open_dimension"
+
+_ELEMENT_TYPES = {
+    "float": TensorProto.FLOAT, "double": TensorProto.DOUBLE, "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16, "int64": TensorProto.INT64, "int32": TensorProto.INT32,
+    "int16": TensorProto.INT16, "int8": TensorProto.INT8, "uint64": TensorProto.UINT64, "uint32": TensorProto.UINT32,
+    "uint16": TensorProto.UINT16, "uint8": TensorProto.UINT8, "bool": TensorProto.BOOL, "string": TensorProto.STRING,
+}  # fmt: skip
+
+
+def result_types(
+    node: NodeProto,
+    inputs: Sequence[TensorType | None],
+    constants: Mapping[int, Array],
+    opsets: Mapping[str, int],
+    ir_version: int,
+) -> list[TensorType | None]:
+    """Return the types of a node's results, None where nothing can be told."""
+    alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+    alike.input.extend(name and f"i{i}" for i, name in enumerate(node.input))
+    alike.output.extend(name and f"o{i}" for i, name in enumerate(node.output))
+    held = tuple(to_proto(f"i{i}", v).SerializeToString() for i, v in sorted(constants.items()))
+    versions = tuple(sorted(opsets.items()))
+    return list(_asked(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
+
+
+@lru_cache(maxsize=1024)
+def _asked(
+    node: bytes,
+    inputs: tuple[TensorType | None, ...],
+    held: tuple[bytes, ...],
+    opsets: tuple[tuple[str, int], ...],
+    ir_version: int,
+) -> tuple[TensorType | None, ...]:
+    proto = NodeProto.FromString(node)
+    constants = [TensorProto.FromString(tensor) for tensor in held]
+    known = {t.name for t in constants}
+    given = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
+    graph = helper.make_graph(
+        [proto],
+        "node",
+        [helper.make_tensor_value_info(name, kind[0], _named(kind)) for name, kind in given.items()],
+        [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
+        constants,
+    )
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
+    options = session_options(ort.GraphOptimizationLevel.ORT_DISABLE_ALL, threads=1)
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # onnxruntime raises many types
+        return (None,) * len(proto.output)
+    types = {output.name: _read_output(output) for output in session.get_outputs()}
+    if any(kind is None or None in _numbers(kind) for kind in types.values()):
+        types |= _measured(session, given, types)
+    return tuple(types.get(name) for name in proto.output)
+
+
+def _read_output(output: ort.NodeArg) -> TensorType | None:
+    if not output.shape:  # a scalar, or nothing is known of it
+        return None
+    return _read(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
+
+
+def _named(kind: TensorType) -> list[int | str]:
+    return [_OPEN if d is None and not s else s if d is None else d for d, s in _pairs(kind)]
+
+
+def _pairs(kind: TensorType) -> list[tuple[int | None, str]]:
+    return list(zip(kind[1], [*kind[2], *[""] * len(kind[1])], strict=False))
+
+
+def _numbers(kind: TensorType) -> list[int | str | None]:
+    """Return the dimensions: numbers, symbols, or None."""
+    return [d if d is not None else s or None for d, s in _pairs(kind)]
+
+
+def _read(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
+    shape = tuple(d if isinstance(d, int) else None for d in dims)
+    return elem_type, shape, tuple(d if isinstance(d, str) and d != _OPEN else "" for d in dims)
+
+
+def _measured(
+    session: ort.InferenceSession, given: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
+) -> dict[str, TensorType | None]:
+    """Return what runs at two sizes tell of the results; what is known already stays."""
+    names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
+    choices = (_sizes(names, *steps) for steps in _SIZES)
+    sizes = next((choice for choice in choices if _fits(choice, given)), None)
+    if sizes is None:
+        return {}
+    runs = []
+    for which, seed in ((0, 0), (0, 1), (1, 2)):
+        shapes = {n: _shape(kind, sizes, which) for n, kind in given.items()}
+        random = np.random.default_rng(seed)
+        feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in given.items()}
+        if any(values is None for values in feeds.values()):
+            return {}
+        with contextlib.suppress(Exception):
+            runs.append(session.run(None, feeds))
+    if len(runs) < 3:
+        return {}
+    read: dict[str, TensorType | None] = {}
+    for output, *results in zip(known, *runs, strict=True):
+        ranks = {np.ndim(values) for values in results}
+        if len(ranks) > 1 or not all(isinstance(values, np.ndarray) for values in results):
+            continue
+        told = known[output]
+        before: list[int | str | None] = [None] * ranks.pop() if told is None else _numbers(told)
+        lengths = zip(before, *(values.shape for values in results), strict=True)
+        dims = [
+            _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
+        ]
+        elem_type = told[0] if told else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
+        read[output] = _read(elem_type, dims)
+    return read
+
+
+def _sizes(
+    names: Iterable[str], first: int, first_step: int, second: int, second_step: int
+) -> dict[str, tuple[int, int]]:
+    """Return the size of every symbol in both runs."""
+    known = list(names)
+    sizes = {s: (first + first_step * i, second + second_step * i) for i, s in enumerate(known)}
+    for name in known:
+        parts = [sizes[part] for part in summands(name, known)]
+        if parts:
+            sizes[name] = sum(a for a, _ in parts), sum(b for _, b in parts)
+    return sizes
+
+
+def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -> list[int]:
+    return [d if isinstance(d, int) else sizes[d][which] for d in _named(kind)]
+
+
+def _fits(sizes: Mapping[str, tuple[int, int]], given: Mapping[str, TensorType]) -> bool:
+    shapes = (_shape(kind, sizes, 1) for kind in given.values())
+    return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
+
+
+def _drawn(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:
+    """Return small values; None for types that are not made up."""
+    if elem_type == TensorProto.STRING or not elem_type:
+        return None
+    dtype = helper.tensor_dtype_to_np_dtype(elem_type)
+    kind = np.dtype(dtype).kind
+    return (random.integers(0, 2 if kind == "b" else 4, shape) if kind in "iub" else random.random(shape)).astype(dtype)
+
+
+def _dimension(first: int, again: int, second: int, sizes: Mapping[str, tuple[int, int]]) -> int | str | None:
+    """Return the number or the symbol that a dimension is, None where it is neither."""
+    if first != again:
+        return None
+    if first == second:
+        return first
+    names = [name for name, pair in sizes.items() if pair == (first, second)]
+    return names[0] if names and names[0] != _OPEN else None

@@ -1,0 +1,327 @@
+"""Shape inference without large weights, at a cost that does not depend on the model's size."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, numpy_helper
+
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, subgraphs
+from onnxfold.graph.run import runtime
+from onnxfold.graph.shapes.foreign_types import result_types
+from onnxfold.graph.shapes.tensor_types import TensorType, typed_info, with_sizes
+from onnxfold.graph.tensors import Array, LazyTensor, Weight, elem_type_of, loaded, stub, to_proto
+
+#: Operators that onnx tells no shapes of (those of onnxruntime's optimiser, and functions whose bodies it cannot
+#: follow), and the operator, with its number of inputs, whose result has the same shape. onnxruntime is asked for
+#: others, which takes longer.
+_SHAPED_AS = {
+    "BiasGelu": ("Identity", 1),
+    "FastGelu": ("Identity", 1),
+    "FusedConv": ("Conv", 3),
+    "FusedGemm": ("Gemm", 3),
+    "FusedMatMul": ("MatMul", 2),
+    "Gelu": ("Identity", 1),
+    "GroupNormalization": ("Identity", 1),
+    "HardSwish": ("Identity", 1),  # made by exports of models below operator set 14
+    "QuickGelu": ("Identity", 1),
+    "SimplifiedLayerNormalization": ("Identity", 1),
+    "SkipLayerNormalization": ("Identity", 1),
+    "SkipSimplifiedLayerNormalization": ("Identity", 1),
+}
+#: The output of those that also give their sum out, of the same shape.
+_SUM = 3
+#: Operators of which onnx tells some results only.
+_HALF_TOLD = frozenset({"Attention"})
+#: How the symbols begin that onnx's inference makes up.
+_MADE_UP = "unk__"
+#: How those begin that stand here for dimensions of inputs without a symbol.
+UNNAMED = f"{_MADE_UP}input_"
+
+#: The operator set from which on onnx lets the axis of a Concat be negative.
+_NEGATIVE_AXES = 11
+
+#: Integer initializers up to this many elements travel with their values: they hold shapes and axes.
+_SMALL = 4096
+#: Tensors of rank 1 that are longer than this hold no shapes.
+_LONG = 1 << 20
+
+
+def infer_types(
+    model: ModelProto,
+    weights: Mapping[str, Weight],
+    input_shapes: Mapping[str, Sequence[int]],
+    learned: Mapping[str, TensorType] = MappingProxyType({}),
+) -> dict[str, TensorType]:
+    """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
+    work = light_model(model, weights, input_shapes)
+    given = {*weights, *(i.name for i in work.graph.input)}
+    sizes: dict[str, int] = {}
+    for info in model.graph.input:
+        if info.name in input_shapes:
+            sizes.update(_sizes_of(info, input_shapes[info.name]))
+    nodes = [made for node in work.graph.node for made in _stand_ins(node)]
+    del work.graph.node[:]
+    work.graph.node.extend(nodes)
+    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
+    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
+    return _with_foreign(work, foreign, weights) if foreign else read_types(_inferred(work))
+
+
+def light_model(
+    model: ModelProto, weights: Mapping[str, Weight], input_shapes: Mapping[str, Sequence[int]] = MappingProxyType({})
+) -> ModelProto:
+    """Return a model with that of its weights which shapes depend on, and a symbol for every free size of an input."""
+    work = ModelProto()
+    work.CopyFrom(model)
+    drop_inferable(work)
+    given = {*weights, *(i.name for i in work.graph.input)}
+    for output in work.graph.output:
+        if output.type.HasField("tensor_type") and output.name not in given:
+            output.type.tensor_type.ClearField("shape")
+    for name, value in weights.items():
+        work.graph.initializer.append(_light(name, value))
+    for number, info in enumerate(work.graph.input):
+        if info.name in input_shapes:
+            _set_shape(info, input_shapes[info.name])
+        _name_dimensions(info, number)
+    return work
+
+
+def read_types(inferred: ModelProto) -> dict[str, TensorType]:
+    """Return the types that a model states."""
+    infos = [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]
+    return {info.name: _read(info) for info in infos if _has_shape(info)}
+
+
+def _with_foreign(
+    work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, Weight]
+) -> dict[str, TensorType]:
+    """Return types where onnxruntime is asked for results of some nodes.
+
+    What a node gives depends on what it is given, so inference and questions take turns. To need few of them, nodes
+    that differ in nothing but names, as those of a network's layers, are taken to give the same until it is known what
+    they read. Symbols that inference makes up have other names every time, so that they are no news.
+    """
+    opsets = {o.domain: o.version for o in work.opset_import}
+    given: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
+    for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
+        types = read_types(_inferred(_declaring(work, given)))
+        found: dict[str, TensorType] = {}
+        alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
+        for node in foreign:
+            inputs = [_type_of(name, types, weights) for name in node.input]
+            key = node.domain, node.op_type, b"".join(a.SerializeToString(deterministic=True) for a in node.attribute)
+            if all(kind is not None for name, kind in zip(node.input, inputs, strict=True) if name):
+                constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
+                alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
+            results = alike.get(key, [None] * len(node.output))
+            found.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
+        if _without_made_up(found) == _without_made_up(given):
+            break
+        given = found
+    return types
+
+
+def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    """Return types without the symbols that inference makes up."""
+    return {
+        name: (elem_type, shape, tuple("" if s.startswith(_MADE_UP) else s for s in symbols))
+        for name, (elem_type, shape, symbols) in types.items()
+    }
+
+
+def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:
+    """Whether onnxruntime tells the result of an operator, and onnx does not."""
+    return _is_foreign(node) and not any(f.domain == node.domain and f.name == node.op_type for f in work.functions)
+
+
+def _is_foreign(node: NodeProto) -> bool:
+    if any(True for _ in subgraphs(node)) or not runtime.runs(node.domain, node.op_type):
+        return False
+    if node.domain in DEFAULT_DOMAINS and node.op_type in _HALF_TOLD:
+        return True
+    return not onnx.defs.has(node.op_type, "" if node.domain in DEFAULT_DOMAINS else node.domain)
+
+
+def _declaring(work: ModelProto, given: Mapping[str, TensorType]) -> ModelProto:
+    """Return a model with types of some tensors."""
+    if not given:
+        return work
+    declared = ModelProto()
+    declared.CopyFrom(work)
+    outputs = {output.name: output for output in declared.graph.output}
+    for name, kind in given.items():
+        info = outputs.get(name)
+        if info is None:
+            declared.graph.value_info.append(typed_info(name, kind))
+        else:
+            info.CopyFrom(typed_info(name, kind))
+    return declared
+
+
+def _type_of(name: str, types: Mapping[str, TensorType], weights: Mapping[str, Weight]) -> TensorType | None:
+    value = weights.get(name)
+    if value is None:
+        return types.get(name)
+    return _elem_type(value), tuple(value.shape), ("",) * len(value.shape)
+
+
+def _value(weight: Weight | None) -> Array | None:
+    """Return the values of a weight of which shapes may depend, None for others."""
+    if weight is None or not values_matter(_elem_type(weight), weight.size):
+        return None
+    return loaded(weight)
+
+
+def drop_inferable(model: ModelProto) -> None:
+    """Drop value_info, which may be stale or simply wrong; of other vendors' operators it is all there is to know."""
+    local = {f.domain for f in model.functions}
+    foreign = {o for n in model.graph.node if n.domain not in local and not _is_shaped(n) for o in n.output}
+    kept = [info for info in model.graph.value_info if info.name in foreign]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+
+
+def _is_shaped(node: NodeProto) -> bool:
+    return node.domain in DEFAULT_DOMAINS or _has_stand_in(node) or _is_foreign(node)
+
+
+def _has_stand_in(node: NodeProto) -> bool:
+    return node.domain in (*DEFAULT_DOMAINS, "com.microsoft") and node.op_type in _SHAPED_AS
+
+
+def _stand_ins(node: NodeProto) -> list[NodeProto]:
+    """Return nodes that onnx knows in place of an operator, with results of the same shapes."""
+    turned = any(a.name.startswith("trans") and a.i for a in node.attribute)
+    if not _has_stand_in(node) or (turned and node.op_type == "FusedMatMul"):
+        return [node]
+    op_type, inputs = _SHAPED_AS[node.op_type]
+    known = onnx.defs.get_schema(op_type).attributes
+    kept = [a for a in node.attribute if a.name in known]
+    read = node.input[:inputs]
+    made = [NodeProto(op_type=op_type, input=read, output=node.output[:1], attribute=kept)]
+    if len(node.output) > _SUM and node.output[_SUM]:
+        made.append(NodeProto(op_type=op_type, input=read, output=[node.output[_SUM]]))
+    return made
+
+
+def _inferred(work: ModelProto) -> ModelProto:
+    """Return the model with the shapes that ONNX infers, or unchanged if the inference fails."""
+    done = _inferred_once(work)
+    while _count_from_front(work, done):
+        done = _inferred_once(work)
+    return done
+
+
+def _count_from_front(work: ModelProto, inferred: ModelProto) -> bool:
+    """Count axes of Concat from the front where a rank is known now; return whether there was such an axis.
+
+    Before version 11 of the operator set onnx infers nothing for a negative axis. PaddlePaddle writes it, and
+    onnxruntime runs it.
+    """
+    if max((o.version for o in work.opset_import if o.domain in DEFAULT_DOMAINS), default=0) >= _NEGATIVE_AXES:
+        return False
+    concats = [node for node in work.graph.node if node.op_type == "Concat" and node.domain in DEFAULT_DOMAINS]
+    backwards = [(node, attr) for node in concats for attr in node.attribute if attr.name == "axis" and attr.i < 0]
+    if not backwards:
+        return False
+    ranks = {name: len(kind[1]) for name, kind in read_types(inferred).items()}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in work.graph.initializer}
+    left = len(backwards)
+    for node, attr in backwards:
+        rank = next((ranks[name] for name in node.input if name in ranks), 0)
+        if -rank <= attr.i:
+            attr.i += rank
+            left -= 1
+    return left < len(backwards)
+
+
+def _inferred_once(work: ModelProto) -> ModelProto:
+    """Return the model with the shapes that ONNX infers at the first try, or unchanged if the inference fails.
+
+    Values of small integer tensors are propagated, shapes are computed from them. onnx does this for every tensor of
+    rank 1, of any length: of long ones it is left out.
+    """
+    attempts: tuple[dict[str, bool], ...] = ({"data_prop": True}, {})  # the second one is more forgiving
+    if _has_large_numbers(work):
+        try:
+            plain: ModelProto = onnx.shape_inference.infer_shapes(work)
+        except Exception:  # the C++ code raises many types
+            return work
+        infos = (*plain.graph.input, *plain.graph.value_info, *plain.graph.output)
+        if any(_is_long(info.type.tensor_type.shape.dim) for info in infos):
+            return plain
+    for options in attempts:
+        with contextlib.suppress(Exception):
+            return onnx.shape_inference.infer_shapes(work, **options)
+    return work
+
+
+def _has_large_numbers(work: ModelProto) -> bool:
+    """Whether an integer constant, or a dimension of an input, is large enough to be a long tensor's length."""
+    if any(_is_long(info.type.tensor_type.shape.dim) for info in work.graph.input):
+        return True
+    lifted = (a.t for n in work.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value")
+    for tensor in (*work.graph.initializer, *lifted):
+        if tensor.data_type in (TensorProto.INT64, TensorProto.INT32) and tensor.data_location != TensorProto.EXTERNAL:
+            numbers = numpy_helper.to_array(tensor)
+            # The largest ones stand for "to the end" in slices.
+            if ((numbers > _LONG) & (numbers < np.iinfo(numbers.dtype).max >> 1)).any():
+                return True
+    return False
+
+
+def _is_long(dims: Sequence[TensorShapeProto.Dimension]) -> bool:
+    return len(dims) == 1 and dims[0].dim_value > _LONG
+
+
+def values_matter(elem_type: int, size: int) -> bool:
+    """Whether shape inference sees the values of an initializer, and not only its type and shape."""
+    if elem_type in (TensorProto.INT64, TensorProto.INT32):
+        return size <= _SMALL
+    return size <= 16 and elem_type != TensorProto.STRING  # scales of Resize, scalars
+
+
+def _light(name: str, value: Weight) -> TensorProto:
+    elem_type = _elem_type(value)
+    if values_matter(elem_type, value.size):
+        return to_proto(name, loaded(value))
+    return stub(name, tuple(value.shape), elem_type)
+
+
+def _elem_type(value: Weight) -> int:
+    return value.elem_type if isinstance(value, LazyTensor) else elem_type_of(value)
+
+
+def _has_shape(info: onnx.ValueInfoProto) -> bool:
+    return bool(info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape"))
+
+
+def _read(info: onnx.ValueInfoProto) -> TensorType:
+    tensor = info.type.tensor_type
+    dims = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim)
+    return int(tensor.elem_type), dims, tuple(d.dim_param for d in tensor.shape.dim)
+
+
+def _name_dimensions(info: onnx.ValueInfoProto, number: int) -> None:
+    """Give every free dimension of an input a symbol: onnx follows symbols further than dimensions without a name."""
+    for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+        if dim.dim_value < 0 or not (dim.dim_param or dim.HasField("dim_value")):  # PaddlePaddle writes -1
+            dim.dim_param = f"{UNNAMED}{number}_{axis}"
+
+
+def _sizes_of(info: onnx.ValueInfoProto, shape: Sequence[int]) -> dict[str, int]:
+    """Return the sizes that the symbols of an input have where it has a shape."""
+    dims = info.type.tensor_type.shape.dim
+    return {dim.dim_param: int(size) for dim, size in zip(dims, shape, strict=False) if dim.dim_param}
+
+
+def _set_shape(info: onnx.ValueInfoProto, shape: Sequence[int]) -> None:
+    dims = info.type.tensor_type.shape.dim
+    del dims[:]
+    for d in shape:
+        dims.add(dim_value=int(d))

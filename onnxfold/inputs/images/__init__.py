@@ -1,0 +1,1 @@
+"""Images: generated, and from a user's files."""

@@ -1,0 +1,204 @@
+"""A network's inputs from a folder of JPEG and PNG files, as the usual evaluation of image networks makes them.
+
+An image that has the size of the input is taken as it is. Any other is scaled, bicubic, until the input covers 7/8 of
+it, and the centre is cut out: what `Resize(256), CenterCrop(224)` does.
+
+Sizes come first, as everywhere with files of others: what all images take together is counted before anything is
+allocated, and what one takes is known from its header before it is decoded.
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxfold.config.pixels import PixelScale
+from onnxfold.errors import ConfigError
+from onnxfold.graph.run.session import InputInfo, fixed_batch
+from onnxfold.machine import memory
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Array = npt.NDArray[Any]
+
+#: Endings of the files that are read, in any case.
+ENDINGS = (".jpg", ".jpeg", ".png")
+_FORMATS = ("JPEG", "PNG")
+#: Part of the short side that the centre has.
+_CENTRE = 0.875
+_MODES = {1: "L", 3: "RGB"}
+_BYTE = 255.0
+
+
+@dataclass(frozen=True, eq=False)
+class FolderImages:
+    """Images of a folder as a network's input."""
+
+    arrays: dict[str, Array]  # the samples by the name of the input
+    reason: str  # which images, and how pixels became inputs; for the report
+    notes: tuple[str, ...]  # what could not be read, and whether there are fewer than requested
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Channels and sizes of an image input, and whether channels are last."""
+
+    channels: int
+    height: int
+    width: int
+    is_last: bool
+
+
+def read_images(
+    folder: Path, infos: list[InputInfo], scale: PixelScale | None, most: int, requested: int | None = None
+) -> FolderImages:
+    """Read images of a folder and of the folders in it.
+
+    Paths are sorted. Where there are more images than wanted, they are taken at equal distances, so that every one of
+    the folders that stand for classes is represented.
+    """
+    if find_spec("PIL") is None:
+        raise ConfigError("a folder of images needs Pillow, which is not installed: pip install pillow")
+    paths = image_files(folder)
+    info, layout = _image_input(infos)
+    _check_scale(info, layout, scale)
+    batch = fixed_batch([info.shape]) or 1
+    count = min(most, len(paths))
+    count -= count % batch if count > batch else 0
+    given = _empty(folder, count, layout, np.dtype(np.uint8 if _as_they_are(scale) else np.float32))
+    read, unread, first = 0, 0, ""
+    for path in (paths[i * len(paths) // count] for i in range(count)):
+        try:
+            values = _centre(path, layout)
+        except Exception as error:  # what decoders raise on damaged files is not documented
+            unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
+            continue
+        inputs = values if scale is None else _inputs(values, scale)
+        given[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
+        read += 1
+    if not read:
+        raise ConfigError(f"none of {count} images of '{folder}' can be read; the first is {first}")
+    notes = []
+    if unread:
+        notes.append(f"{unread} of {count} images of '{folder}' cannot be read and are left out; the first is {first}")
+    if requested is not None and requested > len(paths):
+        notes.append(f"{requested} samples were requested; '{folder}' holds {len(paths)} images")
+    kept = given[: read - read % batch if read > batch else read]
+    how = "pixels as they are" if scale is None else str(scale)
+    return FolderImages({info.name: kept}, f"{len(kept)} of {len(paths)} images of '{folder}', {how}", tuple(notes))
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images of a folder and of those in it, sorted."""
+    found = sorted(_walk(folder))
+    if not found:
+        raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")
+    return found
+
+
+def _empty(folder: Path, count: int, layout: _Layout, dtype: np.dtype[Any]) -> Array:
+    sizes = (layout.height, layout.width)
+    shape = (count, *sizes, layout.channels) if layout.is_last else (count, layout.channels, *sizes)
+    needed = memory.array_bytes(shape, dtype.itemsize)
+    memory.require(needed, f"{count} images of '{folder}'", "give fewer --samples, or more with --max-memory")
+    return np.empty(shape, dtype)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            if name.lower().endswith(ENDINGS) and not name.startswith("."):
+                yield Path(place, name)
+
+
+def _image_input(infos: list[InputInfo]) -> tuple[InputInfo, _Layout]:
+    """Return the only input of a model, which is an image of known size."""
+    if len(infos) != 1 or len(infos[0].shape) != 4:
+        raise ConfigError("a folder of images is for a model with one input of rank 4: give an .npz file of arrays")
+    info = infos[0]
+    shown = f"input '{info.name}' of the shape [{', '.join('any' if d is None else str(d) for d in info.shape)}]"
+    _, second, third, fourth = info.shape
+    first, last = second in _MODES, fourth in _MODES
+    if first == last:
+        raise ConfigError(f"{shown} is no image of 1 or 3 channels, in front or last: give an .npz file of arrays")
+    channels, height, width = (second, third, fourth) if first else (fourth, second, third)
+    if height is None or width is None:
+        raise ConfigError(f"{shown} has no fixed size to bring images to: give --input-shapes")
+    return info, _Layout(channels or 0, height, width, last)
+
+
+def _check_scale(info: InputInfo, layout: _Layout, scale: PixelScale | None) -> None:
+    if info.dtype.kind in "biu" and info.dtype != np.uint8:
+        raise ConfigError(f"input '{info.name}' is of the type {info.dtype}: give its values as an .npz file")
+    if scale is not None and scale.is_bgr and layout.channels == 1:
+        raise ConfigError(f"input '{info.name}' has one channel, which has no order: leave out channels")
+    if scale is None or _as_they_are(scale):
+        if info.dtype == np.uint8:
+            return
+        raise ConfigError(
+            "a folder of images needs mean and std of the pixels in training: --mean 0.485,0.456,0.406 --std "
+            "0.229,0.224,0.225 for torchvision's ImageNet networks, --mean 0 --std 255 for inputs from 0 to 1"
+        )
+    if info.dtype == np.uint8:
+        raise ConfigError(f"input '{info.name}' takes pixels as they are: leave out mean and std")
+    for name, values in (("mean", scale.mean), ("std", scale.std)):
+        if len(values) not in (1, layout.channels):
+            raise ConfigError(f"{name} has {len(values)} numbers, and the images have {layout.channels} channels")
+
+
+def _centre(path: Path, layout: _Layout) -> npt.NDArray[np.uint8]:
+    """Return the pixels of an image at the input's size, shape (height, width, channels)."""
+    from PIL import Image
+
+    if not path.is_file():
+        raise ValueError("no file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(path, formats=_FORMATS) as image:
+            memory.require(image.width * image.height * 8, "decoding it")  # as it is, and converted
+            if image.mode.startswith(("I", "F")):
+                raise ValueError("16 bits a channel: save it with 8")
+            fitted = _fitted(image.convert(_MODES[layout.channels]), layout.height, layout.width)
+    return np.asarray(fitted, np.uint8).reshape(layout.height, layout.width, layout.channels)
+
+
+def _fitted(image: "Image", height: int, width: int) -> "Image":
+    """Return the centre of an image at a size."""
+    from PIL.Image import Resampling
+
+    if image.size == (width, height):
+        return image
+    part = _CENTRE * min(image.width / width, image.height / height)
+    left, top = (image.width - part * width) / 2, (image.height - part * height) / 2
+    return image.resize((width, height), Resampling.BICUBIC, box=(left, top, image.width - left, image.height - top))
+
+
+def _as_they_are(scale: PixelScale | None) -> bool:
+    return scale is None or not scale.mean
+
+
+def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
+    if scale.is_bgr:
+        pixels = pixels[:, :, ::-1]
+    if _as_they_are(scale):
+        return pixels
+    mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
+    found: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    if type(error).__name__ == "UnidentifiedImageError":  # whose text is the path
+        return "neither a JPEG nor a PNG file"
+    text = " ".join(str(error).split())
+    return text[:200] or type(error).__name__

@@ -1,0 +1,158 @@
+"""Procedural inputs that resemble data, made without data and gradients."""
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from onnx import helper
+
+from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.graph.run.session import fixed_batch
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.inputs.images.dead_leaves import dead_leaves
+from onnxfold.inputs.images.input_scale import input_scale
+from onnxfold.inputs.noise import require_input, scaled
+from onnxfold.inputs.tokens.embedding import look_up
+from onnxfold.inputs.tokens.feeds import whole_feeds
+from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface, token_interface
+from onnxfold.statistics.activations import Batches
+
+#: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
+SAMPLES = 512
+BATCH = 64
+#: What a free dimension becomes.
+FREE_DIMENSION = 64
+#: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
+ACTIVATION_BYTES = 400 << 20
+_MIN_SAMPLES = 32
+_IMAGE_CHANNELS = (1, 3, 4)
+
+
+def synthetic_inputs(
+    view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves", exactly: bool = False
+) -> Batches:
+    """Return batches of inputs for every input of a model.
+
+    The inputs of a language model are consistent, with any token ids. Of others, images (rank 4) are dead leaves,
+    signals (rank 3) 1/f noise along the last axis, vectors Gaussian; integer inputs are ids below the length of the
+    table that they look up. Everything is standardised, images behind the normalisation that the graph begins with.
+    """
+    interface = token_interface(view)
+    if interface is not None:
+        return _token_batches(view, interface, samples, seed, kind)
+    shapes = {name: view.shape(name) or () for name in view.input_names}
+    fixed = fixed_batch(shapes.values())
+    if not exactly:
+        samples = min(samples, max(affordable_samples(view, ACTIVATION_BYTES), _MIN_SAMPLES))
+    size = fixed or min(BATCH, samples)
+    total = samples if exactly and fixed is None else max(1, samples // size) * size
+    starts = range(0, total, size)
+    # What is fixed to another length than the batch is no batch: the states of a recurrent network, for instance.
+    own = {name: shape[0] for name, shape in shapes.items() if shape and shape[0] not in (None, size)}
+    batches: Batches = [{} for _ in starts]
+    for i, (name, shape) in enumerate(shapes.items()):
+        if not shape:
+            for batch in batches:
+                batch[name] = np.zeros((), _dtype(view, name))
+            continue
+        length, step = (own[name] * len(starts), own[name]) if name in own else (total, size)
+        values = float_values(view, name, (length, *(d or FREE_DIMENSION for d in shape[1:])), seed + i, kind)
+        for b, batch in enumerate(batches):
+            batch[name] = values[b * step : (b + 1) * step]
+    return batches
+
+
+def sample_cost(view: GraphView) -> float:
+    """Return what a run of one sample costs, at the sizes that free dimensions get; 0 where it is not known."""
+    shapes = {name: view.shape(name) for name in view.input_names}
+    free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
+    sized = view.copy()
+    sized.assume({**free, **view.input_shapes})
+    return forward_cost(sized)
+
+
+def describe_inputs(view: GraphView) -> str:
+    """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
+    if token_interface(view) is not None:
+        return UNIFORM
+    words = (
+        _kind(_dtype(view, name) if input_scale(view, name) is None else np.dtype("f"), len(view.shape(name) or ()))
+        for name in view.input_names
+    )
+    return " and ".join(dict.fromkeys(words)) or "no inputs"
+
+
+def _token_batches(view: GraphView, interface: TokenInterface, samples: int, seed: int, kind: str) -> Batches:
+    """Return batches of random tokens."""
+    random = np.random.default_rng(seed)
+    size = interface.fixed_batch or min(BATCH, samples)
+    batches: Batches = []
+    for i in range(max(samples // size, 1)):
+        ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
+
+        def others(one: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
+            return float_values(view, one.name, shape, seed + place, kind)
+
+        batches.append(whole_feeds(interface, ids, others))
+    return batches
+
+
+def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
+    if dtype.kind in "iu":
+        return "random ids"
+    if dtype.kind == "b":
+        return "ones"
+    return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
+
+
+def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = "dead-leaves") -> Array:
+    """Return values of one input, by its type and rank."""
+    require_input(name, shape)
+    dtype = _dtype(view, name)
+    scale = input_scale(view, name)
+    if scale is not None:
+        return scaled(_standard(shape, seed, kind), scale, dtype)
+    random = np.random.default_rng(seed)
+    if dtype.kind in "iu":
+        return random.integers(0, look_up(view, name).rows, shape).astype(dtype)
+    if dtype.kind == "b":
+        return np.ones(shape, dtype)
+    return _standard(shape, seed, kind).astype(dtype)
+
+
+def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
+    """Return values of zero mean and unit deviation."""
+    random = np.random.default_rng(seed)
+    if kind == "noise" or len(shape) not in (3, 4):
+        return random.standard_normal(shape)
+    if len(shape) == 3:
+        return _pink(shape, random)
+    if shape[1] not in _IMAGE_CHANNELS and shape[3] in _IMAGE_CHANNELS:
+        return dead_leaves(shape[0], shape[3], shape[1], shape[2], seed=seed).transpose(0, 2, 3, 1)
+    return dead_leaves(*shape, seed=seed)
+
+
+def _pink(shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return 1/f noise along the last axis, standardised."""
+    spectrum = np.fft.rfft(random.standard_normal(shape), axis=-1)
+    spectrum /= np.sqrt(np.maximum(np.arange(spectrum.shape[-1]), 1.0))
+    signal: npt.NDArray[np.float64] = np.fft.irfft(spectrum, shape[-1], axis=-1)
+    signal -= signal.mean()
+    signal /= max(float(signal.std()), 1e-12)
+    return signal
+
+
+def affordable_samples(view: GraphView, most_bytes: int) -> int:
+    """Return how many samples' activations fit into memory; about three large tensors are alive at a time."""
+    largest = 1
+    for node in view.nodes:
+        for output in node.output:
+            shape = view.shape(output)
+            if shape:
+                largest = max(largest, prod(d or FREE_DIMENSION for d in shape[1:]))
+    return most_bytes // (3 * 4 * largest)
+
+
+def _dtype(view: GraphView, name: str) -> np.dtype[np.generic]:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))

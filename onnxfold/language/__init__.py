@@ -1,0 +1,1 @@
+"""Structures of language models: tables of words, projections of attention, residual branches."""

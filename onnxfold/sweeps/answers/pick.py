@@ -1,0 +1,111 @@
+"""The choice of one model, and the front of those that no other one is better than in everything."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from onnxfold.errors import ConfigError, NoModelError
+from onnxfold.sweeps.answers.query import Comparison, Expression, Number
+from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
+
+#: What decides between models that are equally good.
+_TIES = ("latency", "weights", "macs", "size")
+
+
+def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None) -> Row:
+    """Return the best of the rows that an expression is true of."""
+    finished = [row for row in rows if row.status == DONE]
+    found = [row for row in finished if expression.holds(row)]
+    if not found:
+        raise NoModelError(_nearest(finished, expression))
+    return min(found, key=_order(found, prefer))
+
+
+def check_preference(prefer: str | None) -> None:
+    """Refuse what is no quantity."""
+    if prefer is not None and prefer not in QUANTITIES:
+        raise ConfigError(f"--prefer '{prefer}' is not one of: {', '.join(QUANTITIES)}")
+
+
+def _order(rows: Sequence[Row], prefer: str | None) -> Callable[[Row], tuple[tuple[bool, float], ...]]:
+    check_preference(prefer)
+    names = [prefer] if prefer is not None else []
+    quality = quality_of(rows)
+    quantities = [QUANTITIES[name] for name in dict.fromkeys((*names, *([quality] if quality else []), *_TIES))]
+    return lambda row: tuple(_badness(quantity, row) for quantity in quantities)
+
+
+def quality_of(rows: Sequence[Row]) -> str | None:
+    """Return the best quality that all rows have; None where there is none."""
+    return next((q for q in QUALITIES if rows and all(QUANTITIES[q].value(row) is not None for row in rows)), None)
+
+
+def _badness(quantity: Quantity, row: Row) -> tuple[bool, float]:
+    value = quantity.value(row)
+    return value is None, (0.0 if value is None else -value if quantity.more_is_better else value)
+
+
+def _nearest(rows: Sequence[Row], expression: Expression) -> str:
+    """Return why no row is meant, and which one comes closest."""
+    if not rows:
+        return "there is no finished fold to pick from: run 'onnxfold sweep MODEL... --out DIR' first"
+    comparisons = list(expression.comparisons())
+
+    def far(row: Row) -> tuple[int, float]:
+        failed = [c for c in comparisons if not c.holds(row)]
+        return len(failed), sum(_distance(c, row) for c in failed)
+
+    closest = min(rows, key=far)
+    missed = ", ".join(_missed(c, closest) for c in comparisons if not c.holds(closest))
+    why = f"misses {missed}" if missed else "meets every comparison, but not the expression"
+    return f"none of {len(rows)} folds meets it; the closest, {described(closest)}, {why}"
+
+
+def _distance(comparison: Comparison, row: Row) -> float:
+    found = comparison.found(row) if isinstance(comparison, Number) else None
+    if found is None or not isinstance(comparison, Number):
+        return 1.0
+    return min(abs(found - comparison.value) / max(abs(comparison.value), 1e-12), 1.0)
+
+
+def _missed(comparison: Comparison, row: Row) -> str:
+    if not isinstance(comparison, Number):
+        return f"'{comparison.text}' (it is '{getattr(row, comparison.name)}')"
+    found = comparison.found(row)
+    shown = "unknown" if found is None else f"{found:.4g}{'x' if comparison.is_ratio else ''}"
+    return f"'{comparison.text}' (it is {shown})"
+
+
+def described(row: Row) -> str:
+    """Return a row in a few words."""
+    return f"{row.model} at {row.goal} by {row.method}, seed {row.seed}"
+
+
+def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
+    """Return the rows that no other row is better than in one quantity without being worse in the other."""
+    x, y = QUANTITIES[cost], QUANTITIES[quality]
+    known = [row for row in rows if row.status == DONE and x.value(row) is not None and y.value(row) is not None]
+    found: list[Row] = []
+    for row in sorted(known, key=lambda row: (_badness(x, row), _badness(y, row))):
+        if not found or _badness(y, row) < _badness(y, found[-1]):
+            found.append(row)
+    return found
+
+
+@dataclass(frozen=True)
+class Fronts:
+    """The front of every model, by the first known one of some costs, and the best known quality."""
+
+    cost: str
+    quality: str
+    rows: list[Row]
+
+
+def fronts(rows: Sequence[Row]) -> Fronts:
+    """Return the fronts of finished folds, those of a model beside each other."""
+    done = [row for row in rows if row.status == DONE]
+    quality = quality_of(done) or "relative_error"
+    cost = next((name for name in COSTS if any(QUANTITIES[name].value(row) is not None for row in done)), "weights")
+    models = dict.fromkeys(row.model for row in done)
+    return Fronts(
+        cost, quality, [row for m in models for row in front([r for r in done if r.model == m], cost, quality)]
+    )

@@ -1,0 +1,51 @@
+"""Write a product by the identity matrix in front of projections of queries."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.graph.nodes import node_key, with_input
+from onnxfold.graph.view import GraphView
+from onnxfold.language.projections import have_room, query_products
+from onnxfold.passes.base import Pass, PassResult
+
+
+@dataclass(frozen=True)
+class FactorQueries(Pass):
+    """Let queries be computed of fewer numbers than they are: x W becomes (x I) W.
+
+    Case 1: a MatMul whose result becomes the queries of attention with a cache
+    (:func:`onnxfold.language.projections.query_products`), where two products with narrower weights can be smaller than
+    one. What is cached keeps the sizes of heads, so dimensions inside them stay. Scores are products of queries and
+    keys, and suffer little where queries are of low rank. What lies between I and W may be rotated; while it keeps its
+    width, the product is removed again (:mod:`passes.normalize.drop_identity_products`).
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Insert one product per projection; none where their bases would take too much memory."""
+        found = [node for node in query_products(view) if _may_be_narrower(view, node)]
+        if not found or not have_room(view):
+            return PassResult(modified=False)
+        made = {node_key(node): _factored(view, node) for node in found}
+        view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
+        return PassResult(modified=True)
+
+
+def _factored(view: GraphView, node: NodeProto) -> list[NodeProto]:
+    """Return the product by an identity matrix, and the one that reads it."""
+    weight = node.input[1]
+    dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))
+    basis = view.add_weight(f"{weight}_basis", np.eye(view.weights[weight].shape[0], dtype=dtype))
+    result = view.fresh_name(f"{node.output[0]}_coordinates")
+    name = f"{node.name or node.output[0]}_coordinates"
+    return [helper.make_node("MatMul", [node.input[0], basis], [result], name), with_input(node, 0, result)]
+
+
+def _may_be_narrower(view: GraphView, product: NodeProto) -> bool:
+    """Whether two factors can be smaller than their product, and it is not one of two already."""
+    before, (rows, columns) = view.producer(product.input[0]), view.weights[product.input[1]].shape
+    is_factor = before is not None and before.op_type == "MatMul" and view.is_weight(before.input[1])
+    if is_factor and len(view.consumers(product.input[0])) == 1:
+        return False
+    return rows * columns > rows + columns

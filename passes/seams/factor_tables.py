@@ -1,0 +1,111 @@
+"""Write a product by the identity matrix behind tables that are looked up."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.tensors import Array, LazyTensor, is_float
+from onnxfold.graph.view import GraphView
+from onnxfold.language.lookups import is_part, looks_rows_up
+from onnxfold.passes.base import Pass, PassResult
+
+#: A table has so many times more rows than columns: narrower ones save little, and cost a product per token.
+LEAST_ROWS = 4
+#: A table, or a part of one, holds at least this part of all weights: else, a product per token is a high price.
+_LEAST_SHARE, LEAST_SHARE_OF_PART = 0.05, 0.02
+#: Rows that are compared at a time.
+_ROWS = 1024
+#: How many channels there must be to be told apart.
+_LEAST_COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class FactorTables(Pass):
+    """Let a table be narrower than what reads it: E[ids] becomes E[ids] I.
+
+    Case 1: Gather of rows of a large weight of two axes that no other node reads, and whose result is no output of the
+    graph and is read by no body. A table that the head of a language model shares stays: a copy of it would take what
+    the fold removes. The columns of the table are then channels that a product alone reads, and may be rotated; while
+    none of them goes, the product is removed again (:mod:`passes.normalize.drop_identity_products`).
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Insert one product per table."""
+        captured = {name for node in view.nodes for name in captured_names(node)}
+        weights = sum(map(view.weight_size, view.float_weight_names()))
+        found = [
+            node
+            for node in view.nodes
+            if is_own_table(view, node, captured)
+            and view.weight_size(node.input[0]) >= _least_share(view, node.input[0]) * weights
+        ]
+        twins = _twins(view, {node.input[0] for node in found})
+        renamed: dict[str, str] = {}
+        products: dict[str, NodeProto] = {}
+        for node in found:
+            table, rows = node.input[0], node.output[0]
+            if table in twins:
+                continue
+            values = view.weights[table]
+            dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(table))
+            identity = view.add_weight(f"{table}_basis", np.eye(values.shape[1], dtype=dtype))
+            result = view.fresh_name(f"{rows}_whole")
+            products[rows] = helper.make_node("MatMul", [rows, identity], [result], f"{node.name or rows}_whole")
+            renamed[rows] = result
+        if not products:
+            return PassResult(modified=False)
+        view.rename_inputs(renamed)
+        nodes = [part for node in view.nodes for part in (node, products.get(node.output[0] if node.output else ""))]
+        view.replace_nodes(part for part in nodes if part is not None)
+        return PassResult(modified=True)
+
+
+def _least_share(view: GraphView, table: str) -> float:
+    return LEAST_SHARE_OF_PART if is_part(view, table) else _LEAST_SHARE
+
+
+def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
+    """Whether a node looks up rows of a large table that is its own."""
+    if not looks_rows_up(view, node):
+        return False
+    table, rows = node.input[0], node.output[0]
+    shape = view.weights[table].shape
+    if not is_float(view.weight_type(table)):
+        return False
+    if shape[1] < _LEAST_COLUMNS or shape[0] < LEAST_ROWS * shape[1] or len(view.consumers(table)) > 1:
+        return False
+    if rows in view.output_names or rows in captured or table in captured or table in view.output_names:
+        return False
+    readers = view.consumers(rows)
+    return bool(readers) and not any(_is_product_of(view, reader, rows) for reader in readers)
+
+
+def _is_product_of(view: GraphView, node: NodeProto, rows: str) -> bool:
+    """Whether a node multiplies rows of a table by a weight: they may be rotated as they are."""
+    return node.op_type == "MatMul" and node.input[0] == rows and view.is_weight(node.input[1])
+
+
+def _twins(view: GraphView, tables: set[str]) -> set[str]:
+    """Return the tables that another weight holds, too, as it is or turned."""
+    found: set[str] = set()
+    for table in tables:
+        shape, kind = tuple(view.weights[table].shape), view.weight_type(table)
+        for name, other in view.weights.items():
+            turned = tuple(other.shape) == shape[::-1]
+            if name != table and view.weight_type(name) == kind and (turned or tuple(other.shape) == shape):
+                values = _values(view, name)
+                if _are_equal(_values(view, table), values.T if turned else values):
+                    found.add(table)
+    return found
+
+
+def _values(view: GraphView, weight: str) -> Array:
+    """Return a weight, of which few rows may be read."""
+    held = view.weights[weight]
+    return held.mapped() if isinstance(held, LazyTensor) else held
+
+
+def _are_equal(a: Array, b: Array) -> bool:
+    return all(np.array_equal(a[at : at + _ROWS], b[at : at + _ROWS]) for at in range(0, len(a), _ROWS))

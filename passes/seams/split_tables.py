@@ -1,0 +1,130 @@
+"""Write the rows of rare words of a table, which words are looked up in and scored by, in a basis of their own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxfold.graph.nodes import rewritten
+from onnxfold.graph.tensors import Array
+from onnxfold.graph.view import GraphView
+from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.seams.factor_tables import LEAST_ROWS, LEAST_SHARE_OF_PART
+from onnxfold.passes.seams.ties import Tie, find_ties, readers_of
+
+#: The opset from which on integers are compared, and axes are inputs.
+_OPSET = 13
+
+
+@dataclass(frozen=True)
+class SplitTables(Pass):
+    """Let rare words be written in fewer numbers than others.
+
+    Case 1: a table E that a Gather looks rows up in, and a MatMul scores by (:mod:`passes.normalize.ties`). Its rare
+    rows A^T and all others E' are two tables then:
+
+        E[i]    =  rare(i) ? A[:, i - first]^T I : E'[i'],        x E^T  =  [x E'^T, (x I) A],
+
+    the scores in the order of the ids. The columns of A^T may be rotated, and fewer; while none of them goes, both are
+    one table again (:mod:`passes.normalize.join_tables`).
+    """
+
+    first: int
+    stop: int
+
+    def run(self, view: GraphView) -> PassResult:
+        """Split every table that has these ids."""
+        weights = sum(map(view.weight_size, view.float_weight_names()))
+        modified = False
+        for tie in find_ties(view) if view.opset() >= _OPSET else ():
+            count = self.stop - self.first
+            heads = [node for _, node in readers_of(view, tie.table) if node.op_type != "Gather"]
+            rows = view.weight_size(tie.table) // tie.width
+            fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * tie.width
+            fits = fits and count * tie.width >= LEAST_SHARE_OF_PART * weights
+            if fits and all(node.op_type == "MatMul" for node in heads):
+                self._split(view, tie, rows)
+                modified = True
+        return PassResult(modified)
+
+    def _split(self, view: GraphView, tie: Tie, rows: int) -> None:
+        readers = [(name, node.output[0], node.op_type) for name, node in readers_of(view, tie.table)]
+        table = view.weight(tie.table)
+        # What a lookup reads has its rows first.
+        is_turned = any(name != tie.table for name, _, kind in readers if kind == "Gather")
+        across = 1 if is_turned else 0
+        rare = np.take(table, np.arange(self.first, self.stop), axis=across)
+        codes = view.add_weight(f"{tie.table}_rare", np.ascontiguousarray(rare if is_turned else rare.T))
+        view.set_weight(tie.table, np.delete(table, np.s_[self.first : self.stop], axis=across))
+        kinds = {output: kind for _, output, kind in readers}
+        nodes: list[NodeProto] = []
+        for node in view.nodes:
+            kind = kinds.get(node.output[0]) if node.output else None
+            if kind == "Gather":
+                nodes += self._lookup(view, node, tie, codes, rows)
+            elif kind == "MatMul":
+                nodes += self._scores(view, node, tie, codes, rows)
+            else:
+                nodes.append(node)
+        view.replace_nodes(nodes)
+        view.drop_inferable_infos()
+
+    def _lookup(self, view: GraphView, node: NodeProto, tie: Tie, codes: str, rows: int) -> list[NodeProto]:
+        """Return the nodes that look an id up in one table or the other."""
+        data, ids = node.input
+        stem, kind = f"{node.output[0]}_rare", np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(ids)))
+        rank = len(view.shape(ids) or ())
+        made: list[NodeProto] = []
+        names = view.fresh_names(stem)
+
+        def add(operator: str, inputs: list[str], **attributes: Any) -> str:
+            name = next(names)
+            made.append(helper.make_node(operator, inputs, [name], name, **attributes))
+            return name
+
+        def number(value: int) -> str:
+            return view.add_weight(f"{stem}_at", np.array(value, kind))
+
+        count, is_last = self.stop - self.first, self.stop == rows
+        past = add("Sub", [ids, number(self.first)])
+        inside = add("Max", [past, number(0)])
+        rare = add("Min", [inside, number(count - 1)])
+        if is_last:  # rare ids read the last of the other rows, and others where they stand
+            other = add("Min", [ids, number(self.first - 1)])
+        else:
+            other = add("Sub", [ids, add("Min", [inside, number(count)])])
+        found = add("Gather", [codes, rare], axis=1)
+        made[-1].name = f"{node.name or node.output[0]}_from_{self.first}"
+        found = add("Transpose", [found], perm=[*range(1, rank + 1), 0])
+        found = add("MatMul", [found, view.add_weight(f"{codes}_basis", _identity(view, tie))])
+        usual = next(names)
+        made.append(rewritten(node, inputs=[data, other], outputs=[usual]))
+        is_rare = add("Unsqueeze", [add("Equal", [past, rare]), view.add_weight(f"{stem}_axis", np.array([-1]))])
+        made.append(helper.make_node("Where", [is_rare, found, usual], [node.output[0]], f"{stem}_words"))
+        return made
+
+    def _scores(self, view: GraphView, node: NodeProto, tie: Tie, codes: str, rows: int) -> list[NodeProto]:
+        """Return the nodes that score by one table and the other."""
+        stem = node.output[0]
+        turned, rare, usual, front, behind = (
+            view.fresh_name(f"{stem}_{part}") for part in ("turned", "rare", "usual", "front", "behind")
+        )
+        basis = view.add_weight(f"{codes}_basis", _identity(view, tie))
+        # Scores of all words take most memory: what is small comes first.
+        made = [
+            helper.make_node("MatMul", [node.input[0], basis], [turned], turned),
+            helper.make_node("MatMul", [turned, codes], [rare], rare),
+            rewritten(node, outputs=[usual]),
+        ]
+        if self.stop == rows:
+            parts = [usual, rare]
+        else:
+            sizes = view.add_weight(f"{stem}_parts", np.array([self.first, rows - self.stop]))
+            made.append(helper.make_node("Split", [usual, sizes], [front, behind], front, axis=-1))
+            parts = [front, rare, behind]
+        return [*made, helper.make_node("Concat", parts, [stem], f"{stem}_words", axis=-1)]
+
+
+def _identity(view: GraphView, tie: Tie) -> Array:
+    return np.eye(tie.width, dtype=helper.tensor_dtype_to_np_dtype(view.weight_type(tie.table)))

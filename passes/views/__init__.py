@@ -1,0 +1,1 @@
+"""Passes that turn views, heads and shuffles into axes that the channel analysis reads."""
