@@ -84,7 +84,7 @@ CASES = {
     "unreachable": (_good, ("--sparsity", 0.9999), 1, "cannot be reached"),
     "too little": (_good, ("--channel-ratio", 0.001), 1, "nothing to fold"),
     "unknown method": (_good, ("--method", "magic"), 2, "unknown"),
-    "unknown allocation": (_good, ("--allocation", "magic"), 2, "not one of"),
+    "unknown allocation": (_good, ("--allocation", "magic"), 2, "use one of global, uniform"),
     "ratio without group": (_good, ("--ratio", "nosuchnode=0.5"), 2, "matches no fold group"),
     "keep without group": (_good, ("--keep", "nosuchnode"), 2, "matches no fold group"),
     "ratio malformed": (_good, ("--ratio", "0.5"), 2, "GLOB=R"),

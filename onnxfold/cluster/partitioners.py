@@ -324,16 +324,7 @@ def one_by_one(
     """Return a row whose partitions are computed one width at a time; its error curves are measured on them.
 
     Where the mean of different channels means nothing, a row that averages selects channels by their norm instead, or
-    averages all the same.
-
-    Parameters
-    ----------
-    name, summary, averages
-        As in :class:`Partitioner`.
-    compute : callable
-        Takes a task and a width, returns a partition.
-    averages_apart : bool
-        Whether it averages them all the same.
+    averages all the same (`averages_apart`).
     """
     selects = averages and not averages_apart
 

@@ -87,11 +87,11 @@ def threads(value: Any) -> int:
 
 def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     """Return a number below 1 as a float: from 0 up with `zero`, else above 0."""
-    number = _real(name, value)
-    if not math.isfinite(number) or not (number >= 0.0 if zero else number > 0.0) or not number < 1.0:
+    real = number(name, value)
+    if not math.isfinite(real) or not (real >= 0.0 if zero else real > 0.0) or not real < 1.0:
         ending = f": it is {meaning}" if meaning else ""
         raise ConfigError(f"{name}={_shown(value)} is outside {'[' if zero else '('}0, 1){ending}")
-    return number
+    return real
 
 
 def positive(name: str, value: Any, *, most: float) -> float:
@@ -101,13 +101,14 @@ def positive(name: str, value: Any, *, most: float) -> float:
 
 def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
-    number = _real(name, value)
-    if not (number >= 0.0 if zero else number > 0.0) or not number <= most:
+    real = number(name, value)
+    if not (real >= 0.0 if zero else real > 0.0) or not real <= most:
         raise ConfigError(f"{name}={_shown(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
-    return number
+    return real
 
 
-def _real(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
+    """Return a real number as a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptionTypeError(f"{name}={_shown(value)} is not a number")
     try:

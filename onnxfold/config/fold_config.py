@@ -19,8 +19,6 @@ from onnxfold.errors import ConfigError
 #: The method that changes nothing where exact duplicates are merged.
 _EXACT = "fold-naive"
 _MOST = 1_000_000
-_sparsity = partial(checks.fraction, meaning="the fraction of the weights to remove")
-
 
 _Goal = partial(Option, group=option.GOAL)
 _Method = partial(Option, group=option.METHOD)
@@ -46,7 +44,7 @@ class FoldConfig:
     sparsity: Annotated[float | None, _Goal(
         help="Fraction of the weights to remove, in (0, 1).",
         more="Reached within one percentage point. With `dtype` 'int8' it may be 0: then the model is only quantised.",
-        default="0.5, if no other goal is given", check=partial(_sparsity, zero=True), kind=Kind.NUMBER, first=True,
+        default="0.5, if no other goal is given", check=checks.number, kind=Kind.NUMBER, first=True,
         in_merge=True, in_sweep=LISTED, recorded=ALWAYS, request="sparsity {:g}",
     )] = None
     lossless: Annotated[bool, _Goal(
@@ -294,8 +292,9 @@ class FoldConfig:
             value = getattr(self, name)
             if value is not None or getattr(type(self), name, values.NOTHING) is not None:
                 self._set(name, entry.check(name, value))
-        if self.sparsity == 0.0 and not self.quantizes:
-            _sparsity("sparsity", self.sparsity, zero=False)
+        if self.sparsity is not None:
+            what = "the fraction of the weights to remove"
+            self._set("sparsity", checks.fraction("sparsity", self.sparsity, zero=self.quantizes, meaning=what))
         checks.attention_flags(self.allow_cache_change, self.per_layer_cache, self.inside_heads)
         scale = pixels.pixel_scale(self.mean, self.std, self.channels)
         self._set("mean", None if scale is None else scale.mean or None)

@@ -8,6 +8,7 @@ import pytest
 from onnxfold.errors import EndlessRunError, VerificationError
 from onnxfold.folding.inputs import choose_inputs
 from onnxfold.graph.files.load import load
+from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from testing.models import chain_conv, random_input
 
@@ -20,12 +21,14 @@ def _tried(
     """Return the sizes of the batches that a trial runs; sizes in `refused` do not run."""
     sizes: list[int] = []
 
-    def observing(view: object, groups: object, batches: list[dict[str, np.ndarray]], *, match: bool) -> None:
-        sizes.append(len(batches[0]["x"]))
-        if sizes[-1] in refused:
-            raise refused[sizes[-1]]("it does not run")
+    class Walk(choose_inputs.Activations):
+        def __init__(self, view: GraphView, batches: list[dict[str, np.ndarray]]) -> None:
+            sizes.append(len(batches[0]["x"]))
+            if sizes[-1] in refused:
+                raise refused[sizes[-1]]("it does not run")
+            super().__init__(view, batches)
 
-    monkeypatch.setattr(choose_inputs, "observe", observing)
+    monkeypatch.setattr(choose_inputs, "Activations", Walk)
     inputs = ModelInputs([random_input(MODEL, 0, 16)] * 2, "noise", "", fixed)
     choose_inputs._require_run(load(MODEL), inputs)
     return sizes

@@ -76,7 +76,7 @@ def test_of_a_model_that_is_quantised_in_part_the_most_is_said_with_the_reason(t
 
 
 def test_the_tflite_writer_says_what_to_export_instead(quantized: onnx.ModelProto, tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"the model is quantised.*export the float32 model with --dtype int8"):
+    with pytest.raises(ExportError, match=r"quantised.*export it, or the float32 model, with --dtype int8"):
         to_tflite(quantized, tmp_path / "o.tflite")
     assert list(tmp_path.iterdir()) == []
 

@@ -24,7 +24,7 @@ MODELS = {**RULE_MODELS, **{name: (lambda build=build: build(0)) for name, build
 #: Fused, quantised and recurrent operators have no differentiable form here.
 NOT_COVERED = {
     "FusedConv", "FusedGemm", "QuantizeLinear", "GRU", "GRU-bidirectional", "LSTM", "LSTM-bidirectional", "RNN",
-    "RNN-bidirectional",
+    "RNN-bidirectional", "Crop",
 }  # fmt: skip
 #: Nor have some operators that language models are written with.
 _OF_LANGUAGE_MODELS = ("EmbedLayerNormalization", "MatMulNBits")
