@@ -19,10 +19,10 @@ def _accuracies(printed: str) -> list[float]:
     return [float(number) for line in lines for number in re.findall(r"([\d.]+)%", line)]
 
 
-def test_five_commands_lead_from_the_wheel_to_an_exported_model() -> None:
+def test_six_commands_lead_from_the_wheel_to_an_exported_model() -> None:
     lines = [command.line for command in readme()]
     assert [" ".join(line.split()[:2]) for line in lines] == [
-        "pip install", "onnxfold demo", "onnxfold sweep", "onnxfold fold", "onnxfold export", "onnxfold compare",
+        "pip install", "onnxfold demo", "onnxfold fold", "onnxfold compare", "onnxfold sweep", "onnxfold export",
     ]  # fmt: skip
     assert sum(len(_accuracies(command.printed)) for command in readme()) == 4
 
