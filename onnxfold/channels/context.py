@@ -202,11 +202,11 @@ class NodeContext(NodeReader):
     ) -> None:
         """Declare that the node norms a sum along its last axis; nothing where a factor is not constant."""
         width = self.width(self.axis(result, -1))
-        given = [name for name in (scale, shift, bias) if name]
+        factors = [name for name in (scale, shift, bias) if name]
         along = [self.axis(name, -1) for name in dict.fromkeys(sources)]
         if width is None or not scale or any(self.width(axis) != width for axis in along):
             return
-        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in given):
+        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in factors):
             return
         along_shift, along_bias = (Axis(name, 0) if name else None for name in (shift, bias))
         axis = self.axis(result, -1)

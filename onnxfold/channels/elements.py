@@ -101,8 +101,8 @@ class Occurrences:
         table = np.stack([self.element[s:e] for s, e in spans])
         axes = self.axis[spans[0][0] : spans[0][1]]  # ascending
         starts = np.flatnonzero(np.diff(axes, prepend=-1)).tolist()
-        found = {}
+        by_axis = {}
         for start, end in pairwise([*starts, len(axes)]):
             axis = self.elements.axes[axes[start]]
-            found[axis] = table[:, start:end] - self.elements.offset[axis]
-        return found
+            by_axis[axis] = table[:, start:end] - self.elements.offset[axis]
+        return by_axis

@@ -151,11 +151,11 @@ class FoldGroup:
     def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
         """Return the members of one role by the first output of the nodes that use them."""
         if role not in self._by_node:
-            found: dict[str, list[Member]] = {}
+            members: dict[str, list[Member]] = {}
             for member in self.with_role(role):
                 for use in member.uses:
-                    found.setdefault(use.node, []).append(member)
-            self._by_node[role] = found
+                    members.setdefault(use.node, []).append(member)
+            self._by_node[role] = members
         return self._by_node[role]
 
     @cached_property

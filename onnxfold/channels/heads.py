@@ -44,11 +44,11 @@ class Heads:
 
 def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     """Return the heads that take up a whole axis."""
-    found = node.axis(tensor, axis)
-    width = node.width(found)
+    along = node.axis(tensor, axis)
+    width = node.width(along)
     if width is None or count < 1 or width % count:
         raise CannotDeclareError(f"the width of '{tensor}' is not known to be {count} heads; give it by --input-shapes")
-    return Heads(found, count, width // count)
+    return Heads(along, count, width // count)
 
 
 def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
@@ -67,8 +67,8 @@ def are_whole(node: NodeContext, heads: Heads) -> None:
 
 def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
     """Declare that heads on two axes are the same channels."""
-    for one in (heads, others):
-        are_whole(node, one)
+    for side in (heads, others):
+        are_whole(node, side)
     node.link(heads.axis, others.axis, heads.firsts, others.firsts)
 
 
@@ -114,6 +114,6 @@ def link_per_head(node: NodeContext, tensors: Sequence[str], axis: int, heads: H
     """
     for tensor in filter(None, tensors):
         if node.rank(tensor) >= (axis + 1 if axis >= 0 else -axis):
-            found = node.axis(tensor, axis)
-            if node.width(found) == heads.count > 1:
-                node.link(found, heads.axis, None, heads.firsts)
+            along = node.axis(tensor, axis)
+            if node.width(along) == heads.count > 1:
+                node.link(along, heads.axis, None, heads.firsts)

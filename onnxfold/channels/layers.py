@@ -34,14 +34,14 @@ def result_of(view: GraphView, node: NodeProto) -> Result:
 
 def linear(view: GraphView, node: NodeProto) -> Linear | None:
     """Return what a linear operator computes, None for other nodes."""
-    found = computation(view, node)
-    return found if isinstance(found, Linear) else None
+    operator = computation(view, node)
+    return operator if isinstance(operator, Linear) else None
 
 
 def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
     """Return what a BatchNormalization computes, None for other nodes."""
-    found = computation(view, node)
-    return found if isinstance(found, BatchNorm) else None
+    norm = computation(view, node)
+    return norm if isinstance(norm, BatchNorm) else None
 
 
 def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
@@ -73,12 +73,12 @@ def epsilon(view: GraphView, member: Member) -> float:
 
 def linear_weights(view: GraphView) -> dict[str, bool]:
     """Return the constant operands of linear operators, and whether they are depthwise filters, in graph order."""
-    found: dict[str, bool] = {}
+    is_depthwise: dict[str, bool] = {}
     for node in view.nodes:
         operator = linear(view, node)
         if operator is not None and operator.weight:
-            found[operator.weight] = found.get(operator.weight, False) or operator.is_depthwise
-    return found
+            is_depthwise[operator.weight] = is_depthwise.get(operator.weight, False) or operator.is_depthwise
+    return is_depthwise
 
 
 def is_tiled(view: GraphView, operator: Linear) -> bool:

@@ -33,8 +33,8 @@ def with_configs(folder: ModelFolder, edit: Edit) -> ModelFolder:
 
 def decoder_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part about the decoder of genai's configuration; None where there is none."""
-    found = config.get("model")
-    decoder = found.get("decoder") if isinstance(found, dict) else None
+    model = config.get("model")
+    decoder = model.get("decoder") if isinstance(model, dict) else None
     return decoder if isinstance(decoder, dict) else None
 
 

@@ -108,14 +108,14 @@ def read_config(path: Path) -> dict[str, Any]:
     """Return what a configuration holds."""
     try:
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
-        found = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
     except (ValueError, RecursionError):
         raise ModelLoadError(f"'{path}' is not JSON: write the folder again") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelLoadError(f"'{path}' holds no JSON object: write the folder again")
-    return found
+    return config
 
 
 def _is_folder(path: Path) -> bool:
@@ -147,7 +147,7 @@ def _named_by_genai(folder: Path) -> str | None:
     """Return the file that genai's configuration names; None where there is none."""
     if not os.path.isfile(folder / GENAI):
         return None
-    found: Any = read_config(folder / GENAI)
+    entry: Any = read_config(folder / GENAI)
     for key in ("model", "decoder", "filename"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    return entry if isinstance(entry, str) else None

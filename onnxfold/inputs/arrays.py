@@ -74,16 +74,16 @@ def require_file(path: object) -> Path:
     """Return the path of a file that can be read from more than once."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"arrays are read from the path of an .npz file, not from {type(path).__name__}")
-    found = Path(path)
+    file = Path(path)
     try:
-        if found.is_file():
-            return found
-        there = found.exists()
+        if file.is_file():
+            return file
+        there = file.exists()
     except (OSError, ValueError) as error:  # a name that is too long, or holds a zero byte
-        raise ConfigError(f"'{found}' cannot be read: {error}") from None
+        raise ConfigError(f"'{file}' cannot be read: {error}") from None
     if not there:
-        raise ConfigError(f"'{found}' does not exist: check the path of the data")
-    raise ConfigError(f"'{found}' is a folder, a FIFO or a device: give the path of an .npz file")
+        raise ConfigError(f"'{file}' does not exist: check the path of the data")
+    raise ConfigError(f"'{file}' is a folder, a FIFO or a device: give the path of an .npz file")
 
 
 def require_samples(path: object, *, scaled: bool) -> Path:

@@ -28,20 +28,20 @@ class GivenSamples:
     notes: tuple[str, ...] = ()
 
 
-def is_folder(given: Given) -> bool:
+def is_folder(calibration: Given) -> bool:
     """Whether samples are images in a folder."""
-    return not isinstance(given, Mapping) and Path(given).is_dir()
+    return not isinstance(calibration, Mapping) and Path(calibration).is_dir()
 
 
-def text_file(given: Given) -> Path | None:
+def text_file(calibration: Given) -> Path | None:
     """Return the text that samples are to be made of; None where they are something else."""
-    path = None if isinstance(given, Mapping) else Path(given)
+    path = None if isinstance(calibration, Mapping) else Path(calibration)
     return path if path is not None and path.suffix.lower() == TEXT else None
 
 
 def given_samples(
     infos: list[InputInfo],
-    given: Given,
+    calibration: Given,
     scale: PixelScale | None,
     *,
     most: int,
@@ -49,13 +49,13 @@ def given_samples(
     interface: TokenInterface | None = None,
 ) -> GivenSamples:
     """Return samples as a model takes them."""
-    if isinstance(given, Mapping):
-        arrays, labels = without_labels(infos, given)
-    elif is_folder(given):
-        found = read_images(Path(given), infos, scale, most, requested)
-        return GivenSamples(checked_inputs(infos, found.arrays), None, found.reason, found.notes)
+    if isinstance(calibration, Mapping):
+        arrays, labels = without_labels(infos, calibration)
+    elif is_folder(calibration):
+        images = read_images(Path(calibration), infos, scale, most, requested)
+        return GivenSamples(checked_inputs(infos, images.arrays), None, images.reason, images.notes)
     else:
-        arrays, labels = without_labels(infos, load_arrays(Path(given)))
+        arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
     if interface is None:
         return GivenSamples(checked_inputs(infos, arrays), labels)
     made = completed(interface.typed(infos), arrays)

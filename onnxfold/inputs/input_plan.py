@@ -97,8 +97,8 @@ def _fitting(view: GraphView) -> int:
 
     Counted are their activations in the network and in its fold beside it, and themselves in double precision.
     """
-    given = {name: view.shape(name) or () for name in view.input_names}
-    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in given.items() if s}
+    declared = {name: view.shape(name) or () for name in view.input_names}
+    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
     batch = common_batch(view)
     drawn = 8 * sum(prod(shape) for shape in shapes.values())
     return Footprint.of(view, shapes).fitting(2, memory.limit(), drawn) * batch

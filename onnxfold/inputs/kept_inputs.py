@@ -58,8 +58,8 @@ def is_text(value: object) -> bool:
 TOLD_OF_GENERATED: Mapping[str, Told] = {
     "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
     "reason": is_text,
-    "steps": lambda found: isinstance(found, list) and all(type(value) is int for value in found),
-    "notes": lambda found: isinstance(found, list) and all(map(is_text, found)),
+    "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
+    "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),
 }
 
 
@@ -83,14 +83,14 @@ class KeptInputs:
         return b"".join([head.encode(), b"\n", *arrays])
 
     @classmethod
-    def from_bytes(cls, content: bytes, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> "KeptInputs":
+    def from_bytes(cls, content: bytes, kinds: Mapping[str, Kind], fact_checks: Mapping[str, Told]) -> "KeptInputs":
         """Read what :meth:`to_bytes` wrote."""
         line, _, arrays = content.partition(b"\n")
         head = json.loads(line)
         if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
             raise ValueError("it holds no batches")
         if not isinstance(head.get("told"), dict) or not all(
-            is_it(head["told"].get(name)) for name, is_it in told.items()
+            is_possible(head["told"].get(name)) for name, is_possible in fact_checks.items()
         ):
             raise ValueError("it does not tell what its values are")
         batches, at = [], 0
@@ -132,11 +132,11 @@ class Shelf:
                 "model": fingerprint(view), "decided by": repr(decided_by), "sums": _order_of_sums(),
             })  # fmt: skip
 
-    def find(self, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> KeptInputs | None:
+    def find(self, kinds: Mapping[str, Kind], fact_checks: Mapping[str, Told]) -> KeptInputs | None:
         """Return what an earlier run made; None if there is nothing, or nothing that could be it."""
         if not self._key:
             return None
-        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, told))
+        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, fact_checks))
 
     def keep(self, inputs: KeptInputs) -> None:
         """Keep inputs that took long to make."""

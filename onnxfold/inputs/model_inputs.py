@@ -110,20 +110,20 @@ class ModelInputs:
     @property
     def images(self) -> Array | None:
         """All samples of the first input with the shape of images; None if no input has it."""
-        found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
-        return None if found is None else np.concatenate([batch[found] for batch in self.batches])
+        name = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
+        return None if name is None else np.concatenate([batch[name] for batch in self.batches])
 
     def to_keep(self) -> KeptInputs:
         """Return them as they lie in the cache; what limited the request is found anew."""
-        told = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
-        return KeptInputs(self.batches, told)
+        facts = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
+        return KeptInputs(self.batches, facts)
 
     @classmethod
     def from_kept(cls, kept: KeptInputs, *, fixed_batch: bool) -> "ModelInputs":
         """Return inputs from the cache."""
-        told = kept.told
-        steps, notes = tuple(told["steps"]), tuple(told["notes"])
-        return cls(kept.batches, told["kind"], told["reason"], fixed_batch, steps, notes=notes)
+        facts = kept.told
+        steps, notes = tuple(facts["steps"]), tuple(facts["notes"])
+        return cls(kept.batches, facts["kind"], facts["reason"], fixed_batch, steps, notes=notes)
 
     @property
     def is_drawn(self) -> bool:
@@ -193,12 +193,12 @@ def model_inputs(
     shelf = Shelf(cache or Cache(), view, plan)
     kept = shelf.find(kinds_of(view), TOLD_OF_GENERATED)
     if kept is not None:
-        found = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
+        inputs = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
     else:
-        found = _generated(view, kind, cost, count, requested, seed, start, progress)
-        if not found.cut:
-            shelf.keep(found.to_keep())
-    return replace(found, notes=notes + found.notes)
+        inputs = _generated(view, kind, cost, count, requested, seed, start, progress)
+        if not inputs.cut:
+            shelf.keep(inputs.to_keep())
+    return replace(inputs, notes=notes + inputs.notes)
 
 
 def _tokens(
@@ -243,9 +243,9 @@ def _generated(
 
 def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:
     """Return why a network is not inverted by default; '' if inversion is possible within the time."""
-    found = obstacle(view)
-    if found:
-        return f"deep inversion is not possible: {found}"
+    reason = obstacle(view)
+    if reason:
+        return f"deep inversion is not possible: {reason}"
     return too_long(samples, cost, requested, has_statistics=_has_statistics(view))
 
 
@@ -266,13 +266,13 @@ def _inverted(
     inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
     if done.cut:
         notes += (cut_note(done, requested),)
-    found = ModelInputs(
+    inverted = ModelInputs(
         inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
     )
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        return replace(found, reason=why)
+        return replace(inverted, reason=why)
     count = _count(start)
     rest = samples - count
     enough = rest >= (count if requested.samples is None else 1)
@@ -280,7 +280,7 @@ def _inverted(
     aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
     aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
     why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-    return replace(found, batches=inputs + leaves, reason=why)
+    return replace(inverted, batches=inputs + leaves, reason=why)
 
 
 def _fixed_batch(view: GraphView) -> int | None:
@@ -292,29 +292,29 @@ def _count(batches: Batches) -> int:
 
 
 def _given(
-    view: GraphView, given: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
+    view: GraphView, calibration: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
 ) -> ModelInputs:
     """Return the samples of a user."""
-    path = text_file(given)
+    path = text_file(calibration)
     if path is not None:
         if texts is None:
-            raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
+            raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
         return _read(texts, texts.of_file(path, InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
-    if is_folder(given):  # there for being used, whatever a run costs
+    if is_folder(calibration):  # there for being used, whatever a run costs
         most, limits = planned_images(view, samples)
     interface = None if texts is None else texts.interface
-    found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
-    ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
+    user_samples = given_samples(input_infos(view), calibration, scale, most=most, requested=samples, interface=interface)
+    ids = None if interface is None or interface.ids is None else user_samples.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
-    limits = limits if most <= sample_count(found.arrays) or samples else ()  # there are no more of them
-    fixed, notes = _fixed_batch(view), (*limits, *found.notes)
+    limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
+    fixed, notes = _fixed_batch(view), (*limits, *user_samples.notes)
     if texts is None:
-        seen, apart = parted(found.arrays, fixed)
-        reason = f"{found.reason}; {_count(apart)} more were held out" if apart else found.reason
+        seen, apart = parted(user_samples.arrays, fixed)
+        reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
         shown = list(in_batches(seen, fixed or together))
         return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)
-    batches = list(in_batches(found.arrays, fixed or together))
-    made = ModelInputs(batches, "data", found.reason, fixed is not None, notes=notes)
+    batches = list(in_batches(user_samples.arrays, fixed or together))
+    made = ModelInputs(batches, "data", user_samples.reason, fixed is not None, notes=notes)
     short = None if ids is None or ids.ndim < 2 else texts.short(ids)
     return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))

@@ -32,7 +32,7 @@ def noise_inputs(
         interface = interface.typed(inputs)
         length = interface.length(_FREE_DIMENSION)
         ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
-        return whole_feeds(interface, ids, lambda one, shape: _values(random, one.name, shape, one.dtype))
+        return whole_feeds(interface, ids, lambda token_input, shape: _values(random, token_input.name, shape, token_input.dtype))
     feeds: dict[str, Array] = {}
     for info in closed:
         shape = [d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)]

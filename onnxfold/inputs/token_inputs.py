@@ -144,8 +144,8 @@ class TokenSource:
     def others(self) -> Others:
         """What makes inputs that are not made of tokens."""
 
-        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return float_values(self.view, one.name, shape, self.seed).astype(one.dtype)
+        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
 
         return values
 
@@ -191,15 +191,15 @@ def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[st
         raise ConfigError(
             f"array '{ids.name}' holds {_range(values)}, and the model knows the ids 0 to {interface.vocabulary - 1}"
         )
-    given = {name for name, array in arrays.items() if np.size(array)}
+    present = {name for name, array in arrays.items() if np.size(array)}
 
-    def missing(one: TokenInput, shape: tuple[int, ...]) -> Array:
-        if one.name in given:
-            return np.zeros(shape, one.dtype)
-        raise ConfigError(f"the data has no array '{one.name}': name the arrays after the model's inputs")
+    def missing(info: TokenInput, shape: tuple[int, ...]) -> Array:
+        if info.name in present:
+            return np.zeros(shape, info.dtype)
+        raise ConfigError(f"the data has no array '{info.name}': name the arrays after the model's inputs")
 
     whole = whole_feeds(interface, values.reshape(-1, values.shape[-1]), missing)
-    return {name: array for name, array in whole.items() if name not in given}
+    return {name: array for name, array in whole.items() if name not in present}
 
 
 def _range(values: Array) -> str:

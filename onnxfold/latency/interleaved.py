@@ -82,8 +82,8 @@ class Timing:
         return Timing(np.concatenate([self.seconds, other.seconds]))
 
     def _ratios(self, run: int) -> npt.NDArray[np.float64]:
-        found: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
-        return found
+        ratios: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
+        return ratios
 
 
 def clock_for(threads: int) -> Clock:

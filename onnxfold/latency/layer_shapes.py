@@ -55,8 +55,8 @@ class LayerShape:
     @property
     def kernel(self) -> tuple[int, ...]:
         """Sizes of a convolution's filters, nothing for a product."""
-        found = dict(self.attributes).get("kernel_shape", ())
-        return found if isinstance(found, tuple) else ()
+        sizes = dict(self.attributes).get("kernel_shape", ())
+        return sizes if isinstance(sizes, tuple) else ()
 
 
 def shape_of(

@@ -83,7 +83,7 @@ def profile_layers(
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
     kernels = profile_kernels(_marked(model), sample, threads=threads, runs=runs)
     types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)}, view.learned)
-    layers = _layers(view, kernels, {name: found[1] for name, found in types.items()})
+    layers = _layers(view, kernels, {name: tensor_type[1] for name, tensor_type in types.items()})
     return LatencyProfile(tuple(layers), whole.median(), whole.spread(), threads, runs)
 
 
@@ -112,8 +112,8 @@ def _layers(
         node = view.nodes[number]
         shape = shapes.get(node.output[0])
         known = None if shape is None or None in shape else tuple(d for d in shape if d is not None)
-        told = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
-        op_type = node.op_type if owners.is_linear[number] else told.op_type
+        main = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
+        op_type = node.op_type if owners.is_linear[number] else main.op_type
         yield LayerLatency(node.name or node.output[0], op_type, node.output[0], known, seconds, names)
 
 
@@ -147,11 +147,11 @@ class _Owners:
     def _own(self, kernel: Kernel) -> int | None:
         moves_only = kernel.op_type in ("ReorderInput", "ReorderOutput")
         named = [int(number) for number in _MARK.findall(kernel.name)]
-        found = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]
-        if moves_only or not found:
+        numbers = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]
+        if moves_only or not numbers:
             return None
-        linear_ones = [i for i in found if self.is_linear[i]]
-        return linear_ones[0] if linear_ones else self._computed(found[-1])
+        linear_ones = [i for i in numbers if self.is_linear[i]]
+        return linear_ones[0] if linear_ones else self._computed(numbers[-1])
 
     def _results(self, kernel: Kernel) -> list[str]:
         blocked = _BLOCKED.match(kernel.name)

@@ -31,8 +31,8 @@ def length_factors(samples: Samples) -> Samples:
     shortest = _SHORTEST * float(np.median(lengths)) if len(lengths) else 0.0
     if not np.isfinite(shortest) or shortest <= 0.0:
         return np.ones_like(lengths, np.float32)
-    found: Samples = (1.0 / np.sqrt(np.maximum(lengths, shortest))).astype(np.float32)
-    return found
+    factors: Samples = (1.0 / np.sqrt(np.maximum(lengths, shortest))).astype(np.float32)
+    return factors
 
 
 def weighted_means(batches: Iterable[Batch]) -> list[Samples]:

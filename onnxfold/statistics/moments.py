@@ -80,15 +80,15 @@ class SecondMoments:
 
 
 class Centre(NamedTuple):
-    """What was taken off some values, rounded to their type, and the mean of what this left."""
+    """The mean of some values, rounded to their type, and the mean of the values without it."""
 
-    taken: Matrix
+    shift: Matrix
     rest: Matrix
 
     @property
     def mean(self) -> Matrix:
         """Mean of the values."""
-        return self.taken + self.rest
+        return self.shift + self.rest
 
 
 def centred(values: Array, axes: int | tuple[int, ...] = 0, *, out: Array | None = None) -> tuple[Array, Centre]:
@@ -127,20 +127,20 @@ class ChannelCorrelations:
             return
         flat = (np.asarray(values, working_type(values)).reshape(-1, values.shape[-1]) for values in (x, y))
         (a, of_a), (b, of_b) = (centred(values) for values in flat)
-        for moments, (one, of_one), (other, of_other) in (
+        for moments, (left, of_left), (right, of_right) in (
             (self._xy, (a, of_a), (b, of_b)),
             (self._xx, (a, of_a), (a, of_a)),
             (self._yy, (b, of_b), (b, of_b)),
         ):
-            moments.add(len(one), of_one, of_other, (one * other).sum(axis=0, dtype=np.float64))
+            moments.add(len(left), of_left, of_right, (left * right).sum(axis=0, dtype=np.float64))
 
     @property
     def correlations(self) -> Matrix:
         """Shape (n,), within [-1, 1]; 1 where one of both is constant."""
         scale = np.sqrt(np.maximum(self._xx.covariance, 0.0) * np.maximum(self._yy.covariance, 0.0))
         varies = scale > 0.0
-        found: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
-        return np.clip(found, -1.0, 1.0)
+        values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
+        return np.clip(values, -1.0, 1.0)
 
 
 class SplitMoments:

@@ -106,7 +106,7 @@ def observe(
         for member in (*group.with_role(Role.CONSUMER), *group.scoring):
             for use in member.uses:
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
-    found: list[list[ConsumerMoments]] = [[] for _ in groups]
+    moments_of_groups: list[list[ConsumerMoments]] = [[] for _ in groups]
     covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
     nodes = reference.nodes
 
@@ -129,7 +129,7 @@ def observe(
             if by_place:
                 along = ChannelMoments(activations.values[channels.tensor], channels.axis)
                 places = places_of(reference, member, groups[i].tensors[channels], along)
-            found[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
+            moments_of_groups[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
 
     ends: dict[int, list[int]] = {}
     if take is not None:
@@ -138,8 +138,8 @@ def observe(
             ends.setdefault(i, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
     matched = matched_reads(reference, nodes) if match else {}
-    told = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
-    end = max(told, default=len(nodes)) + 1
+    observed = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
+    end = max(observed, default=len(nodes)) + 1
     if consumers or matched:
         read_by = (channels.tensor for uses in consumers.values() for _, _, channels in uses)
         activations.limit({*read_by, *matched.values()})
@@ -155,11 +155,11 @@ def observe(
         for j in ends.get(done, ()):
             for key in [key for key in covariances if key[0] == j]:
                 del covariances[key]
-            moments, found[j] = found[j], []
+            moments, moments_of_groups[j] = moments_of_groups[j], []
             if take is not None:
                 take(j, moments)
             del moments
-    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, continues_text=continues_text)
+    return Observation(reference, inputs, tuple(moments_of_groups), matches=match, doubt=doubt, continues_text=continues_text)
 
 
 def matched_reads(view: GraphView, nodes: Iterable[NodeProto]) -> dict[str, str]:
@@ -209,8 +209,8 @@ def _covariance(
     def with_factors() -> Iterator[Batch]:
         return (((batch,), length_factors(batch)) for batch in samples())
 
-    taken = (batch for (batch,) in weighted(with_factors, centre=has_bias)) if by_length else samples()
-    moments = split_moments(taken, n)
+    batches_read = (batch for (batch,) in weighted(with_factors, centre=has_bias)) if by_length else samples()
+    moments = split_moments(batches_read, n)
     noise = moments.noise()
     whole = moments.joined()
     covariance = whole.used_up()

@@ -43,7 +43,7 @@ def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -
         return False
     if any(m.role not in _LINEAR or m.positions.shape[1] > 1 for m in group.members):
         return False
-    if any(where.shape[1] > 1 for where in group.tensors.values()):
+    if any(positions.shape[1] > 1 for positions in group.tensors.values()):
         return False
     return all(_touching(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
 

@@ -11,8 +11,8 @@ _MIXES = "it interpolates along this axis"
 @channel_rule("Upsample", mixes=_MIXES)
 def upsample(node: NodeContext) -> None:
     """Scales are an attribute (7) or input 1 (9)."""
-    given = node.value("scales")
-    scales = np.asarray(given, np.float64) if given is not None else node.constant(1)
+    attribute = node.value("scales")
+    scales = np.asarray(attribute, np.float64) if attribute is not None else node.constant(1)
     _scaled(node, scales)
 
 

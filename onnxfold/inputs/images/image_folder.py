@@ -72,7 +72,7 @@ def read_images(
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
-    given = _empty(folder, count, layout, np.dtype(np.uint8 if _as_they_are(scale) else np.float32))
+    pixels = _empty(folder, count, layout, np.dtype(np.uint8 if _as_they_are(scale) else np.float32))
     read, unread, first = 0, 0, ""
     for path in (paths[i * len(paths) // count] for i in range(count)):
         try:
@@ -81,7 +81,7 @@ def read_images(
             unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
             continue
         inputs = values if scale is None else _inputs(values, scale)
-        given[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
+        pixels[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
         read += 1
     if not read:
         raise ConfigError(f"none of {count} images of '{folder}' can be read; the first is {first}")
@@ -90,17 +90,17 @@ def read_images(
         notes.append(f"{unread} of {count} images of '{folder}' cannot be read and are left out; the first is {first}")
     if requested is not None and requested > len(paths):
         notes.append(f"{requested} samples were requested; '{folder}' holds {len(paths)} images")
-    kept = given[: read - read % batch if read > batch else read]
+    kept = pixels[: read - read % batch if read > batch else read]
     how = "pixels as they are" if scale is None else str(scale)
     return FolderImages({info.name: kept}, f"{len(kept)} of {len(paths)} images of '{folder}', {how}", tuple(notes))
 
 
 def image_files(folder: Path) -> list[Path]:
     """Return the images of a folder and of those in it, sorted."""
-    found = sorted(_walk(folder))
-    if not found:
+    paths = sorted(_walk(folder))
+    if not paths:
         raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")
-    return found
+    return paths
 
 
 def _empty(folder: Path, count: int, layout: _Layout, dtype: np.dtype[Any]) -> Array:
@@ -193,8 +193,8 @@ def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
     if _as_they_are(scale):
         return pixels
     mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
-    found: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
-    return found
+    numbers: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
+    return numbers
 
 
 def _reason(error: Exception) -> str:

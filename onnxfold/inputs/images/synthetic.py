@@ -91,8 +91,8 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
     for i in range(max(samples // size, 1)):
         ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
 
-        def others(one: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
-            return float_values(view, one.name, shape, seed + place, kind)
+        def others(info: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
+            return float_values(view, info.name, shape, seed + place, kind)
 
         batches.append(whole_feeds(interface, ids, others))
     return batches

@@ -51,18 +51,18 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
         part, descent = parts[i], descents[i]
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
         before = descent.measure(feeds, names, labels[part])
-        found = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
-        after = descent.measure({**feeds, **found}, names, labels[part])
-        for name, values in found.items():
+        optimised_values = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
+        after = descent.measure({**feeds, **optimised_values}, names, labels[part])
+        for name, values in optimised_values.items():
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
         return before, after
 
     losses = at_a_time(optimised, len(parts), workers, clock, progress)
     inputs = _split(start, result, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
-    taken, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
+    steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
     before, after = (_mean([pair[i] for pair in losses]) for i in (0, 1))
-    return Inversion(inputs, before, after, taken, clock.planned, cut)
+    return Inversion(inputs, before, after, steps, clock.planned, cut)
 
 
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
@@ -110,19 +110,19 @@ class _Probe:
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, self.few, samples).items()}
         names = list(dict.fromkeys([*objective.wanted, *(o for n in view.nodes for o in n.output if o)]))
         with torch.no_grad():
-            found = objective.graph.run(feeds, names)
-            self.bytes_per_sample = sum(t.nbytes for t in found.values()) // len(feeds[name])
-            scores = found[objective.scores] if objective.scores else None
+            tensors = objective.graph.run(feeds, names)
+            self.bytes_per_sample = sum(t.nbytes for t in tensors.values()) // len(feeds[name])
+            scores = tensors[objective.scores] if objective.scores else None
             if scores is not None and len(scores) != len(feeds[name]):
                 raise UnsupportedModelError(
                     f"deep inversion is not possible: '{objective.scores}' does not hold one row of class scores per "
                     "sample; use other inputs"
                 )
             self.classes = 0 if scores is None else scores.flatten(1).shape[1]
-            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, found) else declared
+            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, tensors) else declared
 
 
-def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict[str, Tensor]) -> bool:
+def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], tensors: dict[str, Tensor]) -> bool:
     """Whether a graph with a declared batch computes the same for two batches at once, as most do."""
     size = max(len(t) for t in feeds.values() if t.ndim)
     twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
@@ -131,7 +131,7 @@ def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict
     except UnsupportedModelError:
         return False
     return all(
-        len(t) == 2 * len(found[n]) and torch.allclose(t, torch.cat([found[n]] * 2), rtol=1e-3, atol=1e-3)
+        len(t) == 2 * len(tensors[n]) and torch.allclose(t, torch.cat([tensors[n]] * 2), rtol=1e-3, atol=1e-3)
         for n, t in both.items()
     )
 

@@ -78,9 +78,9 @@ class Objective:
         errors = self._found.errors
         errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
-            found = self.graph.run(feeds, self.wanted)
+            tensors = self.graph.run(feeds, self.wanted)
         off = torch.stack(errors).sum() if errors else None
-        scores = cross_entropy(found[self.scores].float().flatten(1), labels) if self.scores else None
+        scores = cross_entropy(tensors[self.scores].float().flatten(1), labels) if self.scores else None
         errors.clear()
         return Terms(None, off, scores) if self.has_fused else Terms(off, None, scores)
 
@@ -103,11 +103,11 @@ class Objective:
 
     def _evening(self, operation: Operation, bias: Tensor) -> Operation:
         """Return a layer that notes how uneven the statistics of its channels are."""
-        one, zero = torch.ones_like(bias), torch.zeros_like(bias)
+        unit, zero = torch.ones_like(bias), torch.zeros_like(bias)
 
         def run(*inputs: Tensor) -> Tensor:
             x = operation(*inputs)
-            y, mean, variance = NormalizeAndMeasure.apply(x, one, zero, bias)  # type: ignore[no-untyped-call]
+            y, mean, variance = NormalizeAndMeasure.apply(x, unit, zero, bias)  # type: ignore[no-untyped-call]
             self._found.errors.append(unevenness(mean, variance))
             return y  # type: ignore[no-any-return]
 

@@ -18,12 +18,12 @@ def optimised_inputs(view: GraphView) -> list[str]:
 
 def normalizations(view: GraphView) -> list[NodeProto]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
-    found = []
+    nodes = []
     for node in _reached(view):
         norm = batch_norm(view, node)
         if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def fused_layers(view: GraphView) -> list[NodeProto]:

@@ -42,8 +42,8 @@ def log_softmax(scores: Array) -> Matrix:
     rest = scores.astype(np.float64)
     rest -= rest.max(axis=-1, keepdims=True)
     rest -= np.log(np.exp(rest).sum(axis=-1, keepdims=True))
-    found: Matrix = rest
-    return found
+    logarithms: Matrix = rest
+    return logarithms
 
 
 def _rows(scores: Array) -> Array:

@@ -27,7 +27,7 @@ def cache_heads(view: GraphView) -> Heads:
     """Return the number of heads in every cache that a model reads."""
     interface = token_interface(view)
     caches = [] if interface is None else interface.of(Part.CACHE)
-    return {one.name: one.shape[_HEADS] for one in caches if len(one.shape) in _RANKS}
+    return {cache.name: cache.shape[_HEADS] for cache in caches if len(cache.shape) in _RANKS}
 
 
 def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:

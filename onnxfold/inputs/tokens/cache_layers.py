@@ -24,7 +24,7 @@ def renumbered(caches: Sequence[str], removed: Collection[str]) -> dict[str, str
 
 def _layers(caches: Sequence[str]) -> tuple[int, list[int]]:
     """Return which number in the names is that of the layer, the one that differs most, and all of them."""
-    numbers = [[int(found) for found in _NUMBER.findall(name)] for name in caches]
+    numbers = [[int(digits) for digits in _NUMBER.findall(name)] for name in caches]
     if not numbers or not all(numbers) or len(set(map(len, numbers))) > 1:
         return 0, []
     columns = [list(column) for column in zip(*numbers, strict=True)]

@@ -96,7 +96,7 @@ class TokenInterface:
 
     def of(self, *parts: Part) -> list[TokenInput]:
         """Return the inputs that are for any of these."""
-        return [one for one in self.inputs if one.part in parts]
+        return [info for info in self.inputs if info.part in parts]
 
     @property
     def ids(self) -> TokenInput | None:
@@ -117,12 +117,12 @@ class TokenInterface:
         """The size of batch that the model is fixed to; None where it takes any."""
         if self.table.is_alone:
             return 1
-        return next((one.shape[0] for one in self._sequences if len(one.shape) > 1), None)
+        return next((info.shape[0] for info in self._sequences if len(info.shape) > 1), None)
 
     @property
     def fixed_length(self) -> int | None:
         """The length of sequences that the model is fixed to; None where it takes any."""
-        return next((one.shape[-1 if len(one.shape) < 3 else 1] for one in self._sequences), None)
+        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self._sequences), None)
 
     def length(self, usual: int) -> int:
         """Return the length that the model is fixed to, else the usual one, or as far as its positions reach."""
@@ -132,56 +132,56 @@ class TokenInterface:
     def _sequences(self) -> list[TokenInput]:
         return self.of(Part.IDS, Part.EMBEDDED)
 
-    def typed(self, infos: Sequence[InputInfo]) -> "TokenInterface":
+    def typed(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
-        known = {info.name: info for info in infos}
-        return replace(self, inputs=tuple(_as_taken(one, known.get(one.name)) for one in self.inputs))
+        known = {info.name: info for info in session_inputs}
+        return replace(self, inputs=tuple(_as_taken(declared, known.get(declared.name)) for declared in self.inputs))
 
     def __str__(self) -> str:
         """Return what the model takes, input by input; many that are alike are counted."""
-        told: dict[str, list[TokenInput]] = {}
-        for one in self.inputs:
-            told.setdefault(self._words(one), []).append(one)
-        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in told.items())
+        by_purpose: dict[str, list[TokenInput]] = {}
+        for info in self.inputs:
+            by_purpose.setdefault(self._words(info), []).append(info)
+        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in by_purpose.items())
 
-    def _words(self, one: TokenInput) -> str:
-        if one.part is Part.IDS:
+    def _words(self, info: TokenInput) -> str:
+        if info.part is Part.IDS:
             return f"token ids below {self.vocabulary:,}"
-        return f"{one.part.value} (encoder)" if one.is_encoders else one.part.value
+        return f"{info.part.value} (encoder)" if info.is_encoders else info.part.value
 
 
 def token_interface(view: GraphView) -> TokenInterface | None:
     """Return what the inputs of a language model are; None for any other model."""
-    found: list[TokenInput] = []
+    inputs: list[TokenInput] = []
     for name in view.input_names:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
         shape = view.shape(name)
         part = _part(name, dtype, shape or ()) if shape is not None else Part.OTHER
         full = cache_shape(view, name, shape or ()) if part is Part.CACHE else (shape or ())
-        found.append(TokenInput(name, part, dtype, full, bool(ENCODER.search(name))))
-    if not _has_tokens(found):
-        found = _by_table(view, found)
-    if not _has_tokens(found):
+        inputs.append(TokenInput(name, part, dtype, full, bool(ENCODER.search(name))))
+    if not _has_tokens(inputs):
+        inputs = _by_table(view, inputs)
+    if not _has_tokens(inputs):
         return None
-    ids = [one.name for one in found if one.part is Part.IDS]
-    return TokenInterface(tuple(found), look_up(view, ids[0] if ids else ""))
+    ids = [info.name for info in inputs if info.part is Part.IDS]
+    return TokenInterface(tuple(inputs), look_up(view, ids[0] if ids else ""))
 
 
 def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
     """Return what the inputs are where only their names, types and shapes are known."""
-    found = tuple(
+    inputs = tuple(
         TokenInput(i.name, _part(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
         for i in infos
     )
-    return TokenInterface(found, LookUp()) if _has_tokens(found) else None
+    return TokenInterface(inputs, LookUp()) if _has_tokens(inputs) else None
 
 
-def _as_taken(one: TokenInput, info: InputInfo | None) -> TokenInput:
+def _as_taken(declared: TokenInput, info: InputInfo | None) -> TokenInput:
     if info is None:
-        return one
-    sizes = info.shape if len(info.shape) == len(one.shape) else one.shape
-    shape = tuple(old if size is None or old is None else size for old, size in zip(one.shape, sizes, strict=True))
-    return replace(one, dtype=info.dtype, shape=shape)
+        return declared
+    sizes = info.shape if len(info.shape) == len(declared.shape) else declared.shape
+    shape = tuple(old if size is None or old is None else size for old, size in zip(declared.shape, sizes, strict=True))
+    return replace(declared, dtype=info.dtype, shape=shape)
 
 
 def _part(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Part:
@@ -193,24 +193,24 @@ def _part(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Part:
     return Part.OTHER
 
 
-def _has_tokens(found: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
-    parts = {one.part for one in found}
+def _has_tokens(inputs: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
+    parts = {info.part for info in inputs}
     return Part.IDS in parts or (Part.EMBEDDED in parts and not parts.isdisjoint(_TELLING))
 
 
-def _by_table(view: GraphView, found: list[TokenInput]) -> list[TokenInput]:
+def _by_table(view: GraphView, inputs: list[TokenInput]) -> list[TokenInput]:
     """Take the one row of integers that looks up a table for token ids, whatever its name.
 
     Several tables are those of categories.
     """
-    at = [i for i, one in enumerate(found) if one.part is Part.OTHER and one.dtype.kind in _INTEGERS]
-    rows = [i for i in at if look_up(view, found[i].name).is_known]
-    if len(rows) != 1 or len(found[rows[0]].shape) != 2 or found[rows[0]].shape[1] == 1:
-        return found
-    one = found[rows[0]]
-    return [replace(other, part=Part.IDS) if other is one else other for other in found]
+    at = [i for i, info in enumerate(inputs) if info.part is Part.OTHER and info.dtype.kind in _INTEGERS]
+    rows = [i for i in at if look_up(view, inputs[i].name).is_known]
+    if len(rows) != 1 or len(inputs[rows[0]].shape) != 2 or inputs[rows[0]].shape[1] == 1:
+        return inputs
+    info = inputs[rows[0]]
+    return [replace(other, part=Part.IDS) if other is info else other for other in inputs]
 
 
 def _names(inputs: list[TokenInput]) -> str:
-    names = [one.name for one in inputs]
+    names = [info.name for info in inputs]
     return ", ".join(names) if len(names) <= _SHOWN else f"{names[0]} ... {names[-1]} ({len(names)} inputs)"

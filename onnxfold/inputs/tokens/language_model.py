@@ -24,9 +24,9 @@ _TRIED = 8
 _ROUNDING = 1e-2
 
 
-def no_others(one: TokenInput, shape: tuple[int, ...]) -> Array:
+def no_others(info: TokenInput, shape: tuple[int, ...]) -> Array:
     """Refuse inputs that are not made of tokens."""
-    raise VerificationError(f"the input '{one.name}' is not made of tokens")
+    raise VerificationError(f"the input '{info.name}' is not made of tokens")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,21 +77,21 @@ class LanguageModel:
     @cached_property
     def caches(self) -> dict[str, str]:
         """The output that continues each cache, by the input; empty where the network does not continue them all."""
-        inputs = [one.name for one in self.interface.of(Part.CACHE) if not one.is_encoders]
+        inputs = [info.name for info in self.interface.of(Part.CACHE) if not info.is_encoders]
         if not inputs or self.interface.fixed_length is not None or fixed_past(self.interface):
             return {}
         outputs = cached(self.session.output_names)
         by_key = {_key(name): name for name in outputs}
-        found = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
-        if len(found) == len(inputs) and len(set(found.values())) == len(inputs):
-            return found
+        output_of = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
+        if len(output_of) == len(inputs) and len(set(output_of.values())) == len(inputs):
+            return output_of
         return dict(zip(inputs, outputs, strict=True)) if len(outputs) == len(inputs) else {}
 
     def require_memory(self, count: int, length: int) -> None:
         """Ask once for the memory of all runs on so many sequences of up to this length."""
 
-        def zeros(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return np.zeros(shape, one.dtype)  # sizes alone count
+        def zeros(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return np.zeros(shape, info.dtype)  # sizes alone count
 
         free = self.interface.fixed_length is None and not fixed_past(self.interface)
         if free and self.interface.of(Part.CACHE):
@@ -108,8 +108,8 @@ class LanguageModel:
     def step(self, ids: Array, caches: Mapping[str, Array], past: int) -> tuple[Array, dict[str, Array]]:
         """Return the scores behind the last of some ids, shape (sequences, vocabulary), and the caches."""
 
-        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return caches[one.name] if one.name in caches else self.others(one, shape)
+        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return caches[info.name] if info.name in caches else self.others(info, shape)
 
         outputs = self.session.run(token_feeds(self.interface, ids, values, past=past))
         at = {name: i for i, name in enumerate(self.session.output_names)}

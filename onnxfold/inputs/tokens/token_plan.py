@@ -81,16 +81,16 @@ def planned_tokens(
     return TokenPlan(count, length, (f"{wanted} sequences were requested; {limit} allows {count}",))
 
 
-def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int, ...]) -> TokenPlan | None:
+def planned_beside(view: GraphView, interface: TokenInterface, text_shape: tuple[int, ...]) -> TokenPlan | None:
     """Return how many sequences a network that continues texts writes beside given ones; None where none fit."""
-    count, length = given
+    count, length = text_shape
     own = interface.length(min(GIVEN_TEXT, length))
     usual = min(TOKENS, _affordable(view))
     tokens = max(_OWN * min(count * length, usual), usual - count * length)
     fits = (_fitting(view, interface, length) - count) * length // own
     fixed = interface.fixed_batch or 1
-    found = min(math.ceil(tokens / own), fits) // fixed * fixed
-    return TokenPlan(found, own) if found > 0 else None
+    sequences = min(math.ceil(tokens / own), fits) // fixed * fixed
+    return TokenPlan(sequences, own) if sequences > 0 else None
 
 
 def _affordable(view: GraphView) -> int:
@@ -140,11 +140,11 @@ def _fitting(view: GraphView, interface: TokenInterface, length: int) -> int:
     """Return how many sequences fit into the memory limit, with the network and its fold beside each other."""
     past = fixed_past(interface)
     shapes: dict[str, tuple[int, ...]] = {}
-    for one in interface.inputs:
-        if one.part is Part.CACHE:
-            shapes[one.name] = cache_of(one, 1, past)
-        elif one.shape:
-            along = past + length if one.part is Part.MASK else length
-            shapes[one.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(one.shape))
+    for info in interface.inputs:
+        if info.part is Part.CACHE:
+            shapes[info.name] = cache_of(info, 1, past)
+        elif info.shape:
+            along = past + length if info.part is Part.MASK else length
+            shapes[info.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(info.shape))
     batch = interface.fixed_batch or 1
     return Footprint.of(view, shapes, walked=True).fitting(2, memory.limit()) * batch

@@ -74,9 +74,9 @@ class TokenWriter:
         kept = shelf.find({"ids": ids}, {"kind": (WRITTEN, FILLED, UNIFORM, PRIOR).__contains__, "reason": is_text})
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.told["kind"], kept.told["reason"])
-        found = self._written(plan, requested, seed, progress)
-        shelf.keep(KeptInputs([{"ids": found.ids}], {"kind": found.kind, "reason": found.reason}))
-        return found
+        written = self._written(plan, requested, seed, progress)
+        shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
+        return written
 
     def drawn(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
         """Return ids drawn one by one, by how common they are where that is known."""

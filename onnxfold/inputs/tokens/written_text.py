@@ -44,8 +44,8 @@ def continued(
             progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
             scores, caches = model.step(new, caches, past)
             past += new.shape[1]
-            found = drawn(scores, uniform[part, at], temperature[part], banned)
-            ids[part, at] = np.where(written[part, at], found, texts[part, at])
+            tokens = drawn(scores, uniform[part, at], temperature[part], banned)
+            ids[part, at] = np.where(written[part, at], tokens, texts[part, at])
             new = ids[part, at : at + 1]
         begin = part.stop
     return ids
@@ -66,11 +66,11 @@ def reread(
         for part in _parts(model, count, length):
             scores = model.all_scores(before[part])[:, first - 1 : -1]
             rows, places = scores.shape[:2]
-            found = drawn(
+            tokens = drawn(
                 scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
                 np.repeat(temperature[part], places), banned,
             ).reshape(rows, places)  # fmt: skip
-            ids[part, first:] = np.where(written[part, first:], found, texts[part, first:])
+            ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
         if np.array_equal(ids, before):
             break
     return ids
@@ -117,7 +117,7 @@ def together(model: LanguageModel, length: int, count: int) -> int:
         return model.interface.fixed_batch
     if not model.interface.of(Part.CACHE):
         return max(_TOGETHER // (8 * length * model.interface.vocabulary), 1)
-    caches = (cache_of(one, 1, length) for one in model.interface.of(Part.CACHE))
+    caches = (cache_of(cache, 1, length) for cache in model.interface.of(Part.CACHE))
     numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
     return max(min(_TOGETHER // (4 * numbers), count), 1)
 

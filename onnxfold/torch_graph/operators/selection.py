@@ -94,11 +94,11 @@ def pad_by_inputs(node: TorchNode) -> Operation:
     mode = node.text("mode", "constant")
 
     def run(x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
-        given = [int(p) for p in pads.tolist()]
+        amounts = [int(p) for p in pads.tolist()]
         before, after = [0] * x.ndim, [0] * x.ndim
         along = range(x.ndim) if axes is None else [int(a) for a in axes.tolist()]
         for i, axis in enumerate(along):
-            before[axis], after[axis] = given[i], given[i + len(given) // 2]
+            before[axis], after[axis] = amounts[i], amounts[i + len(amounts) // 2]
         return _pad(node, x, before, after, mode, 0.0 if value is None else value.item())
 
     return run
