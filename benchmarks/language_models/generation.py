@@ -30,7 +30,7 @@ def written(model: Path, tokenizer: Tokenizer) -> list[str]:
     reader, decoder = LanguageModel(session, interface.typed(session.inputs)), Decoder.from_file(str(tokenizer.path))
     found = []
     for prompt in PROMPTS:
-        ids = [int(i) for i in (*tokenizer.around[0], *tokenizer.ids(prompt))]
+        ids = [int(i) for i in (*tokenizer.frame[0], *tokenizer.ids(prompt))]
         begin = len(ids)
         for _ in range(_LONGEST):
             following = int(reader.all_scores(np.array([ids]))[0, -1].argmax())

@@ -133,10 +133,10 @@ class FoldGroup:
         """Return the positions on a weight's or an activation's axis, None if the group is not there."""
         if axis in self.tensors:
             return self.tensors[axis]
-        return self._on_weights.get(axis)
+        return self._weight_positions.get(axis)
 
     @cached_property
-    def _on_weights(self) -> dict[Axis, Positions]:
+    def _weight_positions(self) -> dict[Axis, Positions]:
         return {m.axis: m.positions for m in reversed(self.members)}
 
     def with_role(self, role: Role) -> list[Member]:

@@ -62,10 +62,10 @@ def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> He
 def are_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
-    node.apart(heads.axis)
+    node.keep_apart(heads.axis)
 
 
-def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
+def equate_heads(node: NodeContext, heads: Heads, others: Heads) -> None:
     """Declare that heads on two axes are the same channels."""
     for side in (heads, others):
         are_whole(node, side)
@@ -92,7 +92,7 @@ def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequ
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
     """Declare that equally many neighbouring heads of queries belong to every head of keys and values."""
     if queries.count == keys.count:
-        are_one(node, queries, keys)
+        equate_heads(node, queries, keys)
         return
     if keys.count < 1 or queries.count % keys.count:
         raise CannotDeclareError(f"{queries.count} query heads cannot share {keys.count} heads of keys and values")
@@ -103,7 +103,7 @@ def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
 
 def hold(node: NodeContext, entries: Heads, role: Role, heads: Heads) -> None:
     """Declare that a weight holds entries for every head."""
-    node.apart(heads.axis)
+    node.keep_apart(heads.axis)
     node.use(entries.axis, role, heads.axis, entries.positions, np.repeat(heads.firsts, entries.size))
 
 

@@ -21,7 +21,7 @@ from onnxfold.graph.view import GraphView
 
 
 def computation(view: GraphView, node: NodeProto) -> Computation | None:
-    """Return what a node computes, as its channel rule declares it; None where it says nothing."""
+    """Return the computation of a node, as its channel rule declares it; None where it declares none."""
     rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
     return None if rule is None or rule.computes is None else rule.computes(NodeContext(view, node, set()))
 
@@ -33,13 +33,13 @@ def result_of(view: GraphView, node: NodeProto) -> Result:
 
 
 def linear(view: GraphView, node: NodeProto) -> Linear | None:
-    """Return what a linear operator computes, None for other nodes."""
+    """Return the computation of a linear operator, None for other nodes."""
     operator = computation(view, node)
     return operator if isinstance(operator, Linear) else None
 
 
 def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
-    """Return what a BatchNormalization computes, None for other nodes."""
+    """Return the computation of a BatchNormalization, None for other nodes."""
     norm = computation(view, node)
     return norm if isinstance(norm, BatchNorm) else None
 
@@ -53,7 +53,7 @@ def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
 
 
 def takes_mean(view: GraphView, node: NodeProto) -> bool:
-    """Whether what stands behind a node can make up for another mean of its result.
+    """Whether the nodes behind a node can make up for another mean of its result.
 
     That is a bias or running statistics; of what is no layer nothing is known, and nothing is asked of it.
     """

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from onnxfold.channels.constraints.equal_parts import equal_cells
 from onnxfold.channels.constraints.rotations import with_rotations
 from onnxfold.channels.constraints.shared_tables import with_bases
-from onnxfold.channels.constraints.streams import Streams, find_streams, on_groups, with_norms, with_streams
+from onnxfold.channels.constraints.streams import Streams, find_streams, streams_of_groups, with_norms, with_streams
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import (
     Apart,
@@ -61,7 +61,7 @@ def find_groups(
     declared = declare(view, ties, heads)
     norm_streams = find_streams(view, declared) if streams else Streams()
     while True:
-        declarations = _settled(view, with_streams(declared, norm_streams))
+        declarations = _settle_repeats(view, with_streams(declared, norm_streams))
         elements = Elements(view, declarations)
         groups, extra_blocks = _build_groups(view, elements, declarations)
         settled = settled_ties(groups, ties)
@@ -69,7 +69,7 @@ def find_groups(
             return find_groups(view, settled, streams=streams, heads=heads)
         groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
         groups = with_rotations(view, groups, declarations)
-        held = on_groups(norm_streams, groups)
+        held = streams_of_groups(norm_streams, groups)
         if len(held.readers) == len(norm_streams.readers):
             break
         norm_streams = held
@@ -115,7 +115,7 @@ def _declare_node(context: NodeContext) -> list[Declaration]:
     return context.declarations
 
 
-def _settled(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
+def _settle_repeats(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
     """Say of every repetition what it means: a link where the repeated channels may go, else parts of equal lengths.
 
     A single repeated channel does not go. Repetitions whose results are the same channels, as those of keys and of
@@ -251,7 +251,7 @@ def _build_groups(
                 kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
-            group = replace(_only(group, kept, blocks), averaged=averaged is not None)
+            group = replace(_subset(group, kept, blocks), averaged=averaged is not None)
         if group.size > 1:
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
@@ -259,7 +259,7 @@ def _build_groups(
     return _unique_names(groups), blocked
 
 
-def _only(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
+def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
     """Return a group of some of its units, cut into blocks."""
     if len(kept) == group.size:
         return replace(group, blocks=blocks if blocks.max() else None)

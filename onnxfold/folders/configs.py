@@ -27,7 +27,7 @@ def with_configs(folder: ModelFolder, edit: Edit) -> ModelFolder:
         place = path.relative_to(folder.root)
         config = json.loads(folder.edited[place]) if place in folder.edited else read_config(path)
         edit(name, config)
-        edited[place] = _in_the_form_of(path, config)
+        edited[place] = _format_like(path, config)
     return replace(folder, edited={**folder.edited, **edited})
 
 
@@ -44,7 +44,7 @@ def parts_of(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return (text if isinstance(text, dict) else {}), config
 
 
-def _in_the_form_of(path: Path, config: dict[str, Any]) -> bytes:
+def _format_like(path: Path, config: dict[str, Any]) -> bytes:
     """Return a configuration with the indentation and the end that its file has."""
     text = path.read_text(encoding="utf-8", errors="replace")
     indentation = re.search(r"\n([ \t]+)\"", text)

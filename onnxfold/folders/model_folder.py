@@ -20,7 +20,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import external_files
 from onnxfold.machine import memory
 
-#: What onnxruntime-genai reads first, and what transformers, optimum and transformers.js do.
+#: Configurations of onnxruntime-genai, and of transformers, optimum and transformers.js.
 GENAI, TRANSFORMERS = "genai_config.json", "config.json"
 
 _ONNX = ".onnx"
@@ -105,7 +105,7 @@ def takes_folders(function: F) -> F:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what a configuration holds."""
+    """Return the entries of a configuration."""
     try:
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
         config = json.loads(path.read_bytes())

@@ -26,7 +26,7 @@ _SUFFIX = ".npy"
 _LARGEST_HEADER = 10_000
 _MOST_ENTRIES = 10_000
 _DEFLATE_RATIO = 1032
-#: What may be wrong inside of a zip file, as its reader and numpy say it.
+#: Errors that its reader and numpy raise on a damaged zip file.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -67,7 +67,7 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
-        raise ConfigError(f"'{path}' is not an .npz file{_instead(path)}: {error}") from None
+        raise ConfigError(f"'{path}' is not an .npz file{_actual_kind(path)}: {error}") from None
 
 
 def require_file(path: object) -> Path:
@@ -176,7 +176,7 @@ def _values(
     return values.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _instead(path: Path) -> str:
+def _actual_kind(path: Path) -> str:
     """Return the kind of a file that is not a zip archive, if it is known."""
     try:
         with path.open("rb") as file:

@@ -36,7 +36,9 @@ def without_labels(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) ->
     sample_names = [name for name in SAMPLES if name in arrays]
     if len(names) == 1 and not names & arrays.keys() and sample_names:
         if len(sample_names) > 1:
-            raise ConfigError(f"the data has the arrays {' and '.join(map(repr, sample_names))}: keep the one with the inputs")
+            raise ConfigError(
+                f"the data has the arrays {' and '.join(map(repr, sample_names))}: keep the one with the inputs"
+            )
         arrays[inputs[0].name] = arrays.pop(sample_names[0])
     return arrays, labels[0] if labels else None
 
@@ -64,7 +66,7 @@ def checked_inputs(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) ->
             raise ConfigError(
                 f"array '{info.name}' has {len(values)} samples, the model's fixed batch is {info.shape[0]}"
             )
-        feeds[info.name] = _in_type(info, values)
+        feeds[info.name] = _as_input_type(info, values)
     if len({len(v) for v in feeds.values() if v.ndim}) > 1:
         raise ConfigError("the arrays of the data have different numbers of samples")
     return feeds
@@ -99,7 +101,7 @@ def _array(what: str, values: object) -> Array:
     return array
 
 
-def _in_type(info: InputInfo, values: Array) -> Array:
+def _as_input_type(info: InputInfo, values: Array) -> Array:
     """Return values in the type of an input, which must be able to hold them."""
     is_float = info.dtype.kind not in "biu"
     if values.dtype.kind not in "biu" and np.isnan(values).any():

@@ -11,20 +11,20 @@ from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs, without_labels
 from onnxfold.inputs.images.image_folder import read_images
-from onnxfold.inputs.token_inputs import TEXT, completed
+from onnxfold.inputs.token_inputs import TEXT, complete_arrays
 from onnxfold.inputs.tokens.interface import TokenInterface
 
-#: What may hold samples.
+#: Types that may hold samples.
 Given = str | PathLike[str] | Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class GivenSamples:
+class UserSamples:
     """Samples in the types of a model's inputs."""
 
     arrays: dict[str, Array]  # arrays named after the inputs, samples along axis 0
     labels: Array | None = None  # the labels beside them, as they were given
-    reason: str = "the given samples"  # what the samples are, for reports
+    reason: str = "the given samples"  # origin of the samples, for reports
     notes: tuple[str, ...] = ()
 
 
@@ -47,16 +47,16 @@ def given_samples(
     most: int,
     requested: int | None = None,
     interface: TokenInterface | None = None,
-) -> GivenSamples:
+) -> UserSamples:
     """Return samples as a model takes them."""
     if isinstance(calibration, Mapping):
         arrays, labels = without_labels(infos, calibration)
     elif is_folder(calibration):
         images = read_images(Path(calibration), infos, scale, most, requested)
-        return GivenSamples(checked_inputs(infos, images.arrays), None, images.reason, images.notes)
+        return UserSamples(checked_inputs(infos, images.arrays), None, images.reason, images.notes)
     else:
         arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
     if interface is None:
-        return GivenSamples(checked_inputs(infos, arrays), labels)
-    made = completed(interface.typed(infos), arrays)
-    return GivenSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)
+        return UserSamples(checked_inputs(infos, arrays), labels)
+    made = complete_arrays(interface.typed(infos), arrays)
+    return UserSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)

@@ -35,7 +35,7 @@ def with_own_text(
         return user_inputs
     ids = np.concatenate(arrays)
     plan = planned_beside(texts.view, texts.interface, ids.shape)
-    text = None if plan is None else texts.written(plan, requested, seed=seed, cache=cache, progress=progress)
+    text = None if plan is None else texts.write(plan, requested, seed=seed, cache=cache, progress=progress)
     if text is None or text.kind != WRITTEN:
         return user_inputs
     batches = spread(user_inputs.batches, texts.batches(text.ids))
@@ -47,7 +47,7 @@ def with_own_text(
         user_inputs,
         batches=batches,
         reason=f"{user_inputs.reason}; {reason}" if user_inputs.reason else reason,
-        short=texts.short(fronts),
+        short=texts.short_batch(fronts),
         words=texts.words(seen),
     )
 

@@ -11,7 +11,7 @@ from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 
-#: What counts ids from another first one, or keeps them inside of a table.
+#: Operators that count ids from another first id, or keep them inside of a table.
 COUNTS: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
 )

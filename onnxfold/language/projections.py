@@ -21,7 +21,7 @@ _CACHE = MappingProxyType(
         ("Attention", "ai.onnx"): 4,
     }
 )
-#: What may lie between a projection and the attention that reads it.
+#: Operators that may lie between a projection and the attention that reads it.
 _BETWEEN = frozenset(
     {
         "Reshape",
@@ -55,7 +55,7 @@ class Projection:
 
     @property
     def result(self) -> str:
-        """What it writes."""
+        """The tensor that it writes."""
         return str((self.shift or self.product).output[0])
 
     @property
@@ -114,7 +114,11 @@ def head_counts(node: NodeProto) -> tuple[int, int]:
 
 def have_room(view: GraphView) -> bool:
     """Return whether bases of what all queries are computed of fit into memory."""
-    packed_products = (projected.product for projected in (packed_projection(view, node) for node in view.nodes) if projected is not None)
+    packed_products = (
+        projected.product
+        for projected in (packed_projection(view, node) for node in view.nodes)
+        if projected is not None
+    )
     weights = {product.input[1] for product in (*packed_products, *query_products(view))}
     return sum(view.weights[name].shape[0] ** 2 for name in weights) <= _MOST_NUMBERS
 

@@ -29,7 +29,7 @@ class LayerShape:
     outputs: int
     varies: tuple[bool, bool]  # whether a fold may change the inputs, and the outputs
     data: tuple[int, ...]  # of a convolution, batch and sizes of its input; of a product, the rows
-    attributes: tuple[tuple[str, Value], ...] = ()  # what else the operator needs
+    attributes: tuple[tuple[str, Value], ...] = ()  # other attributes of the operator
     elem_type: int = int(onnx.TensorProto.FLOAT)
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from onnxfold.errors import ConfigError
 from onnxfold.latency.micro_models import Sample
 
-#: What a layer's seconds are made of: nothing, its inputs, its outputs, their product.
+#: Terms of a layer's seconds: nothing, its inputs, its outputs, their product.
 Factors = tuple[float, float, float, float]
 
 #: Entries of a table of the largest networks, and seconds that no layer takes.
@@ -38,7 +38,7 @@ class LatencyTable:
     block: int = 8  # channels of convolutions that are computed at a time
     threads: int = 1  # threads inside an operator
     correction: float = 1.0  # seconds of a fold over what is computed for it from the other entries
-    machine: Mapping[str, str] = field(default_factory=dict)  # what it was measured on
+    machine: Mapping[str, str] = field(default_factory=dict)  # the machine it was measured on
 
     def times(self, correction: float) -> "LatencyTable":
         """Return the table with a further correction."""

@@ -61,7 +61,9 @@ def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0
     return min(1.0 - (1.0 - optimum) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
 
 
-def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False) -> Matrix:
+def shrink_covariance(
+    covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False
+) -> Matrix:
     """Return (1)."""
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates

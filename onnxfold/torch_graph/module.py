@@ -42,7 +42,7 @@ class TorchModel(torch.nn.Module):
         super().__init__()
         self._reads = reads
         self._source = view
-        trained = list(dict.fromkeys(_trained(view)))
+        trained = list(dict.fromkeys(_trained_weights(view)))
         if not trained:
             raise ConfigError("the model has no float weights to train")
         self._graph = TorchGraph(view, device=device, fed=trained)
@@ -60,7 +60,9 @@ class TorchModel(torch.nn.Module):
         """Return the model's output, or a tuple of all outputs where there are several."""
         output_names, input_names = self._source.output_names, self._source.input_names
         if len(inputs) != len(input_names):
-            raise ConfigError(f"the model takes {len(input_names)} inputs ({', '.join(input_names)}), not {len(inputs)}")
+            raise ConfigError(
+                f"the model takes {len(input_names)} inputs ({', '.join(input_names)}), not {len(inputs)}"
+            )
         feeds = {name: value.to(self._graph.device) for name, value in zip(input_names, inputs, strict=True)}
         feeds |= {name: self.weights[plain] for plain, name in self.names.items()}
         outputs = self._graph.run(feeds, output_names)
@@ -77,15 +79,15 @@ class TorchModel(torch.nn.Module):
         return to_model(view)
 
 
-def _trained(view: GraphView) -> Iterator[str]:
+def _trained_weights(view: GraphView) -> Iterator[str]:
     """Yield the weights that are trained, in the order of the nodes that read them."""
     for node in view.nodes:
         for index in _TRAINED.get(node.op_type, ()):
-            if index < len(node.input) and (weight := _behind(view, node, index)):
+            if index < len(node.input) and (weight := _float_weight(view, node, index)):
                 yield weight
 
 
-def _behind(view: GraphView, node: NodeProto, index: int) -> str:
+def _float_weight(view: GraphView, node: NodeProto, index: int) -> str:
     """Return the float weight of more than one entry that an input is; empty if it is none."""
     name = node.input[index]
     while not view.is_weight(name):

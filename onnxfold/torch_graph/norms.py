@@ -13,7 +13,7 @@ SCALES_AND_BIASES = {
     "GroupNormalization": (1, 2), "RMSNormalization": (1,), "SimplifiedLayerNormalization": (1,),
     "SkipLayerNormalization": (2, 3), "SkipSimplifiedLayerNormalization": (2,),
 }  # fmt: skip
-#: What a norm that exporters write out divides by.
+#: Roots by which a norm that exporters write out divides.
 _ROOTS = ("Sqrt", "Reciprocal", "Rsqrt")
 
 

@@ -30,7 +30,9 @@ def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
     )
     cells = cells.reshape(-1)
     first = np.array([np.flatnonzero(cells == c)[0] for c in range(len(sizes))])
-    places = [np.array([np.bincount(positions[unit], minlength=count) for unit in first]).T for positions, count in parts]
+    places = [
+        np.array([np.bincount(positions[unit], minlength=count) for unit in first]).T for positions, count in parts
+    ]
     best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
     for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:
         chosen = _even(places, sizes >= size)

@@ -18,9 +18,9 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import is_part
 
-#: What an orthonormal basis changes, and nothing else may hold an entry per channel.
+#: Roles that an orthonormal basis changes; nothing else may hold an entry per channel.
 _LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BASIS, Role.BIAS, Role.PARAMETER, Role.GAIN})
-#: What an identity matrix that is spare is to channels: behind a table, and in front of a product.
+#: Roles of a spare identity matrix: behind a table, and in front of a product.
 _SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
 
 

@@ -29,7 +29,7 @@ _MOST_MOMENTS = 2.5e8
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """What is known of the norms of a graph."""
+    """Norms of a graph whose scales can move, and reasons why others cannot."""
 
     #: Norms over channels that may be rotated, each with the weight axes that read its result.
     readers: dict[Norm, tuple[Axis, ...]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def _axes(norm: Norm) -> list[Axis]:
     return [*norm.sources, norm.result, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
 
 
-def on_groups(streams: Streams, groups: Iterable[FoldGroup]) -> Streams:
+def streams_of_groups(streams: Streams, groups: Iterable[FoldGroup]) -> Streams:
     """Return the streams all channels of which are a group that may be rotated."""
     rotated = [group for group in groups if group.rotates]
     held = {

@@ -8,7 +8,7 @@ from onnxfold.channels.heads import (
     MIXES,
     Heads,
     are_cut_inside,
-    are_one,
+    equate_heads,
     heads_on,
     hold,
     inside_heads_on,
@@ -31,7 +31,7 @@ def multi_head_attention(node: NodeContext) -> None:
     for tensor in filter(None, (node.input(i) for i in range(3))):
         if node.rank(tensor) not in _BY_RANK:
             raise CannotDeclareError("queries, keys and values in one tensor of five axes are not followed")
-        are_one(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
+        equate_heads(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
     node.count(output.axis, attribute="num_heads", each=output.size)
     link_per_head(node, [node.input(5), node.input(6), node.input(7), *node.outputs[1:]], 1, output)
     if node.input(3):
@@ -63,5 +63,5 @@ def _link_bias(node: NodeContext, output: Heads) -> None:
         if node.is_weight(bias.tensor):
             hold(node, heads, Role.BIAS, output)
         else:
-            are_one(node, heads, output)
+            equate_heads(node, heads, output)
         start = heads.stop

@@ -64,7 +64,7 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
 
 
 class _Front:
-    """What a graph does with an input before anything else: ``factor x + offset``, then perhaps known statistics."""
+    """The first steps of a graph behind an input: ``factor x + offset``, then perhaps known statistics."""
 
     def __init__(self, view: GraphView, name: str) -> None:
         self._view = view
@@ -90,7 +90,7 @@ class _Front:
             return None
         if self.statistics is not None:
             mean, deviation = self.statistics
-            return _measured((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
+            return _known_scale((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
         centre, spread = -self.offset / self.factor, 1.0 / np.abs(self.factor)
         if np.allclose(centre, 0.0) and np.allclose(spread, 1.0):
             return None
@@ -141,7 +141,7 @@ class _Front:
         return None if value is None else np.asarray(numpy_helper.to_array(value), np.float64)  # type: ignore[arg-type]
 
 
-def _measured(mean: Numbers, deviation: Numbers) -> InputScale:
+def _known_scale(mean: Numbers, deviation: Numbers) -> InputScale:
     """Return the scale of known statistics; what lies in 0..a deviates by no more than sqrt(mean (a - mean))."""
     largest = _BYTE if mean.max() > _OF_BYTES else 1.0
     fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
@@ -155,7 +155,7 @@ def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:
     return InputScale(centre, np.where((spread >= low) & (spread <= high), spread, _USUAL * largest), largest)
 
 
-def standardised(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
+def standardise(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
     """Return a network that takes standardised numbers at some inputs; the same where there are none."""
     if not scales:
         return view

@@ -67,7 +67,7 @@ class Clock:
 def at_a_time(
     work: Callable[[int], _Result], batches: int, workers: int, clock: Clock, progress: Progress
 ) -> list[_Result]:
-    """Return what `work` makes of every batch, so many at a time, each in one of the threads that torch may use."""
+    """Return the results of `work` for every batch, `workers` at a time, each in one of the threads of torch."""
 
     def tell() -> None:
         progress("deep inversion", *clock.steps)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.inputs.inversion.adam import Adam
-from onnxfold.inputs.inversion.objective import Objective, Terms, total_variation
+from onnxfold.inputs.inversion.objective import InversionObjective, Terms, total_variation
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import spatial_axes
@@ -17,7 +17,7 @@ from onnxfold.inputs.inversion.targets import spatial_axes
 class Descent:
     """Optimises a batch of inputs."""
 
-    def __init__(self, objective: Objective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
+    def __init__(self, objective: InversionObjective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
         self._objective, self._settings = objective, settings
         self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
         alone = not (objective.has_statistics or objective.has_fused)
@@ -48,7 +48,7 @@ class Descent:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
         seen = {name: self._augmented(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
-        if not any(t.requires_grad for t in terms.known):
+        if not any(t.requires_grad for t in terms.present_parts):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
         loss = self._loss(terms, leaves)
         loss.backward()  # type: ignore[no-untyped-call]

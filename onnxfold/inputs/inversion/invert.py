@@ -13,7 +13,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.inversion.batches import Clock, at_a_time
 from onnxfold.inputs.inversion.descent import Descent
-from onnxfold.inputs.inversion.objective import Objective
+from onnxfold.inputs.inversion.objective import InversionObjective
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import class_scores, fused_layers, normalizations, optimised_inputs
 from onnxfold.machine.instructions import multiplies_bfloat16
@@ -31,16 +31,18 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     names = optimised_inputs(view)
     norms, scores = normalizations(view), class_scores(view)
     fused = [] if norms else fused_layers(view)
-    objective = Objective(view, norms, scores, fused=fused)
+    objective = InversionObjective(view, norms, scores, fused=fused)
     lengths = [len(batch[names[0]]) for batch in start]
-    whole = _joined(start, lengths, names)
+    whole = _join_batches(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
     parts = _parts(samples, probe, settings)
     labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
-        objective = _in_half(Objective(view, norms, scores, fused=fused, half=True), few, names, labels) or objective
+        objective = (
+            _in_half(InversionObjective(view, norms, scores, fused=fused, half=True), few, names, labels) or objective
+        )
 
     result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
@@ -77,12 +79,14 @@ def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
 
 
-def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], labels: Tensor) -> Objective | None:
+def _in_half(
+    objective: InversionObjective, feeds: dict[str, Tensor], names: list[str], labels: Tensor
+) -> InversionObjective | None:
     """Return an objective that computes in half precision, None where an operator does not take it."""
     leaves = {n: feeds[n].clone().requires_grad_() for n in names}
     try:
         terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
-        torch.stack(terms.known).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(terms.present_parts).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective
@@ -103,7 +107,7 @@ class _Probe:
         Number of classes, 0 without class scores.
     """
 
-    def __init__(self, view: GraphView, objective: Objective, whole: dict[str, Array], name: str) -> None:
+    def __init__(self, view: GraphView, objective: InversionObjective, whole: dict[str, Array], name: str) -> None:
         samples = len(whole[name])
         declared = (view.shape(name) or (None,))[0]
         self.few = slice(0, declared or min(2, samples))
@@ -122,7 +126,7 @@ class _Probe:
             self.fixed = None if declared is None or _takes_any_batch(objective, feeds, tensors) else declared
 
 
-def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], tensors: dict[str, Tensor]) -> bool:
+def _takes_any_batch(objective: InversionObjective, feeds: dict[str, Tensor], tensors: dict[str, Tensor]) -> bool:
     """Whether a graph with a declared batch computes the same for two batches at once, as most do."""
     size = max(len(t) for t in feeds.values() if t.ndim)
     twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
@@ -149,7 +153,7 @@ def _labels(samples: int, classes: int, seed: int) -> Tensor:
     return torch.from_numpy(np.resize(order, samples))
 
 
-def _joined(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
+def _join_batches(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
     """Return the samples of all batches; an input without a batch axis is taken from the first."""
     whole = {}
     for name, first in batches[0].items():

@@ -9,7 +9,7 @@ from onnxfold.graph.tensors import Array, Matrix
 
 @dataclass(frozen=True)
 class TokenAnswers:
-    """What the outputs of a language model are."""
+    """Facts about the outputs of a language model."""
 
     vocabulary: int = 0  # number of ids; 0 where it is not known
     states: tuple[str, ...] = ()  # outputs that hold caches: no answers, and each an early layer's

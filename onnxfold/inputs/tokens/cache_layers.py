@@ -14,7 +14,7 @@ def layers_left(caches: Sequence[str], removed: Collection[str]) -> tuple[int, l
     return (len(every), [i for i, layer in enumerate(every) if layer in stay]) if every else None
 
 
-def renumbered(caches: Sequence[str], removed: Collection[str]) -> dict[str, str]:
+def renumber_caches(caches: Sequence[str], removed: Collection[str]) -> dict[str, str]:
     """Return new names for the caches that stay, so that the numbers of their layers have no gap."""
     place, layers = _layers(caches)
     stay = [(name, layer) for name, layer in zip(caches, layers, strict=False) if name not in removed]

@@ -33,7 +33,7 @@ _OFFSET = 2
 
 @dataclass(frozen=True)
 class LookUp:
-    """What tables allow."""
+    """Limits that the tables of embeddings set: ids, lengths and batches."""
 
     rows: int = _UNKNOWN
     is_known: bool = False  # whether a table was found; else only the smallest ids are safe
@@ -43,11 +43,11 @@ class LookUp:
 
 
 def look_up(view: GraphView, ids: str) -> LookUp:
-    """Return what the tables allow that a model looks up its ids and positions in."""
+    """Return the limits of the tables in which a model looks up its ids and positions."""
     nodes = list(_all_nodes(view.graph))
     tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
     parts = _parts(view, nodes, ids)
-    shapes = [shape for shape in tables if shape] or _joined(view, parts)
+    shapes = [shape for shape in tables if shape] or _joint_shape(view, parts)
     if not shapes:
         return LookUp()
     words = min(shape[0] for shape in shapes)
@@ -98,7 +98,7 @@ def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple
     return parts if len(parts) > 1 and all(shape for _, shape in parts.values()) else {}
 
 
-def _joined(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
+def _joint_shape(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
     """Return the shape of the table that parts stand for: it has a row for every id that all of them have one for."""
     if not parts:
         return []

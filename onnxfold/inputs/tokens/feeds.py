@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
+from onnxfold.inputs.tokens.interface import Purpose, TokenInput, TokenInterface
 
 #: Positions of an encoder's result that a decoder reads.
 ENCODER_LENGTH = 64
@@ -32,38 +32,38 @@ def whole_feeds(interface: TokenInterface, ids: Array, others: Others) -> dict[s
 
 
 def _empty_or(info: TokenInput, shape: tuple[int, ...], others: Others) -> Array:
-    hidden = info.part is Part.CACHE and not info.is_encoders
+    hidden = info.purpose is Purpose.CACHE and not info.is_encoders
     return np.zeros(shape, info.dtype) if hidden else others(info, shape)
 
 
 def _value(info: TokenInput, ids: Array, others: Others, real: Array | None, past: int) -> Array:
     batch, length = ids.shape
-    held = _held(info, past)
-    if info.part is Part.IDS:
+    held = _cache_length(info, past)
+    if info.purpose is Purpose.IDS:
         return ids.reshape(ids.shape if len(info.shape) == 2 else -1).astype(info.dtype)
-    if info.part is Part.MASK:
+    if info.purpose is Purpose.MASK:
         return _mask(info, batch, length, real, past)
-    if info.part is Part.CAUSAL_MASK:
+    if info.purpose is Purpose.CAUSAL_MASK:
         return _causal_mask(info, batch, length, past)
-    if info.part is Part.POSITIONS:
+    if info.purpose is Purpose.POSITIONS:
         return _positions(info, batch, length, real, past)
-    if info.part is Part.CACHE:
+    if info.purpose is Purpose.CACHE:
         shape = cache_of(info, batch, held)
         return np.zeros(shape, info.dtype) if not held else others(info, shape)
-    if info.part is Part.TYPES:
+    if info.purpose is Purpose.TYPES:
         return np.zeros((batch, length)[-len(info.shape) :], info.dtype)
     counts = {
-        Part.USES_CACHE: past > 0,
-        Part.KEPT_LOGITS: 0,
-        Part.PAST_LENGTH: past,
-        Part.LAST_POSITION: past + length - 1,
-        Part.TOTAL_LENGTH: past + length,
-        Part.LENGTH: length,
+        Purpose.USES_CACHE: past > 0,
+        Purpose.KEPT_LOGITS: 0,
+        Purpose.PAST_LENGTH: past,
+        Purpose.LAST_POSITION: past + length - 1,
+        Purpose.TOTAL_LENGTH: past + length,
+        Purpose.LENGTH: length,
     }
-    if info.part in counts:
-        is_each = info.part in (Part.LAST_POSITION, Part.LENGTH)
+    if info.purpose in counts:
+        is_each = info.purpose in (Purpose.LAST_POSITION, Purpose.LENGTH)
         sizes = tuple(d or (batch if is_each else 1) for d in info.shape)
-        return np.full(sizes, counts[info.part], info.dtype)
+        return np.full(sizes, counts[info.purpose], info.dtype)
     return others(info, free_shape(info, batch, length))
 
 
@@ -80,19 +80,24 @@ def cache_of(cache: TokenInput, batch: int, length: int) -> tuple[int, ...]:
     if len(free) > 1:
         dims = ", ".join("?" if d is None else str(d) for d in cache.shape)
         raise VerificationError(
-            f"the size of the cache '{cache.name}' [{dims}] is not known: give --input-shapes {cache.name}:1,HEADS,0,SIZE"
+            f"the size of the cache '{cache.name}' [{dims}] is not known: "
+            f"give --input-shapes {cache.name}:1,HEADS,0,SIZE"
         )
     return tuple(d if d is not None else batch if axis == at else length for axis, d in enumerate(cache.shape))
 
 
-def _held(info: TokenInput, past: int) -> int:
+def _cache_length(info: TokenInput, past: int) -> int:
     """Return how many positions a cache holds: what cross attention reads, or the past."""
-    return ENCODER_LENGTH if info.part is Part.CACHE and info.is_encoders else past
+    return ENCODER_LENGTH if info.purpose is Purpose.CACHE and info.is_encoders else past
 
 
 def fixed_past(interface: TokenInterface) -> int:
     """Return the number of positions that caches are fixed to hold; 0 where they may be empty."""
-    lengths = {cache.shape[-2] for cache in interface.of(Part.CACHE) if not cache.is_encoders and None not in cache.shape[1:]}
+    lengths = {
+        cache.shape[-2]
+        for cache in interface.inputs_for(Purpose.CACHE)
+        if not cache.is_encoders and None not in cache.shape[1:]
+    }
     return lengths.pop() or 0 if len(lengths) == 1 else 0
 
 

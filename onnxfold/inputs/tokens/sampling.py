@@ -11,7 +11,7 @@ FLOOR = 0.02
 _GRAM = 4
 
 
-def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
+def draw_tokens(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
     """Return one token per row of scores."""
     scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
     scaled -= scaled.max(axis=1, keepdims=True)

@@ -23,7 +23,7 @@ from onnxfold.errors import ConfigError, OnnxFoldError
 from onnxfold.graph.tensors import Array
 from onnxfold.machine import memory
 
-#: What such a file is called beside a model.
+#: Name of such a file beside a model.
 NAME = "tokenizer.json"
 #: The folder that optimum and transformers.js put graphs in.
 _GRAPHS = "onnx"
@@ -55,15 +55,15 @@ class Tokenizer:
     @cached_property
     def special(self) -> frozenset[int]:
         """Ids that stand for no text."""
-        return frozenset(token["id"] for token in self._added.values() if token["special"])
+        return frozenset(token["id"] for token in self._added_tokens.values() if token["special"])
 
     @property
     def blank(self) -> int | None:
         """The id of a blank to be filled in; None without one."""
-        return next((self._added[text]["id"] for text in _BLANKS if text in self._added), None)
+        return next((self._added_tokens[text]["id"] for text in _BLANKS if text in self._added_tokens), None)
 
     @cached_property
-    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Special ids that stand in front of, and behind, every text."""
         steps = self.content.get("post_processor") or {}
         front: list[int] = []
@@ -84,9 +84,9 @@ class Tokenizer:
     @property
     def beginnings(self) -> tuple[int, ...]:
         """Special ids that a text of its own may begin with."""
-        if self.around[0]:
-            return self.around[0][-1:]
-        return tuple(self._added[text]["id"] for text in _BEGINNINGS if text in self._added)[:1]
+        if self.frame[0]:
+            return self.frame[0][-1:]
+        return tuple(self._added_tokens[text]["id"] for text in _BEGINNINGS if text in self._added_tokens)[:1]
 
     @cached_property
     def rare(self) -> tuple[range, ...]:
@@ -124,7 +124,7 @@ class Tokenizer:
         return np.array(text_ids, np.int64)
 
     @cached_property
-    def _added(self) -> dict[str, dict[str, Any]]:
+    def _added_tokens(self) -> dict[str, dict[str, Any]]:
         return {token["content"]: token for token in self.content.get("added_tokens") or ()}
 
     @cached_property
@@ -191,7 +191,7 @@ def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[
 
 def _require_tokenizer(tokenizer: Tokenizer) -> None:
     """Look at every part once, so that what is wrong in the file is said while it is read."""
-    ids = [*tokenizer.special, *tokenizer.around[0], *tokenizer.around[1], *tokenizer.beginnings, *tokenizer._weights]
+    ids = [*tokenizer.special, *tokenizer.frame[0], *tokenizer.frame[1], *tokenizer.beginnings, *tokenizer._weights]
     if not tokenizer._weights or not all(type(i) is int for i in ids):
         raise TypeError
     if not all(np.isfinite(weight) for weight in tokenizer._weights.values()):
