@@ -24,10 +24,10 @@ _COUNTED_SECONDS = 60.0
 _INVERTED_PER_SECOND = 7.5e10
 #: Cost of runs of single nodes per second on two cores.
 _RUN_PER_SECOND = 5e10
-#: Most cost of the forward passes of all steps: half a minute in float32, half as long where matrices are multiplied
+#: Highest cost of the forward passes of all steps: half a minute in float32, half as long where matrices are multiplied
 #: in bfloat16. More than twice as much gains no accuracy.
 _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
-#: Most cost of a run over all generated samples: some seconds.
+#: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
 #: Bytes of activations of one network on images, where nobody says how many there shall be; and the fewest of these.

@@ -21,7 +21,7 @@ from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
 
 _KIND = "inputs"
-#: Whether a fact about inputs can have a value.
+#: Whether a value can be a fact about inputs.
 FactCheck = Callable[[Any], bool]
 #: Beginnings of the names of variables that choose kernels of the libraries.
 _KERNELS = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NPY_", "OMP_NUM_", "ONEDNN_", "OPENBLAS_", "TORCH_")
@@ -54,7 +54,7 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-#: Facts about inputs that were generated, not written.
+#: Checks of the facts about inputs that were generated, not written.
 CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
     "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
     "reason": is_text,

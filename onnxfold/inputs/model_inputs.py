@@ -77,7 +77,7 @@ class ModelInputs:
 
     @property
     def front(self) -> Batches:
-        """Batches that show the effect of a fold: all, or a few texts of a language model: its scores take much memory."""
+        """Batches that show the effect of a fold: all, or a few texts of a language model, whose scores are large."""
         if not self.are_tokens:
             return self.batches
         length = max((values.shape[1] for values in self.batches[0].values() if values.ndim in (2, 3)), default=1)

@@ -54,6 +54,6 @@ def with_own_text(
 
 def spread(batches: Batches, others: Batches) -> Batches:
     """Return batches with others evenly between them."""
-    places = [(i + 0.5) / len(together) for together in (batches, others) for i in range(len(together))]
+    places = [(i + 0.5) / len(part) for part in (batches, others) for i in range(len(part))]
     together = [*batches, *others]
     return [together[i] for i in np.argsort(places, kind="stable")]

@@ -48,7 +48,7 @@ class Descent:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
         seen = {name: self._augmented(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
-        if not any(t.requires_grad for t in terms.present_parts):
+        if not any(t.requires_grad for t in terms.present):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
         loss = self._loss(terms, leaves)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -41,7 +41,8 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
         objective = (
-            _in_half(InversionObjective(view, norms, scores, fused=fused, half=True), few, names, labels) or objective
+            _half_objective(InversionObjective(view, norms, scores, fused=fused, half=True), few, names, labels)
+            or objective
         )
 
     result = {n: np.empty_like(whole[n]) for n in names}
@@ -79,14 +80,14 @@ def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
 
 
-def _in_half(
+def _half_objective(
     objective: InversionObjective, feeds: dict[str, Tensor], names: list[str], labels: Tensor
 ) -> InversionObjective | None:
     """Return an objective that computes in half precision, None where an operator does not take it."""
     leaves = {n: feeds[n].clone().requires_grad_() for n in names}
     try:
         terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
-        torch.stack(terms.present_parts).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(terms.present).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective

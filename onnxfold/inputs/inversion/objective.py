@@ -30,7 +30,7 @@ class Terms:
     scores: Tensor | None
 
     @property
-    def present_parts(self) -> list[Tensor]:
+    def present(self) -> list[Tensor]:
         """The terms that the model has."""
         return [t for t in (self.statistics, self.evenness, self.scores) if t is not None]
 

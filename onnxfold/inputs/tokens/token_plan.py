@@ -25,7 +25,7 @@ _BESIDE_OTHERS = 256
 #: Tokens that a model writes itself for every one that is given, as far as these are the usual number; where they are
 #: fewer, it writes what is left of that.
 _OWN = 1 / 3
-#: Most cost of a run over all tokens, in multiply-accumulates: about two minutes on two cores.
+#: Highest cost of a run over all tokens, in multiply-accumulates: about two minutes on two cores.
 _RUN_COST = 4e12
 #: Multiply-accumulates per second on two cores, where many sequences are written side by side.
 _WRITTEN_PER_SECOND = 2.5e10
