@@ -59,7 +59,7 @@ def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> He
     return Heads(inside, count, (node.width(inside) or 0) // max(count, 1))
 
 
-def are_whole(node: NodeContext, heads: Heads) -> None:
+def keep_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
     node.keep_apart(heads.axis)
@@ -68,11 +68,11 @@ def are_whole(node: NodeContext, heads: Heads) -> None:
 def equate_heads(node: NodeContext, heads: Heads, others: Heads) -> None:
     """Declare that heads on two axes are the same channels."""
     for side in (heads, others):
-        are_whole(node, side)
+        keep_whole(node, side)
     node.link(heads.axis, others.axis, heads.firsts, others.firsts)
 
 
-def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
+def cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
     """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head."""
     if any(caches):
         for heads in (values, output):
@@ -97,7 +97,7 @@ def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
     if keys.count < 1 or queries.count % keys.count:
         raise CannotDeclareError(f"{queries.count} query heads cannot share {keys.count} heads of keys and values")
     for heads in (queries, keys):
-        are_whole(node, heads)
+        keep_whole(node, heads)
     node.repeat(keys.axis, queries.axis, np.repeat(keys.firsts, queries.count // keys.count), queries.firsts)
 
 

@@ -101,7 +101,7 @@ class _Reader:
 
     def __init__(self, session: Session, view: GraphView, request: TextRequest, which: str) -> None:
         self.source = _source(view, request, which)
-        interface = self.source.interface.typed(session.inputs)
+        interface = self.source.interface.with_session_types(session.inputs)
         self._model = LanguageModel(session, interface, self.source.others)
         self._scores = _scores(self._model, which)
         self.surprise = _Surprise()

@@ -58,5 +58,5 @@ def given_samples(
         arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
     if interface is None:
         return UserSamples(checked_inputs(infos, arrays), labels)
-    made = complete_arrays(interface.typed(infos), arrays)
+    made = complete_arrays(interface.with_session_types(infos), arrays)
     return UserSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)

@@ -29,7 +29,7 @@ def noise_inputs(
     closed = [replace(info, shape=tuple(shapes.get(info.name, info.shape))) for info in inputs]
     interface = interface_of(closed) if view is None else token_interface(view)
     if interface is not None:
-        interface = interface.typed(inputs)
+        interface = interface.with_session_types(inputs)
         length = interface.length(_FREE_DIMENSION)
         ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
         return whole_feeds(

@@ -30,10 +30,10 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
     for d in declarations:
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
-    return [_rotated(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+    return [_as_rotatable(view, group) if _rotates(view, group, by_axis) else group for group in groups]
 
 
-def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
+def _as_rotatable(view: GraphView, group: FoldGroup) -> FoldGroup:
     parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
     return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _SPARE)
 
@@ -45,10 +45,10 @@ def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -
         return False
     if any(positions.shape[1] > 1 for positions in group.tensors.values()):
         return False
-    return all(_touching(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
+    return all(_nodes_at(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
 
 
-def _touching(view: GraphView, tensor: str) -> set[str]:
+def _nodes_at(view: GraphView, tensor: str) -> set[str]:
     """Return the nodes that write or read a tensor."""
     writer = view.producer(tensor)
     return {node_key(node) for node in (*view.consumers(tensor), *([writer] if writer is not None else ()))}

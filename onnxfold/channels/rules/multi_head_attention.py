@@ -7,7 +7,7 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.heads import (
     MIXES,
     Heads,
-    are_cut_inside,
+    cut_inside,
     equate_heads,
     heads_on,
     hold,
@@ -43,7 +43,7 @@ def _cut_inside(node: NodeContext, output: Heads) -> None:
     if node.rank(node.input(2) or node.input(0)) not in _BY_RANK or not node.input(2):
         raise CannotDeclareError("queries, keys and values in one tensor are not followed")
     values = inside_heads_on(node, node.input(2), -1, output.count)
-    are_cut_inside(node, values, output, (node.input(7), node.output(2)))
+    cut_inside(node, values, output, (node.input(7), node.output(2)))
     if node.input(3):
         bias = node.axis(node.input(3), 0)
         if not node.is_weight(bias.tensor):

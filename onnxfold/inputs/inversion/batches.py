@@ -64,7 +64,7 @@ class Clock:
         return sum(s.done for s in started.values()), sum(s.end for s in started.values()) + sum(later)
 
 
-def at_a_time(
+def run_batches(
     work: Callable[[int], _Result], batches: int, workers: int, clock: Clock, progress: Progress
 ) -> list[_Result]:
     """Return the results of `work` for every batch, `workers` at a time, each in one of the threads of torch."""

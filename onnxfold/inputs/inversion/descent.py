@@ -46,7 +46,7 @@ class Descent:
 
     def _gradients(self, feeds: Mapping[str, Tensor], leaves: Mapping[str, Tensor], labels: Tensor) -> float:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
-        seen = {name: self._augmented(x) for name, x in leaves.items()}
+        seen = {name: self._augment(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
         if not any(t.requires_grad for t in terms.present):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
@@ -77,7 +77,7 @@ class Descent:
             parts.append(self._class_weight * terms.scores)
         return torch.stack(parts).sum()
 
-    def _augmented(self, x: Tensor) -> Tensor:
+    def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
         axes = spatial_axes(tuple(x.shape))
         reach = [min(self._settings.shift, x.shape[a] - 1) for a in axes]

@@ -11,7 +11,7 @@ from torch import Tensor
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.batches import Clock, at_a_time
+from onnxfold.inputs.inversion.batches import Clock, run_batches
 from onnxfold.inputs.inversion.descent import Descent
 from onnxfold.inputs.inversion.objective import InversionObjective
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
@@ -50,7 +50,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     workers = _workers(parts, probe, settings)
     clock = Clock(settings, descents[0].planned, len(parts), workers)
 
-    def optimised(i: int) -> tuple[LossTerms, LossTerms]:
+    def optimise(i: int) -> tuple[LossTerms, LossTerms]:
         part, descent = parts[i], descents[i]
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
         before = descent.measure(feeds, names, labels[part])
@@ -60,7 +60,7 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
         return before, after
 
-    losses = at_a_time(optimised, len(parts), workers, clock, progress)
+    losses = run_batches(optimise, len(parts), workers, clock, progress)
     inputs = _split(start, result, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
     steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)

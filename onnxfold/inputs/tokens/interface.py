@@ -132,7 +132,7 @@ class TokenInterface:
     def _sequences(self) -> list[TokenInput]:
         return self.inputs_for(Purpose.IDS, Purpose.EMBEDDED)
 
-    def typed(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
+    def with_session_types(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
         known = {info.name: info for info in session_inputs}
         return replace(

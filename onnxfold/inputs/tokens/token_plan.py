@@ -72,7 +72,7 @@ def planned_tokens(
         wanted = max(min(tokens // length, most), 1)
     else:
         wanted = requested.samples
-    count = min(wanted, max(_fitting(view, interface, length), 1))
+    count = min(wanted, max(_most_sequences(view, interface, length), 1))
     fixed = interface.fixed_batch or 1
     count = max(count // fixed, 1) * fixed
     if requested.samples is None or count >= wanted:
@@ -87,7 +87,7 @@ def planned_beside(view: GraphView, interface: TokenInterface, text_shape: tuple
     own = interface.length(min(GIVEN_TEXT, length))
     usual = min(TOKENS, _affordable(view))
     tokens = max(_OWN * min(count * length, usual), usual - count * length)
-    fits = (_fitting(view, interface, length) - count) * length // own
+    fits = (_most_sequences(view, interface, length) - count) * length // own
     fixed = interface.fixed_batch or 1
     sequences = min(math.ceil(tokens / own), fits) // fixed * fixed
     return TokenPlan(sequences, own) if sequences > 0 else None
@@ -136,7 +136,7 @@ def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
     return any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
 
 
-def _fitting(view: GraphView, interface: TokenInterface, length: int) -> int:
+def _most_sequences(view: GraphView, interface: TokenInterface, length: int) -> int:
     """Return how many sequences fit into the memory limit, with the network and its fold beside each other."""
     past = fixed_past(interface)
     shapes: dict[str, tuple[int, ...]] = {}

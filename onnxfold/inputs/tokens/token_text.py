@@ -74,7 +74,7 @@ class TokenWriter:
         kept = shelf.find({"ids": ids}, {"kind": (WRITTEN, FILLED, UNIFORM, PRIOR).__contains__, "reason": is_text})
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
-        written = self._written(plan, requested, seed, progress)
+        written = self._write(plan, requested, seed, progress)
         shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
         return written
 
@@ -89,26 +89,26 @@ class TokenWriter:
             return TokenText(ids, UNIFORM, f"drawn {rows}; {why}")
         return TokenText(ids, PRIOR, f"drawn by their ranks in {self.tokenizer.path.name}; {why}")
 
-    def _written(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
+    def _write(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
         if plan.length <= _FIRST:
             return self.draw(plan, seed, f"sequences of {plan.length} are no text")
         if not self.interface.table.is_known:
             return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
             session = self._session()
-            model = LanguageModel(session, self.interface.typed(session.inputs), self.others)
+            model = LanguageModel(session, self.interface.with_session_types(session.inputs), self.others)
             model.require_memory(sequences_at_once(model, plan.length, self._count_with_spare(plan.count)), plan.length)
             if model.scores is None:
                 return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
             if not model.caches and not model.scores_every_position:
                 return self.draw(plan, seed, "the model scores whole sequences, so it cannot write")
             if not model.is_causal:
-                return self._filled_in(model, plan, requested, seed, progress)
-            return self._continued(model, plan, requested, seed, progress)
+                return self._fill_in(model, plan, requested, seed, progress)
+            return self._continue(model, plan, requested, seed, progress)
         except (VerificationError, MemoryError, MemoryLimitError) as error:
             return self.draw(plan, seed, f"the model cannot write: {error}")
 
-    def _continued(
+    def _continue(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
     ) -> TokenText:
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
@@ -139,7 +139,7 @@ class TokenWriter:
         rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
         return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
-    def _filled_in(
+    def _fill_in(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
     ) -> TokenText:
         blank = None if self.tokenizer is None else self.tokenizer.blank

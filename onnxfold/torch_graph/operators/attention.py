@@ -15,7 +15,7 @@ _UNSEEN = -1e30
 _SINKS = 2
 
 
-def attended(
+def attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -76,7 +76,7 @@ def group_query_attention(node: TorchNode) -> Operation:
         if past_key is not None and past_value is not None:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _merge_heads(attended(q, k, v, factor, None, causal=True, softcap=softcap, sinks=sinks)), k, v
+        return _merge_heads(attend(q, k, v, factor, None, causal=True, softcap=softcap, sinks=sinks)), k, v
 
     return run
 
@@ -100,7 +100,7 @@ def multi_head_attention(node: TorchNode) -> Operation:
         if past_key is not None and past_value is not None:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _merge_heads(attended(q, k, v, factor, scores, causal=bool(causal))), k, v
+        return _merge_heads(attend(q, k, v, factor, scores, causal=bool(causal))), k, v
 
     return run
 
@@ -127,7 +127,7 @@ def packed_attention(node: TorchNode) -> Operation:
             hidden = torch.where(mask[:, None, None] > 0, 0.0, _UNSEEN).to(y.dtype)
             scores = hidden if scores is None else scores + hidden
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        result = _merge_heads(attended(q, k, v, factor, scores, causal=causal))
+        result = _merge_heads(attend(q, k, v, factor, scores, causal=causal))
         return (result, torch.stack((k, v))) if node.has_output(1) else (result,)
 
     return run
@@ -158,7 +158,7 @@ def standard_attention(node: TorchNode) -> Operation:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         elif causal and q.shape[2] != k.shape[2]:
             raise node.unsupported("it is causal, and there are other numbers of queries and keys")
-        result = attended(q, k, v, scale or 1.0 / math.sqrt(q.shape[-1]), mask, causal=causal, softcap=softcap)
+        result = attend(q, k, v, scale or 1.0 / math.sqrt(q.shape[-1]), mask, causal=causal, softcap=softcap)
         return (_merge_heads(result) if flat else result), k, v
 
     return run
