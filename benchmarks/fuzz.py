@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.kernels import CORETYPES, distinct_kernels, probe
-from onnxfold.channels.registry import registered
+from onnxfold.channels.registry import all_rules
 from testing.random_graphs.check import Outcome, check
 
 #: Seconds after which a graph counts as hanging.
@@ -55,7 +55,7 @@ def summarise(outcomes: list[Outcome], seconds: list[float], first: int, elapsed
     """Return the outcome of a run as Markdown."""
     kinds = Counter(failure.split(":")[0] for o in outcomes for failure in o.failures)
     rules = Counter(rule for o in outcomes for rule in o.rules)
-    known = [(domain, rule.op_type, rule.since) for domain, rule in registered()]
+    known = [(domain, rule.op_type, rule.since) for domain, rule in all_rules()]
     rare = [f"{domain}{'::' if domain else ''}{op}-{since} ({rules[domain, op, since]})"
             for domain, op, since in known if rules[domain, op, since] < LEAST]  # fmt: skip
     count = len(outcomes)

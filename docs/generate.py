@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from benchmarks.export.conformance import render as render_tflite_ops
-from onnxfold.channels.registry import ChannelRule, channel_rule, registered
+from onnxfold.channels.registry import ChannelRule, all_rules, channel_rule
 from onnxfold.cli import cli
 from onnxfold.config import OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS
@@ -56,9 +56,9 @@ def main() -> None:
 def render_operators() -> str:
     """Return ``docs/operators.md``: one row per channel rule, operators that share a rule in one row."""
     rows: Rows = {}
-    for domain, rule in registered():
+    for domain, rule in all_rules():
         rows.setdefault((domain, rule.since, rule.declare), []).append(rule)
-    operators = {(domain, rule.op_type) for domain, rule in registered()}
+    operators = {(domain, rule.op_type) for domain, rule in all_rules()}
     table = "".join(_row(domain, since, rules) for (domain, since, _), rules in rows.items())
     return (
         f"{_HEADER}# Supported operators\n\n"

@@ -10,7 +10,7 @@ from benchmarks.accuracy.networks import Images, Labels
 from benchmarks.accuracy.store import Row
 from benchmarks.equal_bytes.variants import Variant
 from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.latency.interleaved import Timing, clock_for, interleaved
+from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
 from onnxfold.machine.threads import usable_cores
 
 #: Rounds in which every file of a network has its turn.
@@ -65,7 +65,7 @@ def times(variants: Sequence[Variant], image: Images) -> dict[str, Row]:
     runs = {v: opened(v) for v in variants}
     for runtime in dict.fromkeys(v.runtime for v in variants):
         own = sorted((v for v in variants if v.runtime == runtime), key=lambda v: (v.sparsity, v.dtype != "float32"))
-        timing = interleaved(
+        timing = time_interleaved(
             [lambda run=runs[v]: run(image) for v in own],  # type: ignore[misc]
             rounds=ROUNDS, clock=clock_for(1),
         )  # fmt: skip

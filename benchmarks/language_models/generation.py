@@ -27,10 +27,13 @@ def written(model: Path, tokenizer: Tokenizer) -> list[str]:
     session = Session(model)
     interface = token_interface(load(model))  # which tells the sizes of caches that a file leaves open
     assert interface is not None
-    reader, decoder = LanguageModel(session, interface.typed(session.inputs)), Decoder.from_file(str(tokenizer.path))
+    reader, decoder = (
+        LanguageModel(session, interface.with_session_types(session.inputs)),
+        Decoder.from_file(str(tokenizer.path)),
+    )
     found = []
     for prompt in PROMPTS:
-        ids = [int(i) for i in (*tokenizer.around[0], *tokenizer.ids(prompt))]
+        ids = [int(i) for i in (*tokenizer.frame[0], *tokenizer.ids(prompt))]
         begin = len(ids)
         for _ in range(_LONGEST):
             following = int(reader.all_scores(np.array([ids]))[0, -1].argmax())

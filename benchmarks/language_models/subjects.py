@@ -130,7 +130,7 @@ class Encoder(Subject):
 
     @cached_property
     def _ids(self) -> dict[str, list[Ids]]:
-        front, behind = self.tokenizer.around
+        front, behind = self.tokenizer.frame
         most = _MOST_TOKENS - len(front) - len(behind)
         return {
             name: [

@@ -79,7 +79,7 @@ class NodeContext(NodeReader):
         """Whether the positions of an axis are heads that stay, and the channels are what lies inside them."""
         return axis in self._heads
 
-    def _packed(self, axis: Axis) -> int:
+    def _packed_heads(self, axis: Axis) -> int:
         """Return how many heads lie packed on an axis, whose positions are channels inside each of them."""
         counts = self._head_counts if axis.blocks == 1 else []
         return next((n for n in counts if replace(axis, blocks=n) in self._live), axis.blocks)
@@ -120,7 +120,7 @@ class NodeContext(NodeReader):
     ) -> None:
         self._mention(a)
         self._mention(b)
-        inside = self._packed(a)
+        inside = self._packed_heads(a)
         if inside > a.blocks and self.width(a) == self.width(b):
             if a_positions is not None or b_positions is not None or self.is_weight(b.tensor):
                 raise CannotDeclareError("it treats what lies inside a head in different ways")
@@ -181,7 +181,7 @@ class NodeContext(NodeReader):
         blocks = len(np.unique(source_positions))
         self.declarations.append(Repeat(source, result, source_positions, result_positions, blocks, self.key))
 
-    def apart(self, axis: Axis) -> None:
+    def keep_apart(self, axis: Axis) -> None:
         """Declare that the mean of different channels of an axis means nothing."""
         self.declarations.append(Apart(axis, self.key))
 
@@ -202,11 +202,11 @@ class NodeContext(NodeReader):
     ) -> None:
         """Declare that the node norms a sum along its last axis; nothing where a factor is not constant."""
         width = self.width(self.axis(result, -1))
-        given = [name for name in (scale, shift, bias) if name]
+        factors = [name for name in (scale, shift, bias) if name]
         along = [self.axis(name, -1) for name in dict.fromkeys(sources)]
         if width is None or not scale or any(self.width(axis) != width for axis in along):
             return
-        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in given):
+        if not all(self.is_weight(name) and self.shape(name) == (width,) for name in factors):
             return
         along_shift, along_bias = (Axis(name, 0) if name else None for name in (shift, bias))
         axis = self.axis(result, -1)
@@ -217,7 +217,7 @@ class NodeContext(NodeReader):
     def rotatable_in_heads(self, axis: Axis) -> None:
         """Declare it where heads stay; axes that are not carried into them would say nothing new."""
         if self._heads:
-            self.rotatable(replace(axis, blocks=self._packed(axis)))
+            self.rotatable(replace(axis, blocks=self._packed_heads(axis)))
 
     def count(
         self,

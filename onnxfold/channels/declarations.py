@@ -119,12 +119,12 @@ class Repeat:
 
     @property
     def link(self) -> Link:
-        """What it means where the channels of `source` may go."""
+        """The link that holds where the channels of `source` may go."""
         return Link(self.source, self.result, self.source_positions, self.result_positions)
 
     @property
     def equal_blocks(self) -> EqualBlocks:
-        """What it means where they must stay."""
+        """The equal blocks that hold where they must stay."""
         return EqualBlocks(self.result, self.blocks, self.node)
 
 

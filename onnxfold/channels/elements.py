@@ -12,7 +12,7 @@ from onnxfold.channels.declarations import MAX_WIDTH, Axis, Declaration, Link, P
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 
-#: What numbering, uniting and grouping a position takes at most.
+#: Most bytes per position that numbering, uniting and grouping take.
 _BYTES_PER_POSITION = 100
 
 
@@ -35,8 +35,8 @@ class Elements:
         memory.require(total * _BYTES_PER_POSITION, f"an analysis of axes with {total:,} positions")
         links = [d for d in links if d.a in self.offset and d.b in self.offset]
         self.links = links
-        self.edge_a = _joined([d.a_positions + self.offset[d.a] for d in links])
-        self.edge_b = _joined([d.b_positions + self.offset[d.b] for d in links])
+        self.edge_a = _concatenate([d.a_positions + self.offset[d.a] for d in links])
+        self.edge_b = _concatenate([d.b_positions + self.offset[d.b] for d in links])
         self.edge_link = np.repeat(np.arange(len(links)), [len(d.a_positions) for d in links])
         edges = coo_array((np.ones(len(self.edge_a), np.int8), (self.edge_a, self.edge_b)), shape=(total, total))
         self.unit_count, self.unit = connected_components(edges, directed=False)
@@ -54,7 +54,7 @@ def _axes_of(declaration: Declaration) -> list[Axis]:
     return [declaration.source, declaration.result] if isinstance(declaration, Repeat) else [declaration.axis]
 
 
-def _joined(arrays: list[Positions]) -> Positions:
+def _concatenate(arrays: list[Positions]) -> Positions:
     return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
@@ -101,8 +101,8 @@ class Occurrences:
         table = np.stack([self.element[s:e] for s, e in spans])
         axes = self.axis[spans[0][0] : spans[0][1]]  # ascending
         starts = np.flatnonzero(np.diff(axes, prepend=-1)).tolist()
-        found = {}
+        by_axis = {}
         for start, end in pairwise([*starts, len(axes)]):
             axis = self.elements.axes[axes[start]]
-            found[axis] = table[:, start:end] - self.elements.offset[axis]
-        return found
+            by_axis[axis] = table[:, start:end] - self.elements.offset[axis]
+        return by_axis

@@ -133,10 +133,10 @@ class FoldGroup:
         """Return the positions on a weight's or an activation's axis, None if the group is not there."""
         if axis in self.tensors:
             return self.tensors[axis]
-        return self._on_weights.get(axis)
+        return self._weight_positions.get(axis)
 
     @cached_property
-    def _on_weights(self) -> dict[Axis, Positions]:
+    def _weight_positions(self) -> dict[Axis, Positions]:
         return {m.axis: m.positions for m in reversed(self.members)}
 
     def with_role(self, role: Role) -> list[Member]:
@@ -151,11 +151,11 @@ class FoldGroup:
     def by_node(self, role: Role) -> Mapping[str, Sequence[Member]]:
         """Return the members of one role by the first output of the nodes that use them."""
         if role not in self._by_node:
-            found: dict[str, list[Member]] = {}
+            members: dict[str, list[Member]] = {}
             for member in self.with_role(role):
                 for use in member.uses:
-                    found.setdefault(use.node, []).append(member)
-            self._by_node[role] = found
+                    members.setdefault(use.node, []).append(member)
+            self._by_node[role] = members
         return self._by_node[role]
 
     @cached_property

@@ -44,11 +44,11 @@ class Heads:
 
 def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     """Return the heads that take up a whole axis."""
-    found = node.axis(tensor, axis)
-    width = node.width(found)
+    along = node.axis(tensor, axis)
+    width = node.width(along)
     if width is None or count < 1 or width % count:
         raise CannotDeclareError(f"the width of '{tensor}' is not known to be {count} heads; give it by --input-shapes")
-    return Heads(found, count, width // count)
+    return Heads(along, count, width // count)
 
 
 def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
@@ -59,20 +59,20 @@ def inside_heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> He
     return Heads(inside, count, (node.width(inside) or 0) // max(count, 1))
 
 
-def are_whole(node: NodeContext, heads: Heads) -> None:
+def keep_whole(node: NodeContext, heads: Heads) -> None:
     """Declare that heads are channels: dropped as a whole, their mean with others means nothing."""
     node.whole(heads.axis, heads.size, heads.start, heads.stop)
-    node.apart(heads.axis)
+    node.keep_apart(heads.axis)
 
 
-def are_one(node: NodeContext, heads: Heads, others: Heads) -> None:
+def equate_heads(node: NodeContext, heads: Heads, others: Heads) -> None:
     """Declare that heads on two axes are the same channels."""
-    for one in (heads, others):
-        are_whole(node, one)
+    for side in (heads, others):
+        keep_whole(node, side)
     node.link(heads.axis, others.axis, heads.firsts, others.firsts)
 
 
-def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
+def cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequence[str]) -> None:
     """Declare that heads stay, and that dimensions between values and outputs are channels, as many of each head."""
     if any(caches):
         for heads in (values, output):
@@ -92,18 +92,18 @@ def are_cut_inside(node: NodeContext, values: Heads, output: Heads, caches: Sequ
 def share(node: NodeContext, queries: Heads, keys: Heads) -> None:
     """Declare that equally many neighbouring heads of queries belong to every head of keys and values."""
     if queries.count == keys.count:
-        are_one(node, queries, keys)
+        equate_heads(node, queries, keys)
         return
     if keys.count < 1 or queries.count % keys.count:
         raise CannotDeclareError(f"{queries.count} query heads cannot share {keys.count} heads of keys and values")
     for heads in (queries, keys):
-        are_whole(node, heads)
+        keep_whole(node, heads)
     node.repeat(keys.axis, queries.axis, np.repeat(keys.firsts, queries.count // keys.count), queries.firsts)
 
 
 def hold(node: NodeContext, entries: Heads, role: Role, heads: Heads) -> None:
     """Declare that a weight holds entries for every head."""
-    node.apart(heads.axis)
+    node.keep_apart(heads.axis)
     node.use(entries.axis, role, heads.axis, entries.positions, np.repeat(heads.firsts, entries.size))
 
 
@@ -114,6 +114,6 @@ def link_per_head(node: NodeContext, tensors: Sequence[str], axis: int, heads: H
     """
     for tensor in filter(None, tensors):
         if node.rank(tensor) >= (axis + 1 if axis >= 0 else -axis):
-            found = node.axis(tensor, axis)
-            if node.width(found) == heads.count > 1:
-                node.link(found, heads.axis, None, heads.firsts)
+            along = node.axis(tensor, axis)
+            if node.width(along) == heads.count > 1:
+                node.link(along, heads.axis, None, heads.firsts)

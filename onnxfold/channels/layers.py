@@ -21,7 +21,7 @@ from onnxfold.graph.view import GraphView
 
 
 def computation(view: GraphView, node: NodeProto) -> Computation | None:
-    """Return what a node computes, as its channel rule declares it; None where it says nothing."""
+    """Return the computation of a node, as its channel rule declares it; None where it declares none."""
     rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
     return None if rule is None or rule.computes is None else rule.computes(NodeContext(view, node, set()))
 
@@ -33,15 +33,15 @@ def result_of(view: GraphView, node: NodeProto) -> Result:
 
 
 def linear(view: GraphView, node: NodeProto) -> Linear | None:
-    """Return what a linear operator computes, None for other nodes."""
-    found = computation(view, node)
-    return found if isinstance(found, Linear) else None
+    """Return the computation of a linear operator, None for other nodes."""
+    operator = computation(view, node)
+    return operator if isinstance(operator, Linear) else None
 
 
 def batch_norm(view: GraphView, node: NodeProto) -> BatchNorm | None:
-    """Return what a BatchNormalization computes, None for other nodes."""
-    found = computation(view, node)
-    return found if isinstance(found, BatchNorm) else None
+    """Return the computation of a BatchNormalization, None for other nodes."""
+    norm = computation(view, node)
+    return norm if isinstance(norm, BatchNorm) else None
 
 
 def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
@@ -53,7 +53,7 @@ def own_statistics(view: GraphView, node: NodeProto) -> BatchNorm | None:
 
 
 def takes_mean(view: GraphView, node: NodeProto) -> bool:
-    """Whether what stands behind a node can make up for another mean of its result.
+    """Whether the nodes behind a node can make up for another mean of its result.
 
     That is a bias or running statistics; of what is no layer nothing is known, and nothing is asked of it.
     """
@@ -73,12 +73,12 @@ def epsilon(view: GraphView, member: Member) -> float:
 
 def linear_weights(view: GraphView) -> dict[str, bool]:
     """Return the constant operands of linear operators, and whether they are depthwise filters, in graph order."""
-    found: dict[str, bool] = {}
+    is_depthwise: dict[str, bool] = {}
     for node in view.nodes:
         operator = linear(view, node)
         if operator is not None and operator.weight:
-            found[operator.weight] = found.get(operator.weight, False) or operator.is_depthwise
-    return found
+            is_depthwise[operator.weight] = is_depthwise.get(operator.weight, False) or operator.is_depthwise
+    return is_depthwise
 
 
 def is_tiled(view: GraphView, operator: Linear) -> bool:

@@ -27,14 +27,14 @@ class GroupLayer:
 
 def group_layers(view: GraphView, group: FoldGroup) -> list[GroupLayer]:
     """Return the layers that produce a group's channels, in the order of the graph."""
-    found = []
+    layers = []
     for member in group.with_role(Role.PRODUCER):
         for use in member.uses:
             node = view.producer(use.node)
             layer = layer_of(view, node) if node is not None else None
             if layer is not None:
-                found.append(_in_group(view, group, layer, member))
-    return found
+                layers.append(_in_group(view, group, layer, member))
+    return layers
 
 
 def _in_group(view: GraphView, group: FoldGroup, layer: Layer, rows: Member) -> GroupLayer:
@@ -89,11 +89,11 @@ def normalizations(view: GraphView, group: FoldGroup) -> list[Normalization]:
         for member in group.with_role(role):
             for use in member.uses:
                 members.setdefault(use.node, {})[role] = member
-    found = []
+    norms = []
     for output, m in members.items():
         node = view.producer(output)
         norm = batch_norm(view, node) if node is not None else None
         if node is not None and norm is not None and len(m) == 4:
             parameters = m[Role.SCALE], m[Role.SHIFT], m[Role.MEAN], m[Role.VARIANCE]
-            found.append(Normalization(node, norm.epsilon, *parameters, in_front.get(output)))
-    return found
+            norms.append(Normalization(node, norm.epsilon, *parameters, in_front.get(output)))
+    return norms

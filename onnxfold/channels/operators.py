@@ -21,7 +21,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Window:
-    """What one output position of a convolution reads, over d spatial axes of data of shape (N, C, ...)."""
+    """Window that an output position of a convolution reads, over d spatial axes of data of shape (N, C, ...)."""
 
     kernel: tuple[int, ...]  # one number per spatial axis; `pads` are those before it
     strides: tuple[int, ...]
@@ -48,7 +48,7 @@ class Linear:
     channel_axis: int = 1
     #: Number of the input that takes a vector to be added along `channel_axis`, -1 where the operator takes none.
     bias_input: int = -1
-    bias_factor: float = 1.0  # what that vector is multiplied by
+    bias_factor: float = 1.0  # factor of that vector
     is_plain: bool = True  # whether nothing but that vector is added, and no activation follows inside the operator
     is_depthwise: bool = False  # whether every output channel reads a single input channel
     #: For a convolution, whose weight is shaped (filters, channels read, *kernel): what a position reads.

@@ -82,6 +82,6 @@ def channel_rule(
     return register
 
 
-def registered() -> list[tuple[str, ChannelRule]]:
+def all_rules() -> list[tuple[str, ChannelRule]]:
     """Return every rule with its domain, for documentation and contract tests."""
     return [(domain, rule) for domain, _, rule in _RULES]

@@ -9,7 +9,7 @@ from onnxfold.channels.group import FoldGroup
 
 def settled_ties(groups: Sequence[FoldGroup], ties: Sequence[Tie]) -> list[Tie]:
     """Return the ties; one with an axis that must stay gets that as its reason."""
-    return [tie if tie.reason or len(tie.axes) < 2 else _settled(groups, tie) for tie in ties]
+    return [tie if tie.reason or len(tie.axes) < 2 else _settle_tie(groups, tie) for tie in ties]
 
 
 def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
@@ -20,11 +20,11 @@ def tie_of(group: FoldGroup, ties: Sequence[Tie]) -> int | None:
     return None
 
 
-def _settled(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
+def _settle_tie(groups: Sequence[FoldGroup], tie: Tie) -> Tie:
     holders = {axis: [group for group in groups if axis in group.tensors] for axis in tie.axes}
-    first = next((found[0] for found in holders.values() if found), None)
-    for axis, found in holders.items():
-        if first is None or len(found) != 1 or not _is_like(found[0], first, axis):
+    first = next((holding[0] for holding in holders.values() if holding), None)
+    for axis, holding in holders.items():
+        if first is None or len(holding) != 1 or not _is_like(holding[0], first, axis):
             return replace(tie, reason=f"it must stay as long as the same axis of '{axis.tensor}', which cannot change")
     return tie
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from onnxfold.channels.constraints.equal_parts import equal_cells
 from onnxfold.channels.constraints.rotations import with_rotations
 from onnxfold.channels.constraints.shared_tables import with_bases
-from onnxfold.channels.constraints.streams import Streams, find_streams, on_groups, with_norms, with_streams
+from onnxfold.channels.constraints.streams import Streams, find_streams, streams_of_groups, with_norms, with_streams
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import (
     Apart,
@@ -59,9 +59,9 @@ def find_groups(
 ) -> ChannelAnalysis:
     """Find the fold groups of a normalised graph."""
     declared = declare(view, ties, heads)
-    found = find_streams(view, declared) if streams else Streams()
+    norm_streams = find_streams(view, declared) if streams else Streams()
     while True:
-        declarations = _settled(view, with_streams(declared, found))
+        declarations = _settle_repeats(view, with_streams(declared, norm_streams))
         elements = Elements(view, declarations)
         groups, extra_blocks = _build_groups(view, elements, declarations)
         settled = settled_ties(groups, ties)
@@ -69,11 +69,11 @@ def find_groups(
             return find_groups(view, settled, streams=streams, heads=heads)
         groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
         groups = with_rotations(view, groups, declarations)
-        held = on_groups(found, groups)
-        if len(held.readers) == len(found.readers):
+        held = streams_of_groups(norm_streams, groups)
+        if len(held.readers) == len(norm_streams.readers):
             break
-        found = held
-    groups = with_norms(view, groups, found)
+        norm_streams = held
+    groups = with_norms(view, groups, norm_streams)
     refusals = _refusals(view, elements, declarations, groups, extra_blocks)
     counts = [d for d in declarations if isinstance(d, Count)]
     selects = [d for d in declarations if isinstance(d, Select)]
@@ -115,7 +115,7 @@ def _declare_node(context: NodeContext) -> list[Declaration]:
     return context.declarations
 
 
-def _settled(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
+def _settle_repeats(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:
     """Say of every repetition what it means: a link where the repeated channels may go, else parts of equal lengths.
 
     A single repeated channel does not go. Repetitions whose results are the same channels, as those of keys and of
@@ -174,9 +174,9 @@ class _BlockedUnits:
 
     def first(self, units: npt.NDArray[np.int64]) -> _Blocked | None:
         """Return the reason of the first of some units that is blocked, None if none is."""
-        found = self._which[units]
-        found = found[found >= 0]
-        return self._reasons[found[0]] if len(found) else None
+        numbers = self._which[units]
+        numbers = numbers[numbers >= 0]
+        return self._reasons[numbers[0]] if len(numbers) else None
 
 
 def _block_units(elements: Elements, declarations: Iterable[Declaration]) -> _BlockedUnits:
@@ -206,12 +206,12 @@ def _block_conflicts(elements: Elements, declarations: Iterable[Declaration], bl
         for axis in axes if len(axes) > 1 else ():
             reason = f"'{tensor}' is read by nodes that cut this axis into different groups"
             blocked.add(elements.units_on(axis), _Blocked("", reason))
-    for (tensor, _), found in uses.items():
-        if len({u.role for u in found}) > 1 or len({u.axis for u in found}) > 1:
+    for (tensor, _), axis_uses in uses.items():
+        if len({u.role for u in axis_uses}) > 1 or len({u.axis for u in axis_uses}) > 1:
             reason = f"the weight '{tensor}' is shared by nodes that use this axis in different ways"
-            for axis in dict.fromkeys(u.axis for u in found):
+            for axis in dict.fromkeys(u.axis for u in axis_uses):
                 if axis in elements.offset:
-                    blocked.add(elements.units_on(axis), _Blocked(found[-1].node, reason))
+                    blocked.add(elements.units_on(axis), _Blocked(axis_uses[-1].node, reason))
 
 
 def _build_groups(
@@ -223,8 +223,8 @@ def _build_groups(
         if isinstance(d, Use) and d.axis in elements.offset:
             uses[d.axis].append(d)
     produced = np.zeros(elements.unit_count, bool)
-    for axis, found in uses.items():
-        if found[0].role is Role.PRODUCER:
+    for axis, axis_uses in uses.items():
+        if axis_uses[0].role is Role.PRODUCER:
             produced[elements.units_on(axis)] = True
     foldable = produced
     foldable[blocked.mask] = False
@@ -251,7 +251,7 @@ def _build_groups(
                 kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
-            group = replace(_only(group, kept, blocks), averaged=averaged is not None)
+            group = replace(_subset(group, kept, blocks), averaged=averaged is not None)
         if group.size > 1:
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
@@ -259,12 +259,12 @@ def _build_groups(
     return _unique_names(groups), blocked
 
 
-def _only(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
+def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
     """Return a group of some of its units, cut into blocks."""
     if len(kept) == group.size:
         return replace(group, blocks=blocks if blocks.max() else None)
     members = tuple(replace(m, positions=m.positions[kept]) for m in group.members)
-    tensors = {axis: where[kept] for axis, where in group.tensors.items()}
+    tensors = {axis: positions[kept] for axis, positions in group.tensors.items()}
     cut = blocks if len(kept) and blocks.max() else None
     return replace(group, size=len(kept), members=members, tensors=tensors, blocks=cut)
 
@@ -276,13 +276,13 @@ def _make_group(
     positions = occurrences.positions(units)
     first = next(axis for axis in positions if axis in uses and uses[axis][0].role is Role.PRODUCER)
     order = np.argsort(positions[first][:, 0], kind="stable")
-    positions = {axis: where[order] for axis, where in positions.items()}
-    members = tuple(Member(axis, where, tuple(uses[axis])) for axis, where in positions.items() if axis in uses)
+    positions = {axis: places[order] for axis, places in positions.items()}
+    members = tuple(Member(axis, places, tuple(uses[axis])) for axis, places in positions.items() if axis in uses)
     names = []
     for member in members:
         if member.role is Role.PRODUCER:
             names += [node_name(view, use.node) for use in member.uses]
-    tensors = {axis: where for axis, where in positions.items() if not view.is_weight(axis.tensor)}
+    tensors = {axis: places for axis, places in positions.items() if not view.is_weight(axis.tensor)}
     nodes = tuple(dict.fromkeys(names))
     return FoldGroup(nodes[0], len(units), members, tensors, None, nodes), np.array(units, np.int64)[order]
 
@@ -290,22 +290,22 @@ def _make_group(
 def _constraints_on(group: FoldGroup, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]) -> list[EqualBlocks]:
     """Return the constraints on the axes of a group, in the order of the graph."""
     axes = dict.fromkeys([*group.tensors, *(m.axis for m in group.members)]) if constraints else {}
-    found = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
-    return [constraint for _, constraint in found]
+    numbered = sorted((entry for axis in axes for entry in constraints.get(axis, ())), key=lambda entry: entry[0])
+    return [constraint for _, constraint in numbered]
 
 
 def _parts_of(group: FoldGroup, elements: Elements, constraint: EqualBlocks) -> tuple[npt.NDArray[np.int64], int]:
     """Return in which part of a constraint every unit has its places, and the number of parts."""
-    where = group.positions(constraint.axis)
-    assert where is not None
+    positions = group.positions(constraint.axis)
+    assert positions is not None
     width = len(elements.units_on(constraint.axis))
-    return where // (width // constraint.blocks), constraint.blocks
+    return positions // (width // constraint.blocks), constraint.blocks
 
 
 def _repeats(group: FoldGroup, constraint: EqualBlocks) -> int:
     """Return how often a unit occurs on the axis of a constraint."""
-    where = group.positions(constraint.axis)
-    return 0 if where is None else int(where.shape[1])
+    positions = group.positions(constraint.axis)
+    return 0 if positions is None else int(positions.shape[1])
 
 
 def _unique_names(groups: list[FoldGroup]) -> list[FoldGroup]:
@@ -330,20 +330,20 @@ def _refusals(
     for group in groups:
         for member in group.members:
             grouped[member.axis] += member.positions.size
-    found: dict[Axis, Refusal] = {}
+    refusals: dict[Axis, Refusal] = {}
     used: set[tuple[str, int]] = set()
     for d in declarations:
         if not isinstance(d, Use):
             continue
         used.add((d.axis.tensor, d.axis.axis))
-        if d.role not in _SIDES or d.axis not in elements.offset or d.axis in found:
+        if d.role not in _SIDES or d.axis not in elements.offset or d.axis in refusals:
             continue
         units = elements.units_on(d.axis)
         free = len(units) - grouped[d.axis]
         if free and len(units) > 1:
             alone = _Blocked(d.node, "only one channel of its kind")
             why = blocked.first(units) or alone
-            found[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
+            refusals[d.axis] = _refusal(view, d.node, d.axis, _SIDES[d.role], why, free / len(units))
     for d in declarations:  # weights of operators that refused to say anything
         if isinstance(d, Block) and view.is_weight(d.axis.tensor) and (d.axis.tensor, d.axis.axis) not in used:
             shape, node = view.weights[d.axis.tensor].shape, view.producer(d.node)
@@ -354,10 +354,10 @@ def _refusals(
                 and d.axis.axis < 2
                 and shape[d.axis.axis] > 1
             ):
-                found.setdefault(
+                refusals.setdefault(
                     d.axis, _refusal(view, d.node, d.axis, "axis", _Blocked(d.node, d.reason, d.kind), 1.0)
                 )
-    return sorted(found.values(), key=lambda r: (-r.weights, r.node, r.axis))
+    return sorted(refusals.values(), key=lambda r: (-r.weights, r.node, r.axis))
 
 
 def _refusal(view: GraphView, owner: str, axis: Axis, side: str, why: _Blocked, part: float) -> Refusal:

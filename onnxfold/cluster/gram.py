@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.machine import memory
-from onnxfold.statistics.moments import centred
+from onnxfold.statistics.moments import remove_mean
 
 Points = npt.NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def centred_gram(blocks: Iterable[npt.NDArray[np.floating]]) -> Points:
     gram: Points | None = None
     for block in blocks:
         memory.require(4 * memory.array_bytes((len(block), len(block)), 8), f"comparing {len(block):,} channels")
-        rest, _ = centred(block)
+        rest, _ = remove_mean(block)
         part = np.asarray(rest @ rest.T, np.float64)
         if gram is None:
             gram = part

@@ -24,7 +24,7 @@ from onnxfold.inputs.arrays import require_file, require_samples
 from onnxfold.inputs.given_inputs import checked_labels
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.inputs.tokens.cache_heads import cached
+from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.two_models import latency_of_two
@@ -187,7 +187,7 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
     """
     outputs = [session.output_names for session in (first, second)]
     inputs = [[info.name for info in session.inputs] for session in (first, second)]
-    if len(cached(outputs[0])) != len(cached(outputs[1])):
+    if len(cache_outputs(outputs[0])) != len(cache_outputs(outputs[1])):
         outputs, inputs = [_without_caches(names) for names in outputs], [_without_caches(names) for names in inputs]
     if len(outputs[0]) != len(outputs[1]):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
@@ -199,7 +199,7 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
 
 
 def _without_caches(names: Sequence[str]) -> list[str]:
-    return [name for name in names if not cached([name])]
+    return [name for name in names if not cache_outputs([name])]
 
 
 def _fidelity(

@@ -145,7 +145,7 @@ def held_out_inputs(
     """Return inputs that no fold was fitted on: for a language model, tokens of the kind that a fold takes."""
     interface = token_interface(view)
     if interface is not None:
-        return _held_out_text(view, interface.typed(infos), texts or Texts(), seed, progress)
+        return _held_out_text(view, interface.with_session_types(infos), texts or Texts(), seed, progress)
     costs = [sample_cost(graph) for graph in (view, *others)]
     cost = sum(found or max(costs) for found in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
@@ -160,7 +160,7 @@ def _held_out_text(
 ) -> HeldOutText:
     source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
     # Told as the stages of the fold are, this would look as if it began anew.
-    text, _ = source.made(
+    text, _ = source.make_text(
         InputRequest(), seed=_OTHER_SEED + seed, cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
         progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
     )  # fmt: skip

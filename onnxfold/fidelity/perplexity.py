@@ -17,7 +17,7 @@ from onnxfold.fidelity.measures import FidelityMeter
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.token_inputs import TokenSource, required, tokens_of
+from onnxfold.inputs.token_inputs import TokenSource, require_tokenizer, tokens_of
 from onnxfold.inputs.tokens.answers import log_softmax
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import token_interface
@@ -101,7 +101,7 @@ class _Reader:
 
     def __init__(self, session: Session, view: GraphView, request: TextRequest, which: str) -> None:
         self.source = _source(view, request, which)
-        interface = self.source.interface.typed(session.inputs)
+        interface = self.source.interface.with_session_types(session.inputs)
         self._model = LanguageModel(session, interface, self.source.others)
         self._scores = _scores(self._model, which)
         self.surprise = _Surprise()
@@ -130,9 +130,9 @@ def _scores(model: LanguageModel, which: str) -> int:
 
 def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple[Array, int]:
     """Return windows of ids, shape (windows, length), and how many ids in front of each are given."""
-    tokenizer = required(source.tokenizer_of(beside)[0])
+    tokenizer = require_tokenizer(source.tokenizer_of(beside)[0])
     interface = source.interface
-    front = np.array([i for i in tokenizer.around[0] if interface.knows(np.array([i]))], np.int64)
+    front = np.array([i for i in tokenizer.frame[0] if interface.knows(np.array([i]))], np.int64)
     length = interface.length(request.window)
     inner = length - len(front)
     if inner < 2 - bool(len(front)):

@@ -28,7 +28,7 @@ from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.inputs.tokens.cache_heads import comparable
+from onnxfold.inputs.tokens.cache_heads import comparable_outputs
 from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
@@ -144,7 +144,7 @@ class _Check:
         )
         if writer is None:  # every batch reads all weights again
             inputs = inputs.first(1)
-        session.output_names = compared = comparable(self.before.output_names, self.view.output_names)
+        session.output_names = compared = comparable_outputs(self.before.output_names, self.view.output_names)
         expected = [everything[name] for name in compared]
         try:
             reference: Network = session

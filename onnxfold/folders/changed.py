@@ -13,8 +13,8 @@ def with_changes(
     notes = changes_of(before, after)
     if folder is None:
         return None, notes
-    folder, told = with_heads(folder, before, after)
+    folder, head_notes = with_heads(folder, before, after)
     if layers is None:
-        return folder, (*notes, *told)
-    folder, more = with_layers(folder, *layers)
-    return folder, (*notes, *told, *more)
+        return folder, (*notes, *head_notes)
+    folder, layer_notes = with_layers(folder, *layers)
+    return folder, (*notes, *head_notes, *layer_notes)

@@ -27,14 +27,14 @@ def with_configs(folder: ModelFolder, edit: Edit) -> ModelFolder:
         place = path.relative_to(folder.root)
         config = json.loads(folder.edited[place]) if place in folder.edited else read_config(path)
         edit(name, config)
-        edited[place] = _in_the_form_of(path, config)
+        edited[place] = _format_like(path, config)
     return replace(folder, edited={**folder.edited, **edited})
 
 
 def decoder_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the part about the decoder of genai's configuration; None where there is none."""
-    found = config.get("model")
-    decoder = found.get("decoder") if isinstance(found, dict) else None
+    model = config.get("model")
+    decoder = model.get("decoder") if isinstance(model, dict) else None
     return decoder if isinstance(decoder, dict) else None
 
 
@@ -44,7 +44,7 @@ def parts_of(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return (text if isinstance(text, dict) else {}), config
 
 
-def _in_the_form_of(path: Path, config: dict[str, Any]) -> bytes:
+def _format_like(path: Path, config: dict[str, Any]) -> bytes:
     """Return a configuration with the indentation and the end that its file has."""
     text = path.read_text(encoding="utf-8", errors="replace")
     indentation = re.search(r"\n([ \t]+)\"", text)

@@ -12,7 +12,7 @@ from onnxfold.folders.model_folder import GENAI, ModelFolder
 from onnxfold.inputs.tokens.cache_heads import Heads
 
 _QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
-#: What Falcon calls them.
+#: Their names in Falcon.
 _OTHER_NAMES = ("num_kv_heads",)
 
 

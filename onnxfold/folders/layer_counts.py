@@ -6,7 +6,7 @@ from onnxfold.folders.configs import decoder_of, parts_of, with_configs
 from onnxfold.folders.model_folder import GENAI, ModelFolder
 
 _LAYERS = "num_hidden_layers"
-#: What GPT-2 and others call them.
+#: Their names in GPT-2 and others.
 _OTHER_NAMES = ("n_layer", "num_layers", "n_layers")
 #: Lists with an entry per layer.
 _PER_LAYER = ("layer_types",)

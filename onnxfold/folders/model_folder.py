@@ -20,7 +20,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import external_files
 from onnxfold.machine import memory
 
-#: What onnxruntime-genai reads first, and what transformers, optimum and transformers.js do.
+#: Configurations of onnxruntime-genai, and of transformers, optimum and transformers.js.
 GENAI, TRANSFORMERS = "genai_config.json", "config.json"
 
 _ONNX = ".onnx"
@@ -105,17 +105,17 @@ def takes_folders(function: F) -> F:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what a configuration holds."""
+    """Return the entries of a configuration."""
     try:
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
-        found = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelLoadError(f"'{path}' cannot be read: {reason(error)}") from None
     except (ValueError, RecursionError):
         raise ModelLoadError(f"'{path}' is not JSON: write the folder again") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelLoadError(f"'{path}' holds no JSON object: write the folder again")
-    return found
+    return config
 
 
 def _is_folder(path: Path) -> bool:
@@ -147,7 +147,7 @@ def _named_by_genai(folder: Path) -> str | None:
     """Return the file that genai's configuration names; None where there is none."""
     if not os.path.isfile(folder / GENAI):
         return None
-    found: Any = read_config(folder / GENAI)
+    entry: Any = read_config(folder / GENAI)
     for key in ("model", "decoder", "filename"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    return entry if isinstance(entry, str) else None

@@ -26,7 +26,7 @@ _SUFFIX = ".npy"
 _LARGEST_HEADER = 10_000
 _MOST_ENTRIES = 10_000
 _DEFLATE_RATIO = 1032
-#: What may be wrong inside of a zip file, as its reader and numpy say it.
+#: Errors that its reader and numpy raise on a damaged zip file.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -67,23 +67,23 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     except _DAMAGE as error:
-        raise ConfigError(f"'{path}' is not an .npz file{_instead(path)}: {error}") from None
+        raise ConfigError(f"'{path}' is not an .npz file{_actual_kind(path)}: {error}") from None
 
 
 def require_file(path: object) -> Path:
     """Return the path of a file that can be read from more than once."""
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"arrays are read from the path of an .npz file, not from {type(path).__name__}")
-    found = Path(path)
+    file = Path(path)
     try:
-        if found.is_file():
-            return found
-        there = found.exists()
+        if file.is_file():
+            return file
+        there = file.exists()
     except (OSError, ValueError) as error:  # a name that is too long, or holds a zero byte
-        raise ConfigError(f"'{found}' cannot be read: {error}") from None
+        raise ConfigError(f"'{file}' cannot be read: {error}") from None
     if not there:
-        raise ConfigError(f"'{found}' does not exist: check the path of the data")
-    raise ConfigError(f"'{found}' is a folder, a FIFO or a device: give the path of an .npz file")
+        raise ConfigError(f"'{file}' does not exist: check the path of the data")
+    raise ConfigError(f"'{file}' is a folder, a FIFO or a device: give the path of an .npz file")
 
 
 def require_samples(path: object, *, scaled: bool) -> Path:
@@ -176,7 +176,7 @@ def _values(
     return values.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _instead(path: Path) -> str:
+def _actual_kind(path: Path) -> str:
     """Return the kind of a file that is not a zip archive, if it is known."""
     try:
         with path.open("rb") as file:

@@ -23,33 +23,35 @@ def input_infos(view: GraphView) -> list[InputInfo]:
     return infos
 
 
-def without_labels(inputs: list[InputInfo], given: Mapping[str, Array]) -> tuple[dict[str, Array], Array | None]:
+def without_labels(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Array | None]:
     """Return a user's arrays by the names of inputs, and the labels if there are any.
 
     Labels are called `y` or `labels`. The samples of a model with one input may be called `x` or `images` instead of
     after the input.
     """
-    arrays, names = dict(given), {info.name for info in inputs}
+    arrays, names = dict(user_arrays), {info.name for info in inputs}
     labels = [arrays.pop(name) for name in LABELS if name in arrays and name not in names]
     if len(labels) > 1:
         raise ConfigError(f"the data has the arrays {' and '.join(map(repr, LABELS))}: keep the one with the labels")
-    found = [name for name in SAMPLES if name in arrays]
-    if len(names) == 1 and not names & arrays.keys() and found:
-        if len(found) > 1:
-            raise ConfigError(f"the data has the arrays {' and '.join(map(repr, found))}: keep the one with the inputs")
-        arrays[inputs[0].name] = arrays.pop(found[0])
+    sample_names = [name for name in SAMPLES if name in arrays]
+    if len(names) == 1 and not names & arrays.keys() and sample_names:
+        if len(sample_names) > 1:
+            raise ConfigError(
+                f"the data has the arrays {' and '.join(map(repr, sample_names))}: keep the one with the inputs"
+            )
+        arrays[inputs[0].name] = arrays.pop(sample_names[0])
     return arrays, labels[0] if labels else None
 
 
-def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[str, Array]:
+def checked_inputs(inputs: list[InputInfo], user_arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return a user's arrays in the model's types."""
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"inputs are a mapping of names to arrays, not {type(given).__name__}")
+    if not isinstance(user_arrays, Mapping):
+        raise ConfigError(f"inputs are a mapping of names to arrays, not {type(user_arrays).__name__}")
     feeds = {}
     for info in inputs:
-        if info.name not in given:
+        if info.name not in user_arrays:
             raise ConfigError(f"the data has no array '{info.name}': name the arrays after the model's inputs")
-        values = _array(f"array '{info.name}'", given[info.name])
+        values = _array(f"array '{info.name}'", user_arrays[info.name])
         fits = values.ndim == len(info.shape) and all(
             d is None or d == v for d, v in zip(info.shape[1:], values.shape[1:], strict=True)
         )
@@ -64,7 +66,7 @@ def checked_inputs(inputs: list[InputInfo], given: Mapping[str, Array]) -> dict[
             raise ConfigError(
                 f"array '{info.name}' has {len(values)} samples, the model's fixed batch is {info.shape[0]}"
             )
-        feeds[info.name] = _in_type(info, values)
+        feeds[info.name] = _as_input_type(info, values)
     if len({len(v) for v in feeds.values() if v.ndim}) > 1:
         raise ConfigError("the arrays of the data have different numbers of samples")
     return feeds
@@ -89,17 +91,17 @@ def checked_labels(labels: object, samples: int) -> Array:
     return values.astype(np.int64)
 
 
-def _array(what: str, given: object) -> Array:
+def _array(what: str, values: object) -> Array:
     try:
-        values: Array = np.asarray(given)
+        array: Array = np.asarray(values)
     except (ValueError, TypeError) as error:  # lists of lists of different lengths, for one
         raise ConfigError(f"{what} cannot be read as an array: {error}") from None
-    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise ConfigError(f"{what} is of the type {values.dtype}: give real numbers")
-    return values
+    if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
+        raise ConfigError(f"{what} is of the type {array.dtype}: give real numbers")
+    return array
 
 
-def _in_type(info: InputInfo, values: Array) -> Array:
+def _as_input_type(info: InputInfo, values: Array) -> Array:
     """Return values in the type of an input, which must be able to hold them."""
     is_float = info.dtype.kind not in "biu"
     if values.dtype.kind not in "biu" and np.isnan(values).any():

@@ -11,52 +11,52 @@ from onnxfold.graph.tensors import Array
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inputs.given_inputs import checked_inputs, without_labels
 from onnxfold.inputs.images.image_folder import read_images
-from onnxfold.inputs.token_inputs import TEXT, completed
+from onnxfold.inputs.token_inputs import TEXT, complete_arrays
 from onnxfold.inputs.tokens.interface import TokenInterface
 
-#: What may hold samples.
+#: Types that may hold samples.
 Given = str | PathLike[str] | Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class GivenSamples:
+class UserSamples:
     """Samples in the types of a model's inputs."""
 
     arrays: dict[str, Array]  # arrays named after the inputs, samples along axis 0
     labels: Array | None = None  # the labels beside them, as they were given
-    reason: str = "the given samples"  # what the samples are, for reports
+    reason: str = "the given samples"  # origin of the samples, for reports
     notes: tuple[str, ...] = ()
 
 
-def is_folder(given: Given) -> bool:
+def is_folder(calibration: Given) -> bool:
     """Whether samples are images in a folder."""
-    return not isinstance(given, Mapping) and Path(given).is_dir()
+    return not isinstance(calibration, Mapping) and Path(calibration).is_dir()
 
 
-def text_file(given: Given) -> Path | None:
+def text_file(calibration: Given) -> Path | None:
     """Return the text that samples are to be made of; None where they are something else."""
-    path = None if isinstance(given, Mapping) else Path(given)
+    path = None if isinstance(calibration, Mapping) else Path(calibration)
     return path if path is not None and path.suffix.lower() == TEXT else None
 
 
 def given_samples(
     infos: list[InputInfo],
-    given: Given,
+    calibration: Given,
     scale: PixelScale | None,
     *,
     most: int,
     requested: int | None = None,
     interface: TokenInterface | None = None,
-) -> GivenSamples:
+) -> UserSamples:
     """Return samples as a model takes them."""
-    if isinstance(given, Mapping):
-        arrays, labels = without_labels(infos, given)
-    elif is_folder(given):
-        found = read_images(Path(given), infos, scale, most, requested)
-        return GivenSamples(checked_inputs(infos, found.arrays), None, found.reason, found.notes)
+    if isinstance(calibration, Mapping):
+        arrays, labels = without_labels(infos, calibration)
+    elif is_folder(calibration):
+        images = read_images(Path(calibration), infos, scale, most, requested)
+        return UserSamples(checked_inputs(infos, images.arrays), None, images.reason, images.notes)
     else:
-        arrays, labels = without_labels(infos, load_arrays(Path(given)))
+        arrays, labels = without_labels(infos, load_arrays(Path(calibration)))
     if interface is None:
-        return GivenSamples(checked_inputs(infos, arrays), labels)
-    made = completed(interface.typed(infos), arrays)
-    return GivenSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)
+        return UserSamples(checked_inputs(infos, arrays), labels)
+    made = complete_arrays(interface.with_session_types(infos), arrays)
+    return UserSamples(made | checked_inputs([info for info in infos if info.name not in made], arrays), labels)

@@ -24,10 +24,10 @@ _COUNTED_SECONDS = 60.0
 _INVERTED_PER_SECOND = 7.5e10
 #: Cost of runs of single nodes per second on two cores.
 _RUN_PER_SECOND = 5e10
-#: What the forward passes of all steps may cost: half a minute in float32, half as long where matrices are multiplied
+#: Highest cost of the forward passes of all steps: half a minute in float32, half as long where matrices are multiplied
 #: in bfloat16. More than twice as much gains no accuracy.
 _INVERSION_COST = 27.0 * _INVERTED_PER_SECOND
-#: What one run over all generated samples may cost: some seconds.
+#: Highest cost of a run over all generated samples: some seconds.
 _RUN_COST = 3.5e11
 _FEWEST_SAMPLES = 32
 #: Bytes of activations of one network on images, where nobody says how many there shall be; and the fewest of these.
@@ -64,7 +64,7 @@ class InputRequest:
 
 def planned_samples(view: GraphView, cost: float, requested: InputRequest) -> tuple[int, tuple[str, ...]]:
     """Return the number of samples to generate, and notes on limits that reduce it."""
-    fit = _fitting(view)
+    fit = _most_samples(view)
     timely = requested.most(cost, _RUN_PER_SECOND)
     if requested.samples is None:
         usual = max(affordable_samples(view, ACTIVATION_BYTES), _FEWEST_SAMPLES)
@@ -92,13 +92,13 @@ def planned_images(view: GraphView, samples: int | None) -> tuple[int, tuple[str
     return fit, (more,)
 
 
-def _fitting(view: GraphView) -> int:
+def _most_samples(view: GraphView) -> int:
     """Return how many samples fit into the memory limit.
 
     Counted are their activations in the network and in its fold beside it, and themselves in double precision.
     """
-    given = {name: view.shape(name) or () for name in view.input_names}
-    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in given.items() if s}
+    declared = {name: view.shape(name) or () for name in view.input_names}
+    shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
     batch = common_batch(view)
     drawn = 8 * sum(prod(shape) for shape in shapes.values())
     return Footprint.of(view, shapes).fitting(2, memory.limit(), drawn) * batch

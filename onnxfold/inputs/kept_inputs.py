@@ -21,24 +21,24 @@ from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
 
 _KIND = "inputs"
-#: Whether a value can be what is told.
-Told = Callable[[Any], bool]
+#: Whether a value can be a fact about inputs.
+FactCheck = Callable[[Any], bool]
 #: Beginnings of the names of variables that choose kernels of the libraries.
 _KERNELS = ("ATEN_", "DNNL_", "KMP_", "MKL_", "NPY_", "OMP_NUM_", "ONEDNN_", "OPENBLAS_", "TORCH_")
-#: What is made faster than this, in seconds, is made again: a cache full of it would hold little that helps.
+#: Inputs that are made faster than this, in seconds, are made again: a cache full of it would hold little that helps.
 WORTH_SECONDS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
-    """What an input can be."""
+class InputKind:
+    """Type, shape and range of an input."""
 
     dtype: np.dtype[Any]
     shape: Shape  # its shape, None for what is free
     least: float = -1e12  # its range; by default more than any input that is generated has
     most: float = 1e12
 
-    def made(self, name: str, described: Any) -> tuple[int, ...]:
+    def stored_shape(self, name: str, described: Any) -> tuple[int, ...]:
         """Return the shape that a file says that an input has, if it can have it; else raise a ValueError."""
         dtype, made = described if isinstance(described, list) and len(described) == 2 else (None, None)
         if dtype != self.dtype.name or not isinstance(made, list) or len(made) != len(self.shape):
@@ -54,18 +54,18 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-#: What is told of inputs that were generated, not written.
-TOLD_OF_GENERATED: Mapping[str, Told] = {
+#: Checks of the facts about inputs that were generated, not written.
+CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
     "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
     "reason": is_text,
-    "steps": lambda found: isinstance(found, list) and all(type(value) is int for value in found),
-    "notes": lambda found: isinstance(found, list) and all(map(is_text, found)),
+    "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
+    "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),
 }
 
 
-def kinds_of(view: GraphView) -> dict[str, Kind]:
-    """Return what the inputs of a network can be."""
-    return {info.name: Kind(info.dtype, info.shape) for info in input_infos(view)}
+def kinds_of(view: GraphView) -> dict[str, InputKind]:
+    """Return type, shape and range of the inputs of a network."""
+    return {info.name: InputKind(info.dtype, info.shape) for info in input_infos(view)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,24 +73,26 @@ class KeptInputs:
     """Inputs as they lie in the cache."""
 
     batches: Batches
-    told: dict[str, Any]  # what else is known about them, plain values
+    facts: dict[str, Any]  # plain values: how they were made, notes
 
     def to_bytes(self) -> bytes:
         """Return one line of JSON, and the arrays one after the other."""
         described = [{n: [v.dtype.name, v.shape] for n, v in batch.items()} for batch in self.batches]
-        head = json.dumps({"told": self.told, "batches": described})
+        head = json.dumps({"told": self.facts, "batches": described})
         arrays = [np.ascontiguousarray(v).tobytes() for batch in self.batches for v in batch.values()]
         return b"".join([head.encode(), b"\n", *arrays])
 
     @classmethod
-    def from_bytes(cls, content: bytes, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> "KeptInputs":
+    def from_bytes(
+        cls, content: bytes, kinds: Mapping[str, InputKind], fact_checks: Mapping[str, FactCheck]
+    ) -> "KeptInputs":
         """Read what :meth:`to_bytes` wrote."""
         line, _, arrays = content.partition(b"\n")
         head = json.loads(line)
         if not isinstance(head, dict) or not isinstance(head.get("batches"), list) or not head["batches"]:
             raise ValueError("it holds no batches")
         if not isinstance(head.get("told"), dict) or not all(
-            is_it(head["told"].get(name)) for name, is_it in told.items()
+            is_possible(head["told"].get(name)) for name, is_possible in fact_checks.items()
         ):
             raise ValueError("it does not tell what its values are")
         batches, at = [], 0
@@ -100,7 +102,7 @@ class KeptInputs:
                 raise ValueError("its inputs are not those of the model")
             for name, shape in described.items():
                 kind = kinds[name]
-                made = kind.made(name, shape)
+                made = kind.stored_shape(name, shape)
                 batch[name] = np.frombuffer(arrays, kind.dtype, prod(made), at).reshape(made).copy()
                 at += batch[name].nbytes
                 values = batch[name].astype(np.float64)
@@ -115,7 +117,7 @@ class KeptInputs:
 
 
 def _order_of_sums() -> str:
-    """Return what decides in which order the libraries add up: threads, and kernels that the user asks for."""
+    """Return the settings on which the order of sums depends: threads, and kernels that the user asks for."""
     asked = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_KERNELS)]
     return " ".join([str(usable_cores()), *asked])
 
@@ -132,11 +134,11 @@ class Shelf:
                 "model": fingerprint(view), "decided by": repr(decided_by), "sums": _order_of_sums(),
             })  # fmt: skip
 
-    def find(self, kinds: Mapping[str, Kind], told: Mapping[str, Told]) -> KeptInputs | None:
-        """Return what an earlier run made; None if there is nothing, or nothing that could be it."""
+    def find(self, kinds: Mapping[str, InputKind], fact_checks: Mapping[str, FactCheck]) -> KeptInputs | None:
+        """Return the inputs that an earlier run made; None if there are none, or if they do not pass the checks."""
         if not self._key:
             return None
-        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, told))
+        return self._cache.read(_KIND, self._key, lambda content: KeptInputs.from_bytes(content, kinds, fact_checks))
 
     def keep(self, inputs: KeptInputs) -> None:
         """Keep inputs that took long to make."""

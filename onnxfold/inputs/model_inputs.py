@@ -19,15 +19,15 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
-from onnxfold.inputs.images.input_scale import input_scale, standardised
+from onnxfold.inputs.images.input_scale import input_scale, standardise
 from onnxfold.inputs.images.synthetic import sample_cost, synthetic_inputs
 from onnxfold.inputs.input_plan import InputRequest, planned_images, planned_inversion, planned_samples, too_long
 from onnxfold.inputs.inversion.cut_note import cut_note
 from onnxfold.inputs.inversion.deep_inversion import deep_inversion, obstacle
 from onnxfold.inputs.inversion.targets import optimised_inputs
-from onnxfold.inputs.kept_inputs import TOLD_OF_GENERATED, KeptInputs, Shelf, kinds_of
+from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
 from onnxfold.inputs.own_text import with_own_text
-from onnxfold.inputs.parted import parted, quarters
+from onnxfold.inputs.parted import quarters, split_samples
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface
@@ -46,22 +46,22 @@ class ModelInputs:
     """Inputs, and where they come from."""
 
     batches: Batches
-    kind: str  # what they are; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`
+    kind: str  # kind of samples; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`
     reason: str  # why these, for the report
     fixed_batch: bool = False  # whether the model takes batches of this size only
     steps: tuple[int, ...] = ()  # inversion steps of every batch; as a request they give the same inputs again
     cut: bool = False  # whether the time limit stopped an inversion
     notes: tuple[str, ...] = ()  # limits that reduced the request
     short: dict[str, Array] | None = None  # A batch of a few short sequences, of a language model
-    answers: TokenAnswers | None = None  # what the outputs of a language model are; None for other networks
+    answers: TokenAnswers | None = None  # facts about the outputs of a language model; None for other networks
     words: Matrix | None = None  # how common every token is, of a language model
     held_out: Batches = field(default_factory=list)  # batches of a user's samples that no fold is shown
 
-    def few(self, samples: int) -> dict[str, Array]:
+    def few_samples(self, samples: int) -> dict[str, Array]:
         """Return so many samples for what runs the network once per group: of a language model, a few short ones."""
-        return self._first(samples) if self.short is None else self.short
+        return self._first_samples(samples) if self.short is None else self.short
 
-    def _first(self, samples: int) -> dict[str, Array]:
+    def _first_samples(self, samples: int) -> dict[str, Array]:
         first = self.batches[0]
         return first if self.fixed_batch else next(in_batches(first, samples))
 
@@ -77,11 +77,11 @@ class ModelInputs:
 
     @property
     def front(self) -> Batches:
-        """What shows the effect of a fold: all, or a few texts of a language model, whose scores take much memory."""
+        """Batches that show the effect of a fold: all, or a few texts of a language model, whose scores are large."""
         if not self.are_tokens:
             return self.batches
         length = max((values.shape[1] for values in self.batches[0].values() if values.ndim in (2, 3)), default=1)
-        return [self._first(max(_FRONT_TOKENS // max(length, 1), 1))]
+        return [self._first_samples(max(_FRONT_TOKENS // max(length, 1), 1))]
 
     @property
     def has_data_statistics(self) -> bool:
@@ -110,20 +110,20 @@ class ModelInputs:
     @property
     def images(self) -> Array | None:
         """All samples of the first input with the shape of images; None if no input has it."""
-        found = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
-        return None if found is None else np.concatenate([batch[found] for batch in self.batches])
+        name = next((n for n, v in self.batches[0].items() if v.ndim == 4 and v.dtype.kind == "f"), None)
+        return None if name is None else np.concatenate([batch[name] for batch in self.batches])
 
     def to_keep(self) -> KeptInputs:
         """Return them as they lie in the cache; what limited the request is found anew."""
-        told = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
-        return KeptInputs(self.batches, told)
+        facts = {"kind": self.kind, "reason": self.reason, "steps": list(self.steps), "notes": list(self.notes)}
+        return KeptInputs(self.batches, facts)
 
     @classmethod
     def from_kept(cls, kept: KeptInputs, *, fixed_batch: bool) -> "ModelInputs":
         """Return inputs from the cache."""
-        told = kept.told
-        steps, notes = tuple(told["steps"]), tuple(told["notes"])
-        return cls(kept.batches, told["kind"], told["reason"], fixed_batch, steps, notes=notes)
+        facts = kept.facts
+        steps, notes = tuple(facts["steps"]), tuple(facts["notes"])
+        return cls(kept.batches, facts["kind"], facts["reason"], fixed_batch, steps, notes=notes)
 
     @property
     def is_drawn(self) -> bool:
@@ -163,13 +163,13 @@ def model_inputs(
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> ModelInputs:
-    """Return what a network is run on."""
+    """Return the inputs that a network is run on."""
     interface = token_interface(view)
     if interface is not None:
         progress(f"model takes {interface}", 0, 0)
     texts = None if interface is None else TokenSource(view, interface, source, tokenizer, seed)
     if calibration is not None:
-        made = _given(view, calibration, scale, samples, texts)
+        made = _user_inputs(view, calibration, scale, samples, texts)
         if texts is None or not adds_text:
             return made
         return with_own_text(made, texts, InputRequest(seconds=seconds), seed=seed, cache=cache, progress=progress)
@@ -180,7 +180,7 @@ def model_inputs(
     start = time.monotonic()
     progress("generate inputs", 0, 0)
     if texts is not None and kind != "deep-inversion":
-        return _tokens(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
+        return _token_inputs(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
     cost, requested = forward_cost(view) or sample_cost(view), InputRequest(samples, seconds, tuple(steps))
     count, notes = planned_samples(view, cost, requested)
     plan = (
@@ -191,35 +191,37 @@ def model_inputs(
         planned_inversion(count, cost, requested, has_statistics=_has_statistics(view)),
     )
     shelf = Shelf(cache or Cache(), view, plan)
-    kept = shelf.find(kinds_of(view), TOLD_OF_GENERATED)
+    kept = shelf.find(kinds_of(view), CHECKS_OF_GENERATED)
     if kept is not None:
-        found = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
+        inputs = ModelInputs.from_kept(kept, fixed_batch=_fixed_batch(view) is not None)
     else:
-        found = _generated(view, kind, cost, count, requested, seed, start, progress)
-        if not found.cut:
-            shelf.keep(found.to_keep())
-    return replace(found, notes=notes + found.notes)
+        inputs = _generate_inputs(view, kind, cost, count, requested, seed, start, progress)
+        if not inputs.cut:
+            shelf.keep(inputs.to_keep())
+    return replace(inputs, notes=notes + inputs.notes)
 
 
-def _tokens(
+def _token_inputs(
     texts: TokenSource, kind: str, requested: InputRequest, seed: int, cache: Cache | None, progress: Progress
 ) -> ModelInputs:
     """Return tokens, with all other inputs: never images, whatever is requested."""
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
-    text, notes = texts.made(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
-    return _read(texts, text, notes)
+    text, notes = texts.make_text(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
+    return _text_inputs(texts, text, notes)
 
 
-def _read(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
+def _text_inputs(texts: TokenSource, text: TokenText, notes: tuple[str, ...] = ()) -> ModelInputs:
     """Return a text as inputs of the model."""
     batches, is_fixed = texts.batches(text.ids), texts.interface.fixed_batch is not None
-    short, answers = texts.short(text.ids, text.kind), texts.answers
+    short, answers = texts.short_batch(text.ids, text.kind), texts.answers
     words = texts.words(text.ids, text.kind)
-    return ModelInputs(batches, text.kind, text.told, is_fixed, notes=notes, short=short, answers=answers, words=words)
+    return ModelInputs(
+        batches, text.kind, text.summary, is_fixed, notes=notes, short=short, answers=answers, words=words
+    )
 
 
-def _generated(
+def _generate_inputs(
     view: GraphView,
     kind: str,
     cost: float,
@@ -232,7 +234,7 @@ def _generated(
     # Whether it could be inverted takes torch, which takes seconds to import.
     hindrance = _hindrance(view, cost, count, requested) if kind == "auto" else ""
     if kind == "deep-inversion" or (kind == "auto" and not hindrance):
-        return _inverted(view, cost, count, requested, seed, start, progress)
+        return _invert_inputs(view, cost, count, requested, seed, start, progress)
     why = "requested" if kind != "auto" else hindrance
     if requested.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
@@ -243,9 +245,9 @@ def _generated(
 
 def _hindrance(view: GraphView, cost: float, samples: int, requested: InputRequest) -> str:
     """Return why a network is not inverted by default; '' if inversion is possible within the time."""
-    found = obstacle(view)
-    if found:
-        return f"deep inversion is not possible: {found}"
+    reason = obstacle(view)
+    if reason:
+        return f"deep inversion is not possible: {reason}"
     return too_long(samples, cost, requested, has_statistics=_has_statistics(view))
 
 
@@ -253,7 +255,7 @@ def _has_statistics(view: GraphView) -> bool:
     return any(own_statistics(view, node) is not None for node in view.nodes)
 
 
-def _inverted(
+def _invert_inputs(
     view: GraphView, cost: float, samples: int, requested: InputRequest, seed: int, began: float, progress: Progress
 ) -> ModelInputs:
     most, settings, notes = planned_inversion(samples, cost, requested, has_statistics=_has_statistics(view))
@@ -262,17 +264,17 @@ def _inverted(
         settings = replace(settings, seconds=requested.seconds - (time.monotonic() - began))
     scales = {n: scale for n in optimised_inputs(view) if (scale := input_scale(view, n)) is not None}
     begun = [b | {n: s.standard(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in start]
-    done = deep_inversion(standardised(view, scales), begun, seed=seed, settings=settings, progress=progress)
+    done = deep_inversion(standardise(view, scales), begun, seed=seed, settings=settings, progress=progress)
     inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
     if done.cut:
         notes += (cut_note(done, requested),)
-    found = ModelInputs(
+    inverted = ModelInputs(
         inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
     )
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
-        return replace(found, reason=why)
+        return replace(inverted, reason=why)
     count = _count(start)
     rest = samples - count
     enough = rest >= (count if requested.samples is None else 1)
@@ -280,7 +282,7 @@ def _inverted(
     aims = [*(["class scores"] if done.final.class_scores is not None else []), "even channels"]
     aim = " and ".join(aims if done.final.evenness is not None else ["class scores"])
     why = f"{count} inverted for {aim} ({done.steps} steps), {_count(leaves)} dead leaves"
-    return replace(found, batches=inputs + leaves, reason=why)
+    return replace(inverted, batches=inputs + leaves, reason=why)
 
 
 def _fixed_batch(view: GraphView) -> int | None:
@@ -291,30 +293,32 @@ def _count(batches: Batches) -> int:
     return sum(map(sample_count, batches))
 
 
-def _given(
-    view: GraphView, given: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
+def _user_inputs(
+    view: GraphView, calibration: Given, scale: PixelScale | None, samples: int | None, texts: TokenSource | None
 ) -> ModelInputs:
     """Return the samples of a user."""
-    path = text_file(given)
+    path = text_file(calibration)
     if path is not None:
         if texts is None:
-            raise ConfigError(f"'{given}' is a text, and the model takes no tokens: give arrays or images")
-        return _read(texts, texts.of_file(path, InputRequest(samples)))
+            raise ConfigError(f"'{calibration}' is a text, and the model takes no tokens: give arrays or images")
+        return _text_inputs(texts, texts.read_text(path, InputRequest(samples)))
     most, limits = 0, tuple[str, ...]()
-    if is_folder(given):  # there for being used, whatever a run costs
+    if is_folder(calibration):  # there for being used, whatever a run costs
         most, limits = planned_images(view, samples)
     interface = None if texts is None else texts.interface
-    found = given_samples(input_infos(view), given, scale, most=most, requested=samples, interface=interface)
-    ids = None if interface is None or interface.ids is None else found.arrays[interface.ids.name]
+    user_samples = given_samples(
+        input_infos(view), calibration, scale, most=most, requested=samples, interface=interface
+    )
+    ids = None if interface is None or interface.ids is None else user_samples.arrays[interface.ids.name]
     together = _BATCH if texts is None or ids is None or ids.ndim < 2 else texts.batch_size(ids.shape[1])
-    limits = limits if most <= sample_count(found.arrays) or samples else ()  # there are no more of them
-    fixed, notes = _fixed_batch(view), (*limits, *found.notes)
+    limits = limits if most <= sample_count(user_samples.arrays) or samples else ()  # there are no more of them
+    fixed, notes = _fixed_batch(view), (*limits, *user_samples.notes)
     if texts is None:
-        seen, apart = parted(found.arrays, fixed)
-        reason = f"{found.reason}; {_count(apart)} more were held out" if apart else found.reason
+        seen, apart = split_samples(user_samples.arrays, fixed)
+        reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
         shown = list(in_batches(seen, fixed or together))
         return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)
-    batches = list(in_batches(found.arrays, fixed or together))
-    made = ModelInputs(batches, "data", found.reason, fixed is not None, notes=notes)
-    short = None if ids is None or ids.ndim < 2 else texts.short(ids)
+    batches = list(in_batches(user_samples.arrays, fixed or together))
+    made = ModelInputs(batches, "data", user_samples.reason, fixed is not None, notes=notes)
+    short = None if ids is None or ids.ndim < 2 else texts.short_batch(ids)
     return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))

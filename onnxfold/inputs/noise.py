@@ -13,7 +13,7 @@ from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import interface_of, token_interface
 from onnxfold.machine import memory
 
-#: What a free dimension becomes when nothing else is known: spatial sizes that most networks accept.
+#: Size that a free dimension gets when nothing else is known: spatial sizes that most networks accept.
 _FREE_DIMENSION = 64
 
 
@@ -29,23 +29,25 @@ def noise_inputs(
     closed = [replace(info, shape=tuple(shapes.get(info.name, info.shape))) for info in inputs]
     interface = interface_of(closed) if view is None else token_interface(view)
     if interface is not None:
-        interface = interface.typed(inputs)
+        interface = interface.with_session_types(inputs)
         length = interface.length(_FREE_DIMENSION)
         ids = random.integers(0, interface.vocabulary, (interface.fixed_batch or samples, length))
-        return whole_feeds(interface, ids, lambda one, shape: _values(random, one.name, shape, one.dtype))
+        return whole_feeds(
+            interface, ids, lambda token_input, shape: _values(random, token_input.name, shape, token_input.dtype)
+        )
     feeds: dict[str, Array] = {}
     for info in closed:
         shape = [d if d is not None else samples if i == 0 else _FREE_DIMENSION for i, d in enumerate(info.shape)]
         scale = None if view is None else input_scale(view, info.name)
         if scale is not None:
             require_input(info.name, shape)
-            feeds[info.name] = scaled(random.standard_normal(shape), scale, info.dtype)
+            feeds[info.name] = scale_values(random.standard_normal(shape), scale, info.dtype)
             continue
         feeds[info.name] = _values(random, info.name, shape, info.dtype)
     return feeds
 
 
-def scaled(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]) -> Array:
+def scale_values(standard: Array, scale: InputScale, dtype: np.dtype[np.generic]) -> Array:
     """Return values of an input in its type, for standardised numbers."""
     values = scale.values(standard)
     return (values if dtype.kind == "f" else np.rint(values)).astype(dtype)

@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 
 def with_own_text(
-    given: ModelInputs, texts: TokenSource, requested: InputRequest, *, seed: int, cache: Cache | None,
+    user_inputs: ModelInputs, texts: TokenSource, requested: InputRequest, *, seed: int, cache: Cache | None,
     progress: Progress,
 ) -> ModelInputs:  # fmt: skip
     """Return a user's texts, and between them what the model writes; as they are where it cannot write."""
     name = None if texts.interface.ids is None else texts.interface.ids.name
-    arrays = [batch[name] for batch in given.batches if name in batch]
-    if name is None or not given.continues_text or any(ids.ndim != 2 for ids in arrays):
-        return given
+    arrays = [batch[name] for batch in user_inputs.batches if name in batch]
+    if name is None or not user_inputs.continues_text or any(ids.ndim != 2 for ids in arrays):
+        return user_inputs
     ids = np.concatenate(arrays)
     plan = planned_beside(texts.view, texts.interface, ids.shape)
-    text = None if plan is None else texts.written(plan, requested, seed=seed, cache=cache, progress=progress)
+    text = None if plan is None else texts.write(plan, requested, seed=seed, cache=cache, progress=progress)
     if text is None or text.kind != WRITTEN:
-        return given
-    batches = spread(given.batches, texts.batches(text.ids))
+        return user_inputs
+    batches = spread(user_inputs.batches, texts.batches(text.ids))
     shortest = min(ids.shape[1], text.ids.shape[1])
     fronts = np.concatenate([batch[name][:, :shortest] for batch in batches])
     seen = np.concatenate([ids.ravel(), text.ids.ravel()])
     reason = f"{text.ids.size:,} tokens between them {text.reason}"
     return replace(
-        given,
+        user_inputs,
         batches=batches,
-        reason=f"{given.reason}; {reason}" if given.reason else reason,
-        short=texts.short(fronts),
+        reason=f"{user_inputs.reason}; {reason}" if user_inputs.reason else reason,
+        short=texts.short_batch(fronts),
         words=texts.words(seen),
     )
 
 
 def spread(batches: Batches, others: Batches) -> Batches:
     """Return batches with others evenly between them."""
-    places = [(i + 0.5) / len(found) for found in (batches, others) for i in range(len(found))]
-    found = [*batches, *others]
-    return [found[i] for i in np.argsort(places, kind="stable")]
+    places = [(i + 0.5) / len(part) for part in (batches, others) for i in range(len(part))]
+    together = [*batches, *others]
+    return [together[i] for i in np.argsort(places, kind="stable")]

@@ -12,7 +12,7 @@ _BATCH = 64
 _ONE_OF, _MOST_HELD_OUT, _LEAST_GIVEN = 5, 64, 64
 
 
-def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
+def split_samples(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array], Batches]:
     """Return the samples that a fold is shown, and whole batches that are held out, spread over all samples."""
     batch = fixed or 1
     count, batches = sample_count(arrays), sample_count(arrays) // batch
@@ -22,10 +22,10 @@ def parted(arrays: dict[str, Array], fixed: int | None) -> tuple[dict[str, Array
     apart = np.zeros(batches, bool)
     apart[((np.arange(held) + 0.5) * batches / held).astype(int)] = True
     apart = np.repeat(apart, batch)
-    return taken(arrays, ~apart), list(in_batches(taken(arrays, apart), fixed or _BATCH))
+    return select_samples(arrays, ~apart), list(in_batches(select_samples(arrays, apart), fixed or _BATCH))
 
 
-def taken(arrays: dict[str, Array], samples: Array) -> dict[str, Array]:
+def select_samples(arrays: dict[str, Array], samples: Array) -> dict[str, Array]:
     """Return some samples of arrays, by their indices or a mask; scalars belong to all."""
     return {name: values[samples] if values.ndim else values for name, values in arrays.items()}
 

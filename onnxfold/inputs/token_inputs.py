@@ -17,7 +17,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.answers import TokenAnswers
-from onnxfold.inputs.tokens.cache_heads import cached
+from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
@@ -28,7 +28,7 @@ from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
 
-#: What the name of a text ends in.
+#: Ending of the name of a text.
 TEXT = ".txt"
 #: Bytes of scores in one batch.
 _BATCH_BYTES = 128 << 20
@@ -52,12 +52,12 @@ class TokenSource:
 
     view: GraphView
     interface: TokenInterface
-    source: ModelLike | Session | None = None  # what onnxruntime runs; the view where it is not given
+    source: ModelLike | Session | None = None  # the model that onnxruntime runs; the view where it is not given
     #: The user's tokenizer file; else the one beside the model is taken, if there is one.
     tokenizer: str | PathLike[str] | None = None
     seed: int = 0  # seed of inputs that are not made of tokens
 
-    def made(
+    def make_text(
         self, requested: InputRequest, *, seed: int, cache: Cache | None = None, any_ids: bool = False,
         tokens: int = TOKENS, progress: Progress = silent, beside: object = None,
     ) -> tuple[TokenText, tuple[str, ...]]:  # fmt: skip
@@ -66,14 +66,14 @@ class TokenSource:
         plan = planned_tokens(self.view, self.interface, requested, tokens=tokens)
         writer = self._writer(None if any_ids else tokenizer)
         if any_ids:
-            return writer.drawn(plan, seed, "requested"), (*notes, *plan.notes)
+            return writer.draw(plan, seed, "requested"), (*notes, *plan.notes)
         text = writer.text(plan, requested, seed, cache=cache, progress=progress)
         return text, (*notes, *plan.notes)
 
-    def written(
+    def write(
         self, plan: TokenPlan, requested: InputRequest, *, seed: int, cache: Cache | None, progress: Progress
     ) -> TokenText:
-        """Return what the model writes, or what stands for it where it cannot; arguments as of :meth:`made`."""
+        """Return a text that the model writes, or its substitute where it cannot; arguments as of :meth:`make_text`."""
         writer = self._writer(self.tokenizer_of()[0])
         return writer.text(plan, requested, seed, cache=cache, progress=progress)
 
@@ -86,12 +86,12 @@ class TokenSource:
             return read_tokenizer(Path(self.tokenizer)), ()
         return tokenizer_beside(self.source if beside is None else beside)
 
-    def of_file(self, path: Path, requested: InputRequest, beside: object = None) -> TokenText:
+    def read_text(self, path: Path, requested: InputRequest, beside: object = None) -> TokenText:
         """Return the ids of the front of a text, in sequences."""
         plan = planned_tokens(self.view, self.interface, requested, text=GIVEN_TEXT)
         tokenizer, _ = self.tokenizer_of(beside)
-        tokenizer = required(tokenizer)
-        front, behind = tokenizer.around
+        tokenizer = require_tokenizer(tokenizer)
+        front, behind = tokenizer.frame
         length = plan.length - len(front) - len(behind)
         ids = tokens_of(path, tokenizer, self.interface, most=plan.count * length)
         if self.interface.fixed_length is None:
@@ -106,7 +106,7 @@ class TokenSource:
         whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
         return TokenText(whole, "data", f"the front of '{path}'")
 
-    def short(self, ids: Array, kind: str = "data") -> dict[str, Array] | None:
+    def short_batch(self, ids: Array, kind: str = "data") -> dict[str, Array] | None:
         """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
             return None
@@ -124,9 +124,9 @@ class TokenSource:
 
     @property
     def answers(self) -> TokenAnswers:
-        """What the outputs are."""
+        """Facts about the outputs."""
         known = self.interface.vocabulary if self.interface.table.is_known else 0
-        return TokenAnswers(known, cached(self.view.output_names), continues_text(self.view, self.interface))
+        return TokenAnswers(known, cache_outputs(self.view.output_names), continues_text(self.view, self.interface))
 
     def batches(self, ids: Array) -> Batches:
         """Return batches of all inputs."""
@@ -142,15 +142,15 @@ class TokenSource:
 
     @property
     def others(self) -> Others:
-        """What makes inputs that are not made of tokens."""
+        """A function that makes inputs which hold no tokens."""
 
-        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return float_values(self.view, one.name, shape, self.seed).astype(one.dtype)
+        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return float_values(self.view, info.name, shape, self.seed).astype(info.dtype)
 
         return values
 
 
-def required(tokenizer: Tokenizer | None) -> Tokenizer:
+def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     """Return a tokenizer."""
     if tokenizer is None:
         raise ConfigError(f"a text needs the model's tokenizer, and no {NAME} lies beside it: give --tokenizer FILE")
@@ -180,7 +180,7 @@ def tokens_of(path: Path, tokenizer: Tokenizer, interface: TokenInterface, *, mo
     return ids
 
 
-def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def complete_arrays(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the inputs that follow from a user's token ids, where these were left out or hold nothing."""
     ids = interface.ids
     values = None if ids is None else arrays.get(ids.name)
@@ -191,15 +191,15 @@ def completed(interface: TokenInterface, arrays: Mapping[str, Array]) -> dict[st
         raise ConfigError(
             f"array '{ids.name}' holds {_range(values)}, and the model knows the ids 0 to {interface.vocabulary - 1}"
         )
-    given = {name for name, array in arrays.items() if np.size(array)}
+    present = {name for name, array in arrays.items() if np.size(array)}
 
-    def missing(one: TokenInput, shape: tuple[int, ...]) -> Array:
-        if one.name in given:
-            return np.zeros(shape, one.dtype)
-        raise ConfigError(f"the data has no array '{one.name}': name the arrays after the model's inputs")
+    def missing(info: TokenInput, shape: tuple[int, ...]) -> Array:
+        if info.name in present:
+            return np.zeros(shape, info.dtype)
+        raise ConfigError(f"the data has no array '{info.name}': name the arrays after the model's inputs")
 
     whole = whole_feeds(interface, values.reshape(-1, values.shape[-1]), missing)
-    return {name: array for name, array in whole.items() if name not in given}
+    return {name: array for name, array in whole.items() if name not in present}
 
 
 def _range(values: Array) -> str:

@@ -11,7 +11,7 @@ from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 
-#: What counts ids from another first one, or keeps them inside of a table.
+#: Operators that count ids from another first id, or keep them inside of a table.
 COUNTS: MappingProxyType[str, Callable[[Array, Array], Array]] = MappingProxyType(
     {"Max": np.maximum, "Min": np.minimum, "Sub": np.subtract}
 )
@@ -49,8 +49,8 @@ def rows_of_ids(view: GraphView, index: str, count: int, ids: str = "") -> Array
             return every
         return reduce(COUNTS[node.op_type], map(value, node.input))
 
-    found = np.broadcast_to(value(index), every.shape)
-    return found if leaves == ({ids} if ids else leaves) and len(leaves) == 1 else every[:0]
+    rows = np.broadcast_to(value(index), every.shape)
+    return rows if leaves == ({ids} if ids else leaves) and len(leaves) == 1 else every[:0]
 
 
 def is_part(view: GraphView, table: str) -> bool:
@@ -62,8 +62,8 @@ def _has_others(view: GraphView, lookup: NodeProto) -> bool:
     counted, (rows, *_) = view.producer(lookup.input[1]), view.weights[lookup.input[0]].shape
     if counted is None or counted.op_type not in COUNTS:
         return False
-    found = rows_of_ids(view, lookup.input[1], rows + 2)
-    ids = np.bincount(found[: known_ids(found, rows)], minlength=rows)
+    indices = rows_of_ids(view, lookup.input[1], rows + 2)
+    ids = np.bincount(indices[: known_ids(indices, rows)], minlength=rows)
     return bool((ids > 1).any()) and not view.weight(lookup.input[0])[ids > 1].any()
 
 
@@ -78,7 +78,7 @@ def row_chances(view: GraphView, table: str, chances: Matrix) -> Matrix:
     rows, *_ = view.weights[table].shape
     for node in view.consumers(table):
         if looks_rows_up(view, node):
-            found = rows_of_ids(view, node.input[1], len(chances))
-            if known_ids(found, rows) == len(chances):
-                return np.bincount(found, weights=chances, minlength=rows).astype(np.float64)
+            indices = rows_of_ids(view, node.input[1], len(chances))
+            if known_ids(indices, rows) == len(chances):
+                return np.bincount(indices, weights=chances, minlength=rows).astype(np.float64)
     return chances

@@ -21,7 +21,7 @@ _CACHE = MappingProxyType(
         ("Attention", "ai.onnx"): 4,
     }
 )
-#: What may lie between a projection and the attention that reads it.
+#: Operators that may lie between a projection and the attention that reads it.
 _BETWEEN = frozenset(
     {
         "Reshape",
@@ -55,7 +55,7 @@ class Projection:
 
     @property
     def result(self) -> str:
-        """What it writes."""
+        """The tensor that it writes."""
         return str((self.shift or self.product).output[0])
 
     @property
@@ -76,9 +76,9 @@ def projection(view: GraphView, tensor: str) -> Projection | None:
         shift, tensor, node = node, others[0], view.producer(others[0])
     if node is None or not _is_product(view, node) or not _is_alone(view, tensor):
         return None
-    found = Projection(node, shift)
-    columns = view.weights[found.weight].shape[1:]
-    return found if shift is None or view.weights[found.bias(view)].shape == columns else None
+    result = Projection(node, shift)
+    columns = view.weights[result.weight].shape[1:]
+    return result if shift is None or view.weights[result.bias(view)].shape == columns else None
 
 
 def query_products(view: GraphView) -> Iterator[NodeProto]:
@@ -90,21 +90,21 @@ def query_products(view: GraphView) -> Iterator[NodeProto]:
         source = node.input[0]
         while (before := view.producer(source)) is not None and before.op_type in _BETWEEN and _is_alone(view, source):
             source = before.input[0]
-        found = projection(view, source)
-        if found is not None:
-            yield found.product
+        writer = projection(view, source)
+        if writer is not None:
+            yield writer.product
 
 
 def packed_projection(view: GraphView, node: NodeProto) -> Projection | None:
     """Return the projection whose queries, keys and values a node reads behind each other, None for other nodes."""
     if (node.op_type, node.domain) != ("GroupQueryAttention", _MICROSOFT) or any(node.input[1:3]):
         return None
-    found = projection(view, node.input[0])
-    if found is None:
+    packed = projection(view, node.input[0])
+    if packed is None:
         return None
     counts = head_counts(node)
-    heads, columns = counts[0] + 2 * counts[1], view.weights[found.weight].shape[1]
-    return found if min(counts) > 0 and columns % heads == 0 else None
+    heads, columns = counts[0] + 2 * counts[1], view.weights[packed.weight].shape[1]
+    return packed if min(counts) > 0 and columns % heads == 0 else None
 
 
 def head_counts(node: NodeProto) -> tuple[int, int]:
@@ -114,8 +114,12 @@ def head_counts(node: NodeProto) -> tuple[int, int]:
 
 def have_room(view: GraphView) -> bool:
     """Return whether bases of what all queries are computed of fit into memory."""
-    packed = (found.product for found in (packed_projection(view, node) for node in view.nodes) if found is not None)
-    weights = {product.input[1] for product in (*packed, *query_products(view))}
+    packed_products = (
+        projected.product
+        for projected in (packed_projection(view, node) for node in view.nodes)
+        if projected is not None
+    )
+    weights = {product.input[1] for product in (*packed_products, *query_products(view))}
     return sum(view.weights[name].shape[0] ** 2 for name in weights) <= _MOST_NUMBERS
 
 

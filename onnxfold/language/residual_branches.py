@@ -60,15 +60,15 @@ class ResidualBlock:
 def residual_branches(view: GraphView) -> list[ResidualBranch]:
     """Return the branches of a normalised graph, in the order in which they are added."""
     places = {node_key(node): i for i, node in enumerate(view.nodes)}
-    found: list[ResidualBranch] = []
+    branches: list[ResidualBranch] = []
     joins: set[str] = set()
     for node in view.nodes:
         branch = next((b for stream, result in _sums(view, node) if (b := _branch(view, places, node, stream, result))),
                       None)  # fmt: skip
         if branch is not None and joins.isdisjoint(branch.region):
-            found.append(branch)
+            branches.append(branch)
             joins.add(branch.join)
-    return found
+    return branches
 
 
 def residual_blocks(branches: Sequence[ResidualBranch]) -> list[ResidualBlock]:
@@ -97,10 +97,10 @@ def _sums(view: GraphView, node: NodeProto) -> Iterator[tuple[str, str]]:
 
 def _alike(view: GraphView, a: str, b: str) -> bool:
     """Whether two tensors have the same shape, as far as it is known, so that neither is broadcast."""
-    one, other = view.shape(a), view.shape(b)
-    if not one or not other or len(one) != len(other):
+    shape, other_shape = view.shape(a), view.shape(b)
+    if not shape or not other_shape or len(shape) != len(other_shape):
         return False
-    return all(x == y or (None in (x, y) and 1 not in (x, y)) for x, y in zip(one, other, strict=True))
+    return all(x == y or (None in (x, y) and 1 not in (x, y)) for x, y in zip(shape, other_shape, strict=True))
 
 
 def _branch(

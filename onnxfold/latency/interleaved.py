@@ -69,7 +69,7 @@ class Timing:
         """Return between which ratios the median lies, with a confidence of 95 %."""
         return _interval(self._ratios(run), 0.5)
 
-    def quiet(self, run: int = 0) -> float:
+    def quiet_seconds(self, run: int = 0) -> float:
         """Return the lower quartile of a run's seconds: what else runs only ever adds to them."""
         return float(np.quantile(self.seconds[:, run], _QUIET))
 
@@ -77,13 +77,13 @@ class Timing:
         """Return between which seconds this quartile lies, with a confidence of 95 %."""
         return _interval(self.seconds[:, run], _QUIET)
 
-    def joined(self, other: "Timing") -> "Timing":
+    def join(self, other: "Timing") -> "Timing":
         """Return the rounds of both."""
         return Timing(np.concatenate([self.seconds, other.seconds]))
 
     def _ratios(self, run: int) -> npt.NDArray[np.float64]:
-        found: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
-        return found
+        ratios: npt.NDArray[np.float64] = self.seconds[:, run] / self.seconds[:, 0]
+        return ratios
 
 
 def clock_for(threads: int) -> Clock:
@@ -92,7 +92,7 @@ def clock_for(threads: int) -> Clock:
     return time.thread_time if own else time.perf_counter
 
 
-def interleaved(
+def time_interleaved(
     runs: Sequence[Callable[[], object]],
     *,
     rounds: int = ROUNDS,
@@ -103,7 +103,7 @@ def interleaved(
 ) -> Timing:
     """Time runs in turn."""
     start = clock()
-    turns = [_planned(run, turn_s, clock) for run in runs]
+    turns = [_plan_turn(run, turn_s, clock) for run in runs]
     per_round = max(sum(turn.seconds for turn in turns), 1e-9)
     fewest = max(min(rounds, int(LONGEST_S / per_round)), min(rounds, _VERY_SLOW_ROUNDS))
     seconds: list[list[float]] = []
@@ -114,7 +114,7 @@ def interleaved(
 
 @dataclass(frozen=True)
 class _Turn:
-    """What a run does in its turn: `repeats` times in a row, `parts` times over; about `seconds` in all."""
+    """Work of a run in its turn: `repeats` times in a row, `parts` times over; about `seconds` in all."""
 
     run: Callable[[], object]
     repeats: int
@@ -125,8 +125,8 @@ class _Turn:
         return min(_mean(self.run, self.repeats, clock) for _ in range(self.parts))
 
 
-def _planned(run: Callable[[], object], turn_s: float, clock: Clock) -> _Turn:
-    """Warm a run up; return what it does in its turns."""
+def _plan_turn(run: Callable[[], object], turn_s: float, clock: Clock) -> _Turn:
+    """Warm a run up; return the work of its turns."""
     once = max(min(_mean(run, 1, clock) for _ in range(_WARM_UP)), 1e-9)
     repeats = min(max(math.ceil(min(turn_s, _SHORTEST_S) / once), 1), _MOST_REPEATS)
     parts = max(int(turn_s / (repeats * once)), 1)

@@ -29,7 +29,7 @@ class LayerShape:
     outputs: int
     varies: tuple[bool, bool]  # whether a fold may change the inputs, and the outputs
     data: tuple[int, ...]  # of a convolution, batch and sizes of its input; of a product, the rows
-    attributes: tuple[tuple[str, Value], ...] = ()  # what else the operator needs
+    attributes: tuple[tuple[str, Value], ...] = ()  # other attributes of the operator
     elem_type: int = int(onnx.TensorProto.FLOAT)
 
     @property
@@ -55,8 +55,8 @@ class LayerShape:
     @property
     def kernel(self) -> tuple[int, ...]:
         """Sizes of a convolution's filters, nothing for a product."""
-        found = dict(self.attributes).get("kernel_shape", ())
-        return found if isinstance(found, tuple) else ()
+        sizes = dict(self.attributes).get("kernel_shape", ())
+        return sizes if isinstance(sizes, tuple) else ()
 
 
 def shape_of(

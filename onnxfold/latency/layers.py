@@ -42,7 +42,7 @@ class LayerLatency:
     output: str  # the node's first output
     shape: tuple[int, ...] | None  # the shape of that output
     seconds: float
-    kernels: tuple[str, ...]  # what onnxruntime runs for it
+    kernels: tuple[str, ...]  # kernels that onnxruntime runs for it
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ def profile_layers(
     )
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
-    kernels = profile_kernels(_marked(model), sample, threads=threads, runs=runs)
+    kernels = profile_kernels(_mark_nodes(model), sample, threads=threads, runs=runs)
     types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)}, view.learned)
-    layers = _layers(view, kernels, {name: found[1] for name, found in types.items()})
+    layers = _layers(view, kernels, {name: tensor_type[1] for name, tensor_type in types.items()})
     return LatencyProfile(tuple(layers), whole.median(), whole.spread(), threads, runs)
 
 
-def _marked(model: onnx.ModelProto) -> onnx.ModelProto:
+def _mark_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose nodes have names that tell their number wherever onnxruntime uses them."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -112,8 +112,8 @@ def _layers(
         node = view.nodes[number]
         shape = shapes.get(node.output[0])
         known = None if shape is None or None in shape else tuple(d for d in shape if d is not None)
-        told = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
-        op_type = node.op_type if owners.is_linear[number] else told.op_type
+        main = next((kernel for kernel in own if owners.is_named(kernel)), own[0])
+        op_type = node.op_type if owners.is_linear[number] else main.op_type
         yield LayerLatency(node.name or node.output[0], op_type, node.output[0], known, seconds, names)
 
 
@@ -136,28 +136,28 @@ class _Owners:
         """Return the number of the node that a kernel belongs to."""
         if kernel.name not in self._known:
             self._known[kernel.name] = -1  # where kernels only lead to each other
-            own = self._own(kernel)
+            own = self._own_node(kernel)
             self._known[kernel.name] = own if own is not None else self._neighbour(kernel)
         return self._known[kernel.name]
 
     def is_named(self, kernel: Kernel) -> bool:
         """Whether name or result tell the node that a kernel belongs to; others are there for their neighbours."""
-        return self._own(kernel) is not None
+        return self._own_node(kernel) is not None
 
-    def _own(self, kernel: Kernel) -> int | None:
+    def _own_node(self, kernel: Kernel) -> int | None:
         moves_only = kernel.op_type in ("ReorderInput", "ReorderOutput")
         named = [int(number) for number in _MARK.findall(kernel.name)]
-        found = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]
-        if moves_only or not found:
+        numbers = named or [self._producer[name] for name in self._results(kernel) if name in self._producer]
+        if moves_only or not numbers:
             return None
-        linear_ones = [i for i in found if self.is_linear[i]]
-        return linear_ones[0] if linear_ones else self._computed(found[-1])
+        linear_ones = [i for i in numbers if self.is_linear[i]]
+        return linear_ones[0] if linear_ones else self._computing_node(numbers[-1])
 
     def _results(self, kernel: Kernel) -> list[str]:
         blocked = _BLOCKED.match(kernel.name)
         return [blocked[1]] if blocked else [name for name in kernel.outputs if name in self._producer]
 
-    def _computed(self, number: int) -> int:
+    def _computing_node(self, number: int) -> int:
         """Return the linear operator before a node, past results that no kernel stores; else the node itself."""
         seen, ahead = set[int](), [number]
         while ahead:

@@ -37,8 +37,8 @@ _PARTS = (4, 2, 1)
 
 def widths_of(full: int, block: int) -> list[int]:
     """Return the widths that are measured: the full one, and multiples of the block near a half and a quarter of it."""
-    found = {min(-(-full // (part * block)) * block, full) for part in _PARTS}
-    return sorted(found)
+    widths = {min(-(-full // (part * block)) * block, full) for part in _PARTS}
+    return sorted(widths)
 
 
 def pairs_of(shape: LayerShape, block: int) -> list[tuple[int, int]]:
@@ -63,13 +63,13 @@ def measure_shape(
         kernels = profile_kernels(model, feeds, threads=threads, runs=runs)
     except OnnxFoldError:
         return ()
-    found = []
+    measured = []
     for i, (inputs, outputs) in enumerate(pairs):
         own = [kernel.typical for kernel in kernels if f"layer{i}." in kernel.name]
         if not own:
             return ()
-        found.append((inputs, outputs, max(sum(own), 1e-7)))
-    return tuple(found)
+        measured.append((inputs, outputs, max(sum(own), 1e-7)))
+    return tuple(measured)
 
 
 def _model(shape: LayerShape, pairs: Sequence[tuple[int, int]]) -> tuple[onnx.ModelProto, dict[str, Array]]:

@@ -18,7 +18,7 @@ import numpy as np
 from onnxfold.errors import ConfigError
 from onnxfold.latency.micro_models import Sample
 
-#: What a layer's seconds are made of: nothing, its inputs, its outputs, their product.
+#: Terms of a layer's seconds: nothing, its inputs, its outputs, their product.
 Factors = tuple[float, float, float, float]
 
 #: Entries of a table of the largest networks, and seconds that no layer takes.
@@ -38,7 +38,7 @@ class LatencyTable:
     block: int = 8  # channels of convolutions that are computed at a time
     threads: int = 1  # threads inside an operator
     correction: float = 1.0  # seconds of a fold over what is computed for it from the other entries
-    machine: Mapping[str, str] = field(default_factory=dict)  # what it was measured on
+    machine: Mapping[str, str] = field(default_factory=dict)  # the machine it was measured on
 
     def times(self, correction: float) -> "LatencyTable":
         """Return the table with a further correction."""
@@ -59,18 +59,18 @@ class LatencyTable:
     @classmethod
     def from_dict(cls, values: Any) -> "LatencyTable":
         """Read plain values: a table, or a report that holds one."""
-        found = values.get("latency_table", values) if isinstance(values, Mapping) else None
-        if not isinstance(found, Mapping):
+        table = values.get("latency_table", values) if isinstance(values, Mapping) else None
+        if not isinstance(table, Mapping):
             raise ConfigError("it holds no latency table: a report of a fold with --max-latency has one")
-        layers = _mapping(found, "layers")
+        layers = _mapping(table, "layers")
         return cls(
-            dense_s=_seconds("dense_s", found.get("dense_s")),
-            nodes={name: _seconds(name, s, least=0.0) for name, s in _mapping(found, "nodes").items()},
+            dense_s=_seconds("dense_s", table.get("dense_s")),
+            nodes={name: _seconds(name, s, least=0.0) for name, s in _mapping(table, "nodes").items()},
             layers={key: samples_of(key, rows) for key, rows in layers.items()},
-            block=_whole("block", found.get("block"), 4096),
-            threads=_whole("threads", found.get("threads"), 4096),
-            correction=_seconds("correction", found.get("correction")),
-            machine={str(k): str(v) for k, v in _mapping(found, "machine").items()},
+            block=_whole("block", table.get("block"), 4096),
+            threads=_whole("threads", table.get("threads"), 4096),
+            correction=_seconds("correction", table.get("correction")),
+            machine={str(k): str(v) for k, v in _mapping(table, "machine").items()},
         )
 
 
@@ -92,10 +92,10 @@ def fit(samples: Sequence[Sample], *, block: int, least_inputs: int, is_depthwis
 
 
 def _mapping(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    if not isinstance(found, Mapping) or len(found) > _MOST_ENTRIES:
+    entries = values.get(name)
+    if not isinstance(entries, Mapping) or len(entries) > _MOST_ENTRIES:
         raise ConfigError(f"latency table: '{name}' is no table of a network")
-    return found
+    return entries
 
 
 def samples_of(key: str, values: Any) -> tuple[Sample, ...]:

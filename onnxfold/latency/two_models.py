@@ -6,7 +6,7 @@ from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, clock_for, interleaved
+from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, clock_for, time_interleaved
 from onnxfold.report import LatencyRecord
 
 #: Further rounds, where they are quick.
@@ -57,14 +57,14 @@ def time_sessions(
     turn_s: float | None = None,
     clock: Clock,
 ) -> Timing:
-    """Time runs of models on the same inputs, see :func:`~onnxfold.latency.interleaved.interleaved`."""
+    """Time runs of models on the same inputs, see :func:`~onnxfold.latency.interleaved.time_interleaved`."""
     runs = [lambda session=session: session.run(feeds) for session in sessions]
     more = {} if turn_s is None else {"turn_s": turn_s}
-    return interleaved(runs, rounds=rounds, most_rounds=most_rounds, budget_s=budget_s, clock=clock, **more)
+    return time_interleaved(runs, rounds=rounds, most_rounds=most_rounds, budget_s=budget_s, clock=clock, **more)
 
 
 def record(timing: Timing, threads: int) -> LatencyRecord:
-    """Return what a report says of the times of two models."""
+    """Return the times of two models for a report."""
     return LatencyRecord(
         timing.median(0), timing.median(1), timing.ratio(), timing.ratio_spread(), timing.rounds, threads
     )

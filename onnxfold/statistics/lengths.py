@@ -25,14 +25,14 @@ Batch = tuple[tuple[Samples, ...], Samples]
 
 
 def length_factors(samples: Samples) -> Samples:
-    """Return what samples of shape (S, n) are multiplied by so that they count by 1 / |x|, shape (S, 1)."""
+    """Return the factors of samples of shape (S, n) with which they count by 1 / |x|, shape (S, 1)."""
     with np.errstate(over="ignore"):  # what is infinite then has no weight
         lengths = np.sqrt(np.square(samples).mean(axis=1, keepdims=True, dtype=np.float64))
     shortest = _SHORTEST * float(np.median(lengths)) if len(lengths) else 0.0
     if not np.isfinite(shortest) or shortest <= 0.0:
         return np.ones_like(lengths, np.float32)
-    found: Samples = (1.0 / np.sqrt(np.maximum(lengths, shortest))).astype(np.float32)
-    return found
+    factors: Samples = (1.0 / np.sqrt(np.maximum(lengths, shortest))).astype(np.float32)
+    return factors
 
 
 def weighted_means(batches: Iterable[Batch]) -> list[Samples]:
@@ -48,7 +48,7 @@ def weighted_means(batches: Iterable[Batch]) -> list[Samples]:
     return [np.asarray(total / max(count, np.finfo(np.float64).tiny), np.float32) for total in sums]
 
 
-def weighted(batches: Callable[[], Iterator[Batch]], *, centre: bool) -> Iterator[tuple[Samples, ...]]:
+def weighted_batches(batches: Callable[[], Iterator[Batch]], *, centre: bool) -> Iterator[tuple[Samples, ...]]:
     """Yield the arrays of every batch, multiplied by their factors in place."""
     means = weighted_means(batches()) if centre else []
     for arrays, factors in batches():

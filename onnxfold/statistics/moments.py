@@ -73,25 +73,25 @@ class SecondMoments:
         part: Matrix = self._products[rows] / max(self.count, 1)
         return part
 
-    def used_up(self) -> Matrix:
+    def covariance_in_place(self) -> Matrix:
         """Return the covariance in the memory of the products: nothing can be added any more."""
         self._products /= max(self.count, 1)
         return self._products
 
 
 class Centre(NamedTuple):
-    """What was taken off some values, rounded to their type, and the mean of what this left."""
+    """The mean of some values, rounded to their type, and the mean of the values without it."""
 
-    taken: Matrix
+    shift: Matrix
     rest: Matrix
 
     @property
     def mean(self) -> Matrix:
         """Mean of the values."""
-        return self.taken + self.rest
+        return self.shift + self.rest
 
 
-def centred(values: Array, axes: int | tuple[int, ...] = 0, *, out: Array | None = None) -> tuple[Array, Centre]:
+def remove_mean(values: Array, axes: int | tuple[int, ...] = 0, *, out: Array | None = None) -> tuple[Array, Centre]:
     """Return values without their mean over some axes, in `out` where it is given, and that mean."""
     shift = values.mean(axis=axes, dtype=np.float64).astype(values.dtype)
     rest = np.subtract(values, np.expand_dims(shift, axes), out=out)
@@ -108,7 +108,7 @@ class ChannelMoments:
         for values in batches:
             if values.size:
                 others = tuple(i for i in range(values.ndim) if i != axis % values.ndim)
-                rest, centre = centred(np.asarray(values, working_type(values)), others)
+                rest, centre = remove_mean(np.asarray(values, working_type(values)), others)
                 squares = np.square(rest, out=rest).sum(axis=others, dtype=np.float64)
                 moments.add(values.size // width, centre, centre, squares)
         self.mean: Matrix = moments.mean_x
@@ -126,21 +126,21 @@ class ChannelCorrelations:
         if not x.size:
             return
         flat = (np.asarray(values, working_type(values)).reshape(-1, values.shape[-1]) for values in (x, y))
-        (a, of_a), (b, of_b) = (centred(values) for values in flat)
-        for moments, (one, of_one), (other, of_other) in (
+        (a, of_a), (b, of_b) = (remove_mean(values) for values in flat)
+        for moments, (left, of_left), (right, of_right) in (
             (self._xy, (a, of_a), (b, of_b)),
             (self._xx, (a, of_a), (a, of_a)),
             (self._yy, (b, of_b), (b, of_b)),
         ):
-            moments.add(len(one), of_one, of_other, (one * other).sum(axis=0, dtype=np.float64))
+            moments.add(len(left), of_left, of_right, (left * right).sum(axis=0, dtype=np.float64))
 
     @property
     def correlations(self) -> Matrix:
         """Shape (n,), within [-1, 1]; 1 where one of both is constant."""
         scale = np.sqrt(np.maximum(self._xx.covariance, 0.0) * np.maximum(self._yy.covariance, 0.0))
         varies = scale > 0.0
-        found: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
-        return np.clip(found, -1.0, 1.0)
+        values: Matrix = np.where(varies, self._xy.covariance / np.where(varies, scale, 1.0), 1.0)
+        return np.clip(values, -1.0, 1.0)
 
 
 class SplitMoments:
@@ -175,7 +175,7 @@ class SplitMoments:
     def _add(self, half: int) -> None:
         waiting = self._waiting[half]
         if waiting:
-            rest, centre = centred(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
+            rest, centre = remove_mean(waiting[0] if len(waiting) == 1 else np.concatenate(waiting))
             waiting.clear()
             self._halves[half].add(len(rest), centre, centre, rest.T @ rest)
 
@@ -195,7 +195,7 @@ class SplitMoments:
             total += float(apart.sum()) - float(apart[:, rows].trace())
         return total / 4.0
 
-    def joined(self) -> SecondMoments:
+    def join(self) -> SecondMoments:
         """Return the moments of all samples, in the memory of a half: these ones are used up."""
         whole, rest = self._halves
         self._halves = (SecondMoments(0, 0, np.multiply.outer),) * 2
@@ -213,8 +213,8 @@ class CrossMoments:
     def add(self, x: Samples, y: Samples) -> None:
         """Add samples of shape (S, n) and (S, k)."""
         for start in range(0, len(x), _CHUNK):
-            a, of_x = centred(x[start : start + _CHUNK])
-            b, of_y = centred(y[start : start + _CHUNK])
+            a, of_x = remove_mean(x[start : start + _CHUNK])
+            b, of_y = remove_mean(y[start : start + _CHUNK])
             self._xy.add(len(a), of_x, of_y, a.T @ b)
             self._yy.add(len(b), of_y, of_y, b.T @ b)
 

@@ -28,12 +28,12 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.lengths import Batch, length_factors, weighted
+from onnxfold.statistics.lengths import Batch, length_factors, weighted_batches
 from onnxfold.statistics.moments import ChannelMoments
 from onnxfold.statistics.places import Places, places_of
 from onnxfold.statistics.row_parts import row_parts
 from onnxfold.statistics.samples import Samples, stride_for, unit_samples
-from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrunk, split_moments
+from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrink_covariance, split_moments
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -52,14 +52,14 @@ class ConsumerMoments:
     doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
     duplicates: Classes | None = None  # classes of exact duplicates
     has_bias: bool = True  # whether a bias takes what means change; if not, C is about zero
-    places: Places | None = None  # what is read and weighted place by place, where that was asked for
+    places: Places | None = None  # moments and weights place by place, where requested
 
     @cached_property
     def trusted(self) -> Matrix:
         """C, shrunk."""
         if not self.shrinkage:
             return self.covariance
-        return shrunk(self.covariance, self.shrinkage, self.duplicates, level=self.doubt.of_variances)
+        return shrink_covariance(self.covariance, self.shrinkage, self.duplicates, level=self.doubt.of_variances)
 
     @property
     def energy(self) -> float:
@@ -106,7 +106,7 @@ def observe(
         for member in (*group.with_role(Role.CONSUMER), *group.scoring):
             for use in member.uses:
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
-    found: list[list[ConsumerMoments]] = [[] for _ in groups]
+    moments_of_groups: list[list[ConsumerMoments]] = [[] for _ in groups]
     covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
     nodes = reference.nodes
 
@@ -129,7 +129,7 @@ def observe(
             if by_place:
                 along = ChannelMoments(activations.values[channels.tensor], channels.axis)
                 places = places_of(reference, member, groups[i].tensors[channels], along)
-            found[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
+            moments_of_groups[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
 
     ends: dict[int, list[int]] = {}
     if take is not None:
@@ -138,8 +138,8 @@ def observe(
             ends.setdefault(i, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
     matched = matched_reads(reference, nodes) if match else {}
-    told = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
-    end = max(told, default=len(nodes)) + 1
+    observed = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
+    end = max(observed, default=len(nodes)) + 1
     if consumers or matched:
         read_by = (channels.tensor for uses in consumers.values() for _, _, channels in uses)
         activations.limit({*read_by, *matched.values()})
@@ -155,15 +155,17 @@ def observe(
         for j in ends.get(done, ()):
             for key in [key for key in covariances if key[0] == j]:
                 del covariances[key]
-            moments, found[j] = found[j], []
+            moments, moments_of_groups[j] = moments_of_groups[j], []
             if take is not None:
                 take(j, moments)
             del moments
-    return Observation(reference, inputs, tuple(found), matches=match, doubt=doubt, continues_text=continues_text)
+    return Observation(
+        reference, inputs, tuple(moments_of_groups), matches=match, doubt=doubt, continues_text=continues_text
+    )
 
 
 def matched_reads(view: GraphView, nodes: Iterable[NodeProto]) -> dict[str, str]:
-    """Return what every BatchNormalization among some nodes reads whose statistics can be matched, by its node."""
+    """Return the inputs of the BatchNormalizations whose statistics can be matched, by the key of their node."""
     return {node_key(node): node.input[0] for node in nodes if own_statistics(view, node) is not None}
 
 
@@ -209,11 +211,11 @@ def _covariance(
     def with_factors() -> Iterator[Batch]:
         return (((batch,), length_factors(batch)) for batch in samples())
 
-    taken = (batch for (batch,) in weighted(with_factors, centre=has_bias)) if by_length else samples()
-    moments = split_moments(taken, n)
+    batches_read = (batch for (batch,) in weighted_batches(with_factors, centre=has_bias)) if by_length else samples()
+    moments = split_moments(batches_read, n)
     noise = moments.noise()
-    whole = moments.joined()
-    covariance = whole.used_up()
+    whole = moments.join()
+    covariance = whole.covariance_in_place()
     if by_length or not has_bias:
         for rows in row_parts(n):
             covariance[rows] += np.outer(whole.mean_x[rows], whole.mean_x)

@@ -28,8 +28,8 @@ class Places:
     @property
     def root_mean_square(self) -> Matrix:
         """Root of the mean of the squares of what is read."""
-        found: Matrix = np.sqrt(self.variance + self.mean**2)
-        return found
+        root: Matrix = np.sqrt(self.variance + self.mean**2)
+        return root
 
 
 def places_of(view: GraphView, member: Member, positions: Positions, read: ChannelMoments) -> Places:

@@ -20,16 +20,16 @@ def activation_ranges(view: GraphView, inputs: Batches, progress: Progress = sil
     Tensors without elements have no range, and neither have those inside of bodies.
     """
     activations = Activations(view, inputs)
-    found = {name: _range(name, values) for name, values in activations.values.items() if _is_measured(values)}
+    ranges = {name: _range(name, values) for name, values in activations.values.items() if _is_measured(values)}
     nodes = view.nodes
     for done, node in enumerate(nodes):
         progress("measure ranges", done, len(nodes))
         activations.run(node)
         for name in filter(None, node.output):
             if _is_measured(activations.values[name]):
-                found[name] = _range(name, activations.values[name])
+                ranges[name] = _range(name, activations.values[name])
         activations.release(node)
-    return found
+    return ranges
 
 
 def _is_measured(batches: Sequence[Array]) -> bool:

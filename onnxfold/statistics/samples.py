@@ -16,8 +16,8 @@ def unit_samples(values: Array, axis: int, positions: Positions, stride: int) ->
         places = np.arange(0, values.size // values.shape[axis], stride)
         moved = moved[np.unravel_index(places, moved.shape[:-1])]
     flat = moved.reshape(-1, values.shape[axis])
-    taken = flat[:, positions.reshape(-1)].reshape(len(flat), *positions.shape)
-    return np.ascontiguousarray(taken.transpose(0, 2, 1).reshape(-1, len(positions)), np.float32)
+    columns = flat[:, positions.reshape(-1)].reshape(len(flat), *positions.shape)
+    return np.ascontiguousarray(columns.transpose(0, 2, 1).reshape(-1, len(positions)), np.float32)
 
 
 def stride_for(batches: list[Array], units: int, samples: int) -> int:

@@ -55,23 +55,25 @@ NO_DOUBT = Doubt()
 def intensity(noise: float, samples: int, covariance: Matrix, doubt: float = 0.0) -> float:
     """Return the intensity of the shrinkage."""
     signal = float(np.vdot(covariance, covariance)) - float(np.square(np.diag(covariance)).sum())
-    found = min(noise / signal, 1.0) if signal > 0.0 else 0.0
-    if found < _AMPLE and samples >= len(covariance):
-        found = 0.0
-    return min(1.0 - (1.0 - found) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
+    optimum = min(noise / signal, 1.0) if signal > 0.0 else 0.0
+    if optimum < _AMPLE and samples >= len(covariance):
+        optimum = 0.0
+    return min(1.0 - (1.0 - optimum) * (1.0 - doubt), _MOST) if np.isfinite(signal) else 0.0
 
 
-def shrunk(covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False) -> Matrix:
+def shrink_covariance(
+    covariance: Matrix, shrinkage: float, duplicates: Classes | None = None, *, level: bool = False
+) -> Matrix:
     """Return (1)."""
     n = len(covariance)
     own = np.arange(n) if duplicates is None else duplicates
     seen = np.maximum(np.diag(covariance), 0.0)
     variances = np.full(n, seen.mean()) if level and n else seen
-    found: Matrix = (1.0 - shrinkage) * covariance
+    estimate: Matrix = (1.0 - shrinkage) * covariance
     order = np.argsort(own, kind="stable")
     for alike in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
-        found[np.ix_(alike, alike)] += shrinkage * np.sqrt(np.outer(variances[alike], variances[alike]))
-    return found
+        estimate[np.ix_(alike, alike)] += shrinkage * np.sqrt(np.outer(variances[alike], variances[alike]))
+    return estimate
 
 
 def split_moments(batches: Iterable[Samples], n: int) -> SplitMoments:

@@ -59,12 +59,12 @@ class TorchGraph:
         return {name: results[name] if name in results else self._constants[name] for name in wanted}
 
     def _schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
-        """Return the nodes to run, each with the names that no later one reads; found once for the same names."""
+        """Return the nodes to run, each with the names that no later one reads; computed once per set of names."""
         if wanted not in self._schedules:
-            self._schedules[wanted] = self._scheduled(wanted)
+            self._schedules[wanted] = self._plan_schedule(wanted)
         return self._schedules[wanted]
 
-    def _scheduled(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
+    def _plan_schedule(self, wanted: tuple[str, ...]) -> list[tuple[NodeProto, list[str]]]:
         needed = set(wanted)
         chosen: list[tuple[NodeProto, list[str]]] = []
         for node in reversed(self._nodes):

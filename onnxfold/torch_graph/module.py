@@ -42,12 +42,12 @@ class TorchModel(torch.nn.Module):
         super().__init__()
         self._reads = reads
         self._source = view
-        found = list(dict.fromkeys(_trained(view)))
-        if not found:
+        trained = list(dict.fromkeys(_trained_weights(view)))
+        if not trained:
             raise ConfigError("the model has no float weights to train")
-        self._graph = TorchGraph(view, device=device, fed=found)
+        self._graph = TorchGraph(view, device=device, fed=trained)
         self.names: dict[str, str] = {}
-        for weight in found:
+        for weight in trained:
             plain = weight.replace(".", "_")
             while plain in self.names:
                 plain += "_"
@@ -58,13 +58,15 @@ class TorchModel(torch.nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the model's output, or a tuple of all outputs where there are several."""
-        wanted, taken = self._source.output_names, self._source.input_names
-        if len(inputs) != len(taken):
-            raise ConfigError(f"the model takes {len(taken)} inputs ({', '.join(taken)}), not {len(inputs)}")
-        feeds = {name: value.to(self._graph.device) for name, value in zip(taken, inputs, strict=True)}
+        output_names, input_names = self._source.output_names, self._source.input_names
+        if len(inputs) != len(input_names):
+            raise ConfigError(
+                f"the model takes {len(input_names)} inputs ({', '.join(input_names)}), not {len(inputs)}"
+            )
+        feeds = {name: value.to(self._graph.device) for name, value in zip(input_names, inputs, strict=True)}
         feeds |= {name: self.weights[plain] for plain, name in self.names.items()}
-        outputs = self._graph.run(feeds, wanted)
-        return outputs[wanted[0]] if len(wanted) == 1 else tuple(outputs[name] for name in wanted)
+        outputs = self._graph.run(feeds, output_names)
+        return outputs[output_names[0]] if len(output_names) == 1 else tuple(outputs[name] for name in output_names)
 
     def to_onnx(self, path: str | Path | None = None) -> ModelProto:
         """Return the model with the weights as they are now, in the types that they had."""
@@ -77,15 +79,15 @@ class TorchModel(torch.nn.Module):
         return to_model(view)
 
 
-def _trained(view: GraphView) -> Iterator[str]:
+def _trained_weights(view: GraphView) -> Iterator[str]:
     """Yield the weights that are trained, in the order of the nodes that read them."""
     for node in view.nodes:
         for index in _TRAINED.get(node.op_type, ()):
-            if index < len(node.input) and (weight := _behind(view, node, index)):
+            if index < len(node.input) and (weight := _float_weight(view, node, index)):
                 yield weight
 
 
-def _behind(view: GraphView, node: NodeProto, index: int) -> str:
+def _float_weight(view: GraphView, node: NodeProto, index: int) -> str:
     """Return the float weight of more than one entry that an input is; empty if it is none."""
     name = node.input[index]
     while not view.is_weight(name):

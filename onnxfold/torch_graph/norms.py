@@ -13,7 +13,7 @@ SCALES_AND_BIASES = {
     "GroupNormalization": (1, 2), "RMSNormalization": (1,), "SimplifiedLayerNormalization": (1,),
     "SkipLayerNormalization": (2, 3), "SkipSimplifiedLayerNormalization": (2,),
 }  # fmt: skip
-#: What a norm that exporters write out divides by.
+#: Roots by which a norm that exporters write out divides.
 _ROOTS = ("Sqrt", "Reciprocal", "Rsqrt")
 
 
@@ -40,8 +40,8 @@ def _was_divided(view: GraphView, tensor: str) -> bool:
     node = _behind_casts(view, tensor)
     if node is None or node.op_type not in ("Div", "Mul"):
         return False
-    found = (_behind_casts(view, name) for name in node.input)
-    return any(other is not None and other.op_type in _ROOTS for other in found)
+    operands = (_behind_casts(view, name) for name in node.input)
+    return any(other is not None and other.op_type in _ROOTS for other in operands)
 
 
 def _behind_casts(view: GraphView, tensor: str) -> NodeProto | None:

@@ -28,6 +28,6 @@ def operator(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Buil
     return register
 
 
-def registered() -> list[tuple[str, str]]:
+def all_operators() -> list[tuple[str, str]]:
     """Return domain and name of every operator that has a builder."""
     return list(dict.fromkeys((domain, op_type) for domain, op_type, _ in _BUILDERS))

@@ -61,7 +61,7 @@ class Windows:
             counts.append(count - 1 if (count - 1) * s >= size + b else count)
         return counts
 
-    def covered(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+    def covering_pads(self, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the pads with which the windows of a pool end exactly at the end, negative to cut off."""
         rank = len(sizes)
         before, _ = self.pads(sizes, self.kernel)

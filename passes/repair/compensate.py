@@ -20,7 +20,7 @@ from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regr
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.lengths import Batch, length_factors, weighted
+from onnxfold.statistics.lengths import Batch, length_factors, weighted_batches
 from onnxfold.statistics.moments import CrossMoments
 from onnxfold.statistics.samples import Positions, Samples, stride_for, unit_samples
 
@@ -129,7 +129,7 @@ class Compensation:
             wrong = _wrong(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
             by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
-            samples = weighted(by_length, centre=has_bias) if self._by_length else residuals()
+            samples = weighted_batches(by_length, centre=has_bias) if self._by_length else residuals()
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
             found = np.array(plain)

@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.graph.tensors import Matrix
 from onnxfold.machine.threads import usable_cores
-from onnxfold.statistics.moments import CrossMoments, centred
+from onnxfold.statistics.moments import CrossMoments, remove_mean
 from onnxfold.statistics.samples import Samples
 
 #: Columns of a Gram matrix that one thread multiplies at a time.
@@ -94,7 +94,7 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
     """Return D of shape (m, d); zeros where the samples say nothing."""
     samples, width = patches.shape
     for values in (patches, residual):
-        centred(values, out=values)
+        remove_mean(values, out=values)
     strength = ridge * float(np.vdot(patches, patches)) / width
     if not np.isfinite(strength) or strength <= np.finfo(np.float32).tiny or not np.isfinite(residual).all():
         return np.zeros((residual.shape[1], width), np.float32)

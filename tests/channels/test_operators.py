@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.channels.layers import Layer, find_layers
-from onnxfold.channels.registry import registered
+from onnxfold.channels.registry import all_rules
 from onnxfold.graph.axes import from_front, to_front
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
@@ -150,7 +150,7 @@ def axis_of(layer: Layer, view: GraphView) -> int:
 
 def test_nobody_but_rules_knows_a_layer_by_its_name() -> None:
     """Merges, repairs, diagnosis, budgets and shares ask for what rules declare."""
-    names = {rule.op_type for _, rule in registered() if rule.computes is not None}
+    names = {rule.op_type for _, rule in all_rules() if rule.computes is not None}
     package = Path(onnxfold.__file__).parent
     rooms = ["channels", "statistics", "cluster", "budget", "folding", "passes/merge", "passes/repair"]
     modules = [m for room in rooms for m in (package / room).rglob("*.py") if "rules" not in m.parts]

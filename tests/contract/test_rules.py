@@ -10,7 +10,7 @@ import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.channels.registry import channel_rule, find_rule, registered
+from onnxfold.channels.registry import all_rules, channel_rule, find_rule
 from onnxfold.cluster.partition import ChannelPartition, mean_partition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.files.load import load
@@ -52,7 +52,7 @@ def test_every_rule_is_exercised() -> None:
         for node in view.nodes:
             rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
             seen.add((node.domain, node.op_type, rule.since if rule else None))
-    missing = [(domain, r.op_type, r.since) for domain, r in registered() if (domain, r.op_type, r.since) not in seen]
+    missing = [(domain, r.op_type, r.since) for domain, r in all_rules() if (domain, r.op_type, r.since) not in seen]
     assert not missing
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from onnxfold.errors import ConfigError, UnsupportedModelError  # noqa: E402
 from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import batches as module  # noqa: E402
-from onnxfold.inputs.inversion.batches import Clock, at_a_time  # noqa: E402
+from onnxfold.inputs.inversion.batches import Clock, run_batches  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
@@ -27,9 +27,9 @@ def _inverted(threads: int, settings: InversionSettings = SETTINGS, **options: o
 
 def test_batches_beside_each_other_give_the_same_images(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    run = at_a_time
+    run = run_batches
     monkeypatch.setattr(
-        "onnxfold.inputs.inversion.invert.at_a_time", lambda *args: (used.append(args[2]), run(*args))[1]
+        "onnxfold.inputs.inversion.invert.run_batches", lambda *args: (used.append(args[2]), run(*args))[1]
     )
     found = [_inverted(threads) for threads in (1, 2, 3)]
     assert used == [1, 2, 1]  # four batches do not go into three threads evenly
@@ -40,9 +40,9 @@ def test_batches_beside_each_other_give_the_same_images(monkeypatch: pytest.Monk
 
 def test_what_does_not_fit_into_memory_twice_is_done_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    run = at_a_time
+    run = run_batches
     monkeypatch.setattr(
-        "onnxfold.inputs.inversion.invert.at_a_time", lambda *args: (used.append(args[2]), run(*args))[1]
+        "onnxfold.inputs.inversion.invert.run_batches", lambda *args: (used.append(args[2]), run(*args))[1]
     )
     _inverted(2, InversionSettings(tolerance=-np.inf, memory_bytes=1 << 17))
     assert used == [1]
@@ -75,7 +75,7 @@ def test_a_batch_that_fails_ends_the_others(workers: int) -> None:
             clock.check(schedule)
 
     with pytest.raises(UnsupportedModelError, match="no gradient"):
-        at_a_time(work, 4, workers, clock, lambda *_: None)
+        run_batches(work, 4, workers, clock, lambda *_: None)
 
 
 def test_progress_that_raises_ends_all_batches() -> None:
@@ -90,7 +90,7 @@ def test_progress_that_raises_ends_all_batches() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        at_a_time(work, 2, 2, clock, refuse)
+        run_batches(work, 2, 2, clock, refuse)
 
 
 def test_time_is_shared_by_rounds() -> None:

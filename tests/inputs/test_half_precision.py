@@ -30,14 +30,14 @@ def _inverted(name: str, settings: InversionSettings = EXACT, threads: int | Non
 def half(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Take bfloat16 whatever the processor; note for every batch of gradients whether it was computed so."""
     seen: list[bool] = []
-    terms = invert.Objective.terms
+    terms = invert.InversionObjective.terms
 
-    def noting(self: invert.Objective, *args: object) -> object:
+    def noting(self: invert.InversionObjective, *args: object) -> object:
         seen.append(self._half)
         return terms(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(invert, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(invert.Objective, "terms", noting)
+    monkeypatch.setattr(invert.InversionObjective, "terms", noting)
     return seen
 
 
@@ -56,14 +56,14 @@ def test_statistics_come_as_close_as_in_float32(name: str, half: list[bool]) -> 
 
 
 def test_what_half_precision_cannot_run_is_run_in_float32(half: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = invert.Objective.terms
+    terms = invert.InversionObjective.terms
 
-    def refusing(self: invert.Objective, *args: object) -> object:
+    def refusing(self: invert.InversionObjective, *args: object) -> object:
         if self._half:
             raise invert.UnsupportedModelError("no kernel for bfloat16")
         return terms(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(invert.Objective, "terms", refusing)
+    monkeypatch.setattr(invert.InversionObjective, "terms", refusing)
     found = _inverted("residual")
     fine = _inverted("residual", replace(EXACT, bfloat16=False))
     assert found.inputs[0]["x"].tobytes() == fine.inputs[0]["x"].tobytes()

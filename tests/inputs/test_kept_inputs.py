@@ -15,7 +15,7 @@ from onnxfold.files import cache
 from onnxfold.graph.files.fingerprint import fingerprint
 from onnxfold.graph.files.load import load
 from onnxfold.inputs import kept_inputs, model_inputs
-from onnxfold.inputs.kept_inputs import KeptInputs, Kind, is_text
+from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, is_text
 from testing import models
 
 QUICK = {"inputs": "deep-inversion", "samples": 8, "input_steps": (2,), "verify": False}
@@ -171,11 +171,11 @@ def test_batches_come_back_as_they_are() -> None:
         for n, dtype in ((2, np.float16), (1, np.float16))
     ]
     kinds = {
-        "x": Kind(np.dtype(np.float16), (None, 2, None)), "ids": Kind(np.dtype(np.int64), (None,)),
-        "flag": Kind(np.dtype(bool), ()), "empty": Kind(np.dtype(np.float64), (0,)),
+        "x": InputKind(np.dtype(np.float16), (None, 2, None)), "ids": InputKind(np.dtype(np.int64), (None,)),
+        "flag": InputKind(np.dtype(bool), ()), "empty": InputKind(np.dtype(np.float64), (0,)),
     }  # fmt: skip
     found = KeptInputs.from_bytes(KeptInputs(batches, {"kind": "x\n"}).to_bytes(), kinds, {"kind": is_text})
-    assert found.told == {"kind": "x\n"}
+    assert found.facts == {"kind": "x\n"}
     for batch, kept in zip(batches, found.batches, strict=True):
         assert list(batch) == list(kept)
         for name, values in batch.items():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onnxfold.cluster.gram import rotate
 from onnxfold.passes.repair.least_squares import correction
-from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, centred
+from onnxfold.statistics.moments import ChannelCorrelations, ChannelMoments, CrossMoments, remove_mean
 
 Array = NDArray[Any]
 
@@ -85,7 +85,7 @@ def test_channels_of_half_precision_do_not_overflow() -> None:
 
 def test_centred_values_have_no_mean() -> None:
     values = np.full((100_000, 2), 1234.567, np.float32)
-    rest, centre = centred(values)
+    rest, centre = remove_mean(values)
     assert not rest.any()
     np.testing.assert_allclose(centre.mean, values[0], rtol=1e-12)
 

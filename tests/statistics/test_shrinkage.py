@@ -13,7 +13,7 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import ConsumerMoments, observe
-from onnxfold.statistics.shrinkage import Doubt, intensity, shrunk, split_moments
+from onnxfold.statistics.shrinkage import Doubt, intensity, shrink_covariance, split_moments
 from testing.models import chain_conv, random_input
 
 Array = NDArray[Any]
@@ -27,7 +27,7 @@ def _samples(count: int, n: int = 48, batches: int = 2) -> list[Array]:
 def _moments(parts: list[Array], doubt: float = 0.0) -> ConsumerMoments:
     n = parts[0].shape[1]
     moments = split_moments(parts, n)
-    noise, whole = moments.noise(), moments.joined()
+    noise, whole = moments.noise(), moments.join()
     covariance = whole.covariance
     about = Doubt(doubt, of_variances=doubt > 0.0)
     return ConsumerMoments(covariance, np.eye(n), intensity(noise, whole.count, covariance, doubt), about)
@@ -51,7 +51,7 @@ def test_ample_samples_are_left_alone() -> None:
 
 def test_halves_make_up_the_covariance() -> None:
     parts = _samples(999, 5, 4)
-    whole = split_moments(parts, 5).joined()
+    whole = split_moments(parts, 5).join()
     assert whole.count == 999
     np.testing.assert_allclose(whole.covariance, np.cov(np.concatenate(parts).T, bias=True), atol=1e-6)
 
@@ -60,7 +60,7 @@ def test_shrinking_keeps_the_trace_and_comes_closer_to_the_truth() -> None:
     seen = _moments(_samples(30))
     assert np.trace(seen.trusted) == pytest.approx(np.trace(seen.covariance))
     assert np.linalg.norm(seen.trusted - np.eye(48)) < 0.5 * np.linalg.norm(seen.covariance - np.eye(48))
-    np.testing.assert_array_equal(shrunk(seen.covariance, 0.0), seen.covariance)
+    np.testing.assert_array_equal(shrink_covariance(seen.covariance, 0.0), seen.covariance)
 
 
 def test_doubt_takes_its_part_however_many_samples_there_are() -> None:

@@ -26,19 +26,21 @@ _MOST_SIZES = 16
 def equal_cells(parts: list[tuple[Index, int]]) -> tuple[Index, Index]:
     """Return the channels that take part, and the cell of each."""
     _, cells, sizes = np.unique(
-        np.concatenate([where for where, _ in parts], axis=1), axis=0, return_inverse=True, return_counts=True
+        np.concatenate([positions for positions, _ in parts], axis=1), axis=0, return_inverse=True, return_counts=True
     )
     cells = cells.reshape(-1)
     first = np.array([np.flatnonzero(cells == c)[0] for c in range(len(sizes))])
-    places = [np.array([np.bincount(where[unit], minlength=count) for unit in first]).T for where, count in parts]
+    places = [
+        np.array([np.bincount(positions[unit], minlength=count) for unit in first]).T for positions, count in parts
+    ]
     best: tuple[int, int, Index] = (0, 0, np.zeros(0, np.int64))
     for size in sorted(set(sizes.tolist()), reverse=True)[:_MOST_SIZES]:
         chosen = _even(places, sizes >= size)
         if size * len(chosen) > best[0]:
             best = (size * len(chosen), size, chosen)
     _, size, chosen = best
-    taken = [np.flatnonzero(cells == c)[:size] for c in chosen]
-    kept = np.sort(np.concatenate([np.zeros(0, np.int64), *taken]))
+    members = [np.flatnonzero(cells == c)[:size] for c in chosen]
+    kept = np.sort(np.concatenate([np.zeros(0, np.int64), *members]))
     return kept, np.searchsorted(chosen, cells[kept])
 
 

@@ -18,9 +18,9 @@ from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import is_part
 
-#: What an orthonormal basis changes, and nothing else may hold an entry per channel.
+#: Roles that an orthonormal basis changes; nothing else may hold an entry per channel.
 _LINEAR = frozenset({Role.PRODUCER, Role.CONSUMER, Role.BASIS, Role.BIAS, Role.PARAMETER, Role.GAIN})
-#: What an identity matrix that is spare is to channels: behind a table, and in front of a product.
+#: Roles of a spare identity matrix: behind a table, and in front of a product.
 _SPARE = (Role.CONSUMER, Role.BASIS, Role.PRODUCER)
 
 
@@ -30,10 +30,10 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
     for d in declarations:
         if isinstance(d, Rotatable):
             by_axis[d.axis].add(d.node)
-    return [_rotated(view, group) if _rotates(view, group, by_axis) else group for group in groups]
+    return [_as_rotatable(view, group) if _rotates(view, group, by_axis) else group for group in groups]
 
 
-def _rotated(view: GraphView, group: FoldGroup) -> FoldGroup:
+def _as_rotatable(view: GraphView, group: FoldGroup) -> FoldGroup:
     parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
     return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _SPARE)
 
@@ -43,12 +43,12 @@ def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -
         return False
     if any(m.role not in _LINEAR or m.positions.shape[1] > 1 for m in group.members):
         return False
-    if any(where.shape[1] > 1 for where in group.tensors.values()):
+    if any(positions.shape[1] > 1 for positions in group.tensors.values()):
         return False
-    return all(_touching(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
+    return all(_nodes_at(view, axis.tensor) <= by_axis.get(axis, set()) for axis in group.tensors)
 
 
-def _touching(view: GraphView, tensor: str) -> set[str]:
+def _nodes_at(view: GraphView, tensor: str) -> set[str]:
     """Return the nodes that write or read a tensor."""
     writer = view.producer(tensor)
     return {node_key(node) for node in (*view.consumers(tensor), *([writer] if writer is not None else ()))}

@@ -31,7 +31,7 @@ class SharedTable:
 
 def shared_tables(view: GraphView) -> list[SharedTable]:
     """Return the tables of a graph that are looked up and scored by in a basis of their own."""
-    found = []
+    tables = []
     for name in dict.fromkeys(node.input[0] for node in view.nodes if _looks_up(view, node)):
         looked_up: list[NodeProto] = []
         scored: list[NodeProto] = []
@@ -43,8 +43,8 @@ def shared_tables(view: GraphView) -> list[SharedTable]:
                 is_basis = product is not None and _multiplies(view, product)
                 scored += [product] if product is not None and is_basis else []
         if looked_up and scored and len(looked_up) + len(scored) == len(view.consumers(name)):
-            found.append(SharedTable(name, tuple(looked_up), tuple(scored)))
-    return found
+            tables.append(SharedTable(name, tuple(looked_up), tuple(scored)))
+    return tables
 
 
 def with_bases(view: GraphView, declarations: list[Declaration]) -> list[Declaration]:

@@ -29,7 +29,7 @@ _MOST_MOMENTS = 2.5e8
 
 @dataclass(frozen=True, eq=False)
 class Streams:
-    """What is known of the norms of a graph."""
+    """Norms of a graph whose scales can move, and reasons why others cannot."""
 
     #: Norms over channels that may be rotated, each with the weight axes that read its result.
     readers: dict[Norm, tuple[Axis, ...]] = field(default_factory=dict)
@@ -53,18 +53,18 @@ def find_streams(view: GraphView, declared: Sequence[Declaration]) -> Streams:
     for norm, units in zip(norms, results, strict=True):
         for unit in units | _units(elements, norm.sources):
             met[unit] += 1
-    found = Streams()
+    streams = Streams()
     for norm, units in zip(norms, results, strict=True):
         read = {axis: role for unit in units for axis, role in roles[unit].items()}
         if any(role in (Role.PRODUCER, Role.BIAS) for role in read.values()):
-            found.reasons[norm.node] = _ADDED
+            streams.reasons[norm.node] = _ADDED
         elif len(view.consumers(norm.scale.tensor)) > 1 or any(met[unit] > 1 for unit in units):
-            found.reasons[norm.node] = _SHARED
+            streams.reasons[norm.node] = _SHARED
         elif read and set(read.values()) == {Role.CONSUMER}:
-            found.readers[norm] = tuple(read)
-    if sum(len(axes) * norm.width**2 for norm, axes in found.readers.items()) > _MOST_MOMENTS:
-        return Streams({}, found.reasons | {norm.node: _TOO_WIDE for norm in found.readers})
-    return found
+            streams.readers[norm] = tuple(read)
+    if sum(len(axes) * norm.width**2 for norm, axes in streams.readers.items()) > _MOST_MOMENTS:
+        return Streams({}, streams.reasons | {norm.node: _TOO_WIDE for norm in streams.readers})
+    return streams
 
 
 def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
@@ -74,15 +74,15 @@ def _units(elements: Elements, axes: Iterable[Axis]) -> set[int]:
 def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Declaration]:
     """Return declarations in which norms of streams link channels, and all others block them."""
     lifted = {(norm.node, axis.tensor, axis.axis) for norm in streams.readers for axis in _axes(norm)}
-    found: list[Declaration] = []
+    declarations: list[Declaration] = []
     for d in declared:
         if isinstance(d, Block):
             if (d.node, d.axis.tensor, d.axis.axis) not in lifted:
                 why = streams.reasons.get(d.node)
-                found.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
+                declarations.append(d if why is None else replace(d, reason=why, kind=RefusalKind.STREAM))
         elif not isinstance(d, Norm):
-            found.append(d)
-    used = {d.axis for d in found if isinstance(d, Use)}
+            declarations.append(d)
+    used = {d.axis for d in declarations if isinstance(d, Use)}
     for norm in streams.readers:
         first, *others = norm.sources
         linked = [(first, axis) for axis in (*others, norm.result)]
@@ -92,19 +92,19 @@ def with_streams(declared: Iterable[Declaration], streams: Streams) -> list[Decl
             (norm.bias, Role.BIAS, first),
         ):
             if vector is not None and vector not in used:
-                found.append(Use(vector, role, norm.node, axis))
+                declarations.append(Use(vector, role, norm.node, axis))
                 linked.append((vector, axis))
         every = np.arange(norm.width)
-        found += [Link(a, b, every, every) for a, b in linked]
-        found += [Rotatable(axis, norm.node) for axis in (*norm.sources, norm.result)]
-    return found
+        declarations += [Link(a, b, every, every) for a, b in linked]
+        declarations += [Rotatable(axis, norm.node) for axis in (*norm.sources, norm.result)]
+    return declarations
 
 
 def _axes(norm: Norm) -> list[Axis]:
     return [*norm.sources, norm.result, *(axis for axis in (norm.scale, norm.shift, norm.bias) if axis is not None)]
 
 
-def on_groups(streams: Streams, groups: Iterable[FoldGroup]) -> Streams:
+def streams_of_groups(streams: Streams, groups: Iterable[FoldGroup]) -> Streams:
     """Return the streams all channels of which are a group that may be rotated."""
     rotated = [group for group in groups if group.rotates]
     held = {
@@ -121,7 +121,7 @@ def _holds(group: FoldGroup, norm: Norm) -> bool:
 
 def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -> list[FoldGroup]:
     """Return the groups, each with the norms over its channels."""
-    found = []
+    with_scales = []
     for group in groups:
         norms = [norm for norm in streams.readers if group.rotates and _holds(group, norm)]
         if norms:
@@ -130,7 +130,7 @@ def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -
                 for norm in norms
             )
             stream = replace(group, norms=scaled, centred=any(norm.centred for norm in norms))
-            found.append(with_spare(view, stream, (Role.PRODUCER, Role.CONSUMER)))
+            with_scales.append(with_spare(view, stream, (Role.PRODUCER, Role.CONSUMER)))
         else:
-            found.append(group)
-    return found
+            with_scales.append(group)
+    return with_scales

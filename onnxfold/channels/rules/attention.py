@@ -1,7 +1,7 @@
 """Attention of ONNX, from operator set 23 on."""
 
 from onnxfold.channels.context import NodeContext
-from onnxfold.channels.heads import MIXES, are_cut_inside, are_one, heads_on, inside_heads_on, link_per_head, share
+from onnxfold.channels.heads import MIXES, cut_inside, equate_heads, heads_on, inside_heads_on, link_per_head, share
 from onnxfold.channels.registry import channel_rule
 
 
@@ -19,12 +19,12 @@ def attention(node: NodeContext) -> None:
             inside_heads_on(node, node.input(2), -1, shared),
             inside_heads_on(node, node.output(), -1, count),
         )
-        are_cut_inside(node, values, output, (node.input(5), node.output(2)))
+        cut_inside(node, values, output, (node.input(5), node.output(2)))
         return
     queries, output = (heads_on(node, tensor, axis, count) for tensor in (node.input(0), node.output()))
     keys, values = (heads_on(node, node.input(i), axis, shared) for i in (1, 2))
-    are_one(node, queries, output)
-    are_one(node, keys, values)
+    equate_heads(node, queries, output)
+    equate_heads(node, keys, values)
     share(node, output, keys)
     if flat:
         node.count(output.axis, attribute="q_num_heads", each=output.size)

@@ -8,7 +8,7 @@ from onnxfold.channels.registry import Result, channel_rule
 ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
 
 
-#: What ONNX takes where a node names no epsilon.
+#: Epsilon of ONNX where a node names none.
 _EPSILON = 1e-5
 
 

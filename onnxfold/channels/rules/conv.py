@@ -22,7 +22,7 @@ def convolution(node: NodeContext) -> Linear:
 
 
 def _window(node: NodeContext) -> Window | None:
-    """Return what a position reads; None where padding is chosen at run time."""
+    """Return the window that a position reads; None where padding is chosen at run time."""
     mode = node.text("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", ""):
         return None

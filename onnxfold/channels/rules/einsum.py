@@ -14,8 +14,8 @@ def einsum(node: NodeContext) -> None:
     A letter of the result passes through, and is produced by a constant operand that has it. A letter
     that is summed over is consumed where exactly one of two operands is constant.
     """
-    given = node.value("equation", b"")
-    equation = (given.decode() if isinstance(given, bytes) else str(given)).replace(" ", "")
+    attribute = node.value("equation", b"")
+    equation = (attribute.decode() if isinstance(attribute, bytes) else str(attribute)).replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in [*terms, result]):

@@ -1,7 +1,7 @@
 """GroupQueryAttention of onnxruntime: query heads that share heads of keys and values, with a cache."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.heads import MIXES, Heads, are_one, heads_on, link_per_head, share
+from onnxfold.channels.heads import MIXES, Heads, equate_heads, heads_on, link_per_head, share
 from onnxfold.channels.registry import channel_rule
 
 _SCALES = (12, 13)
@@ -22,8 +22,8 @@ def grouped_query_attention(node: NodeContext) -> None:
         queries = Heads(packed.axis, count, packed.size)
         keys = Heads(packed.axis, shared, packed.size, queries.stop)
         values = Heads(packed.axis, shared, packed.size, keys.stop)
-    are_one(node, queries, output)
-    are_one(node, keys, values)
+    equate_heads(node, queries, output)
+    equate_heads(node, keys, values)
     share(node, output, keys)
     node.count(output.axis, attribute="num_heads", each=output.size)
     node.count(keys.axis, attribute="kv_num_heads", start=keys.start, stop=keys.stop, each=keys.size)

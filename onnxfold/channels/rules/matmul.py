@@ -44,7 +44,7 @@ def matmul(node: NodeContext) -> None:
         for summed in (node.axis(a, -1), node.axis(b, -2)):  # said here, because a and b may be one tensor
             node.block(summed, _MIXES)
         for axis in range(node.rank(y) - 2):  # heads: the mean of products is not the product of means
-            node.apart(Axis(y, axis))
+            node.keep_apart(Axis(y, axis))
     for operand in (a, b):
         _link_leading(node, operand, y)
 

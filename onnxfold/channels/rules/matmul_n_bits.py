@@ -6,7 +6,7 @@ from onnxfold.channels.registry import channel_rule
 
 @channel_rule("MatMulNBits", domain="com.microsoft")
 def matmul_n_bits(node: NodeContext) -> None:
-    """What is not folded as numbers: in a body, with an order of its columns, or packed for a processor."""
+    """Products that are not folded as numbers: in a body, with an order of columns, or packed for a processor."""
     raise CannotDeclareError(
         f"the weight is quantised in blocks of {node.integer('block_size', 0)}: fold the float model, then quantise it"
     )

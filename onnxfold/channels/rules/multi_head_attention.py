@@ -7,8 +7,8 @@ from onnxfold.channels.declarations import Role
 from onnxfold.channels.heads import (
     MIXES,
     Heads,
-    are_cut_inside,
-    are_one,
+    cut_inside,
+    equate_heads,
     heads_on,
     hold,
     inside_heads_on,
@@ -31,7 +31,7 @@ def multi_head_attention(node: NodeContext) -> None:
     for tensor in filter(None, (node.input(i) for i in range(3))):
         if node.rank(tensor) not in _BY_RANK:
             raise CannotDeclareError("queries, keys and values in one tensor of five axes are not followed")
-        are_one(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
+        equate_heads(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
     node.count(output.axis, attribute="num_heads", each=output.size)
     link_per_head(node, [node.input(5), node.input(6), node.input(7), *node.outputs[1:]], 1, output)
     if node.input(3):
@@ -43,7 +43,7 @@ def _cut_inside(node: NodeContext, output: Heads) -> None:
     if node.rank(node.input(2) or node.input(0)) not in _BY_RANK or not node.input(2):
         raise CannotDeclareError("queries, keys and values in one tensor are not followed")
     values = inside_heads_on(node, node.input(2), -1, output.count)
-    are_cut_inside(node, values, output, (node.input(7), node.output(2)))
+    cut_inside(node, values, output, (node.input(7), node.output(2)))
     if node.input(3):
         bias = node.axis(node.input(3), 0)
         if not node.is_weight(bias.tensor):
@@ -63,5 +63,5 @@ def _link_bias(node: NodeContext, output: Heads) -> None:
         if node.is_weight(bias.tensor):
             hold(node, heads, Role.BIAS, output)
         else:
-            are_one(node, heads, output)
+            equate_heads(node, heads, output)
         start = heads.stop

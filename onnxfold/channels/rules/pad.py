@@ -17,15 +17,15 @@ def pad_attribute(node: NodeContext) -> None:
 @channel_rule("Pad", since=11, mixes=_MIXES)
 def pad_input(node: NodeContext) -> None:
     """Amounts are input 1; from opset 18 input 3 may name the padded axes."""
-    given = node.constant_ints(1, "padding")
+    amounts = node.constant_ints(1, "padding")
     rank = node.rank(node.input(0))
     if not node.input(3):
-        _pad(node, given, input_index=1)
+        _pad(node, amounts, input_index=1)
         return
     axes = [a % rank for a in node.constant_ints(3, "list of axes")]
     pads = [0] * (2 * rank)
     for i, axis in enumerate(axes):
-        pads[axis], pads[axis + rank] = given[i], given[i + len(axes)]
+        pads[axis], pads[axis + rank] = amounts[i], amounts[i + len(axes)]
     places = {axis: i for i, axis in enumerate(axes)}
     _pad(node, pads, input_index=1, places=places)
 

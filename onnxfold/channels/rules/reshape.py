@@ -118,8 +118,8 @@ def _blocks(node: NodeContext, source: str, result: str) -> Iterator[tuple[list[
             else:
                 product_out *= shape[axes[-1]] or 0
         yield run_in, run_out
-    while (found := _last_run(x, y, ins, outs)) is not None:
-        yield found
+    while (run := _last_run(x, y, ins, outs)) is not None:
+        yield run
     yield ins, []
     yield [], outs
 

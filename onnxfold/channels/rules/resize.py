@@ -11,15 +11,15 @@ _MIXES = "it interpolates along this axis"
 @channel_rule("Upsample", mixes=_MIXES)
 def upsample(node: NodeContext) -> None:
     """Scales are an attribute (7) or input 1 (9)."""
-    given = node.value("scales")
-    scales = np.asarray(given, np.float64) if given is not None else node.constant(1)
-    _scaled(node, scales)
+    attribute = node.value("scales")
+    scales = np.asarray(attribute, np.float64) if attribute is not None else node.constant(1)
+    _link_unscaled(node, scales)
 
 
 @channel_rule("Resize", since=10, mixes=_MIXES)
 def resize_10(node: NodeContext) -> None:
     """Inputs X, scales."""
-    _scaled(node, node.constant(1))
+    _link_unscaled(node, node.constant(1))
 
 
 @channel_rule("Resize", since=11, mixes=_MIXES)
@@ -29,7 +29,7 @@ def resize(node: NodeContext) -> None:
     rank = node.rank(x)
     axes = [a % rank for a in node.integers("axes", range(rank))]
     if not node.input(3):
-        _scaled(node, node.constant(2), axes)
+        _link_unscaled(node, node.constant(2), axes)
         return
     sizes = node.constant(3)
     for axis in range(rank):
@@ -44,7 +44,7 @@ def resize(node: NodeContext) -> None:
                 node.count(result, input_index=3, element=axes.index(axis))
 
 
-def _scaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:
+def _link_unscaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:
     """Link the axes whose scale is one."""
     x, y = node.input(0), node.output()
     rank = node.rank(x)

@@ -1,7 +1,7 @@
 """RotaryEmbedding of ONNX and of onnxruntime: pairs of positions within a head are turned."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
-from onnxfold.channels.heads import are_one, heads_on
+from onnxfold.channels.heads import equate_heads, heads_on
 from onnxfold.channels.registry import channel_rule
 
 _MIXES = "it turns pairs of positions on this axis"
@@ -27,7 +27,7 @@ def _follow(node: NodeContext, cosines: str) -> None:
     x, y = node.input(0), node.output()
     if node.rank(x) == 4:
         width = node.width(node.axis(x, 1)) or 0
-        are_one(node, heads_on(node, x, 1, width), heads_on(node, y, 1, width))
+        equate_heads(node, heads_on(node, x, 1, width), heads_on(node, y, 1, width))
         return
     count = node.integer("num_heads", 0)
     if not count:
@@ -37,6 +37,6 @@ def _follow(node: NodeContext, cosines: str) -> None:
             raise CannotDeclareError("how many heads it turns is not known")
         count = width // size
     heads = heads_on(node, y, -1, count)
-    are_one(node, heads_on(node, x, -1, count), heads)
+    equate_heads(node, heads_on(node, x, -1, count), heads)
     if node.integer("num_heads", 0):
         node.count(heads.axis, attribute="num_heads", each=heads.size)

@@ -2,7 +2,7 @@
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.heads import MIXES, Heads, are_whole, heads_on, hold, link_per_head
+from onnxfold.channels.heads import MIXES, Heads, heads_on, hold, keep_whole, link_per_head
 from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
@@ -23,7 +23,7 @@ def self_attention(node: NodeContext) -> None:
     output = heads_on(node, node.output(), -1, count)
     if node.heads_stay(output.axis):
         raise CannotDeclareError("queries, keys and values are one weight: what lies inside heads stays")
-    are_whole(node, output)
+    keep_whole(node, output)
     node.use(node.axis(weight, 0), Role.CONSUMER, node.axis(x, -1))
     width = node.width(node.axis(weight, 1)) or 0
     sizes = node.integers("qkv_hidden_sizes") or [width // 3] * 3

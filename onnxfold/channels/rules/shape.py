@@ -16,11 +16,11 @@ def shape(node: NodeContext) -> None:
     first = max(0, start + rank if start < 0 else start)
     end = node.integer("end", rank)
     count = max(0, min(rank, end + rank if end < 0 else end) - first)
-    for axis in set(range(rank)) - {first + i for i in _looked_at(node.view, y, count)}:
+    for axis in set(range(rank)) - {first + i for i in _read_numbers(node.view, y, count)}:
         node.link(Axis(x, axis), Axis(x, axis))
 
 
-def _looked_at(view: GraphView, tensor: str, count: int) -> set[int]:
+def _read_numbers(view: GraphView, tensor: str, count: int) -> set[int]:
     """Return which of the numbers in a shape other nodes read."""
     everything = set(range(count))
     if tensor in view.output_names:

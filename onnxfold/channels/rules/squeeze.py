@@ -5,8 +5,8 @@ from onnxfold.channels.registry import Result, channel_rule
 
 
 def _axes(node: NodeContext, rank: int) -> set[int] | None:
-    given = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
-    return {a % rank for a in given} or None
+    axes = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
+    return {a % rank for a in axes} or None
 
 
 @channel_rule("Squeeze", result=Result.VIEW, carries=True)

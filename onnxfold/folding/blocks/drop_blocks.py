@@ -52,7 +52,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
         raise VerificationError(f"blocks are chosen by what they do, and the network cannot be run: {why}")
     blocks = [one.block for one in asked.found]
     if asked.count is None and asked.sparsity is None:
-        measured = effects(view, blocks, inputs.few(_SAMPLES), inputs.answers, progress)
+        measured = effects(view, blocks, inputs.few_samples(_SAMPLES), inputs.answers, progress)
         chosen = fewest_lost(task, asked.found, measured, inputs)
         records = [_record(asked.found[i], effect=float(measured[i])) for i in chosen]
     else:

@@ -9,7 +9,7 @@ from onnxfold.graph.interface import needed_nodes
 from onnxfold.graph.nodes import captured_names, node_key
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.cache_heads import cache_heads, cached
+from onnxfold.inputs.tokens.cache_heads import cache_heads, cache_outputs
 from onnxfold.language.residual_branches import (
     SUM_AND_NORM,
     ResidualBlock,
@@ -39,7 +39,7 @@ class Stays:
 def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
     """Return what can be dropped from a normalised graph, in its order, and what cannot."""
     read = cache_heads(view)
-    caches = frozenset((*read, *cached(view.output_names))) if read else frozenset()
+    caches = frozenset((*read, *cache_outputs(view.output_names))) if read else frozenset()
     branches = residual_branches(view)
     stays = {b.join: why for b in branches if (why := _obstacle(view, b, caches, may_change=may_change_caches))}
     blocks = residual_blocks(branches) if whole else [ResidualBlock((branch,)) for branch in branches]

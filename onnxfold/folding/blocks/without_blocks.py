@@ -6,9 +6,9 @@ from dataclasses import replace
 from onnxfold.folding.blocks.droppable import Droppable
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.tokens.cache_heads import cached
-from onnxfold.inputs.tokens.cache_layers import renumbered
-from onnxfold.inputs.tokens.interface import Part, token_interface
+from onnxfold.inputs.tokens.cache_heads import cache_outputs
+from onnxfold.inputs.tokens.cache_layers import renumber_caches
+from onnxfold.inputs.tokens.interface import Purpose, token_interface
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 
@@ -25,7 +25,7 @@ def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[O
 
 def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
     """Return new names for the caches that stay; none if one of them is in use."""
-    names = renumbered(caches_read(view), removed) | renumbered(cached(view.output_names), removed)
+    names = renumber_caches(caches_read(view), removed) | renumber_caches(cache_outputs(view.output_names), removed)
     free = removed | names.keys()
     taken = {name for node in view.nodes for name in node.output} | {*view.input_names, *view.weights}
     return names if all(new in free or new not in taken for new in names.values()) else {}
@@ -34,4 +34,4 @@ def _new_names(view: GraphView, removed: frozenset[str]) -> dict[str, str]:
 def caches_read(view: GraphView) -> list[str]:
     """Return the inputs that hold caches."""
     interface = token_interface(view)
-    return [] if interface is None else [one.name for one in interface.of(Part.CACHE)]
+    return [] if interface is None else [one.name for one in interface.inputs_for(Purpose.CACHE)]

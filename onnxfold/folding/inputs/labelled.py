@@ -13,7 +13,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import LABELS, checked_labels, input_infos
 from onnxfold.inputs.given_samples import given_samples
 from onnxfold.inputs.input_plan import InputRequest, planned_samples
-from onnxfold.inputs.parted import taken
+from onnxfold.inputs.parted import select_samples
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.statistics.activations import Batches
 
@@ -60,5 +60,5 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     most, _ = planned_samples(view, forward_cost(view), InputRequest(config.samples))
     shown = min(max(most // batch, 1), (count - held) // batch) * batch
     decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
-    held_out = list(in_batches(taken(given.arrays, decide), fixed or _BATCH))
-    return Labelled(taken(given.arrays, rest), held_out, labels[decide])
+    held_out = list(in_batches(select_samples(given.arrays, decide), fixed or _BATCH))
+    return Labelled(select_samples(given.arrays, rest), held_out, labels[decide])

@@ -24,7 +24,7 @@ from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.progress import Progress, silent
 from onnxfold.report import CORRELATION_BINS, CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.moments import ChannelMoments, centred
+from onnxfold.statistics.moments import ChannelMoments, remove_mean
 from onnxfold.statistics.observe import DEAD
 from onnxfold.statistics.samples import stride_for, unit_samples
 
@@ -152,7 +152,7 @@ def _histogram(batches: list[Array], axis: int, positions: Positions) -> tuple[i
     positions = positions[:: -(-len(positions) // _CHANNELS)]
     stride = stride_for(batches, batches[0].shape[axis], max(_CHANNEL_SAMPLES // positions.shape[1], 1))
     samples = np.concatenate([unit_samples(part, axis, positions, stride) for part in batches])
-    centred(samples, out=samples)
+    remove_mean(samples, out=samples)
     deviation = np.sqrt(np.square(samples).mean(axis=0, dtype=np.float64))
     alive = deviation > DEAD * deviation.max()
     scaled = (samples[:, alive] / deviation[alive]).astype(np.float32)

@@ -38,7 +38,7 @@ def measured_sensitivities(
     """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured."""
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}
-    few, is_text = inputs.few(SAMPLES), inputs.kind not in (PRIOR, UNIFORM)
+    few, is_text = inputs.few_samples(SAMPLES), inputs.kind not in (PRIOR, UNIFORM)
     texts = (list(_affordable(view, inputs)) or [few]) if parts else []
     count = len(texts) + bool(others)
 

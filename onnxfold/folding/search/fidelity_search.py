@@ -19,7 +19,7 @@ from onnxfold.folding.written_model import written_model
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.tokens.cache_heads import comparable
+from onnxfold.inputs.tokens.cache_heads import comparable_outputs
 from onnxfold.statistics.activations import Batches
 
 #: The smallest sparsity that is tried, and the bound that none reaches.
@@ -55,7 +55,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     if data.inputs is None:
         raise VerificationError(data.notes[0])
     session = Session(opened.source)
-    names = session.output_names = comparable(session.output_names, opened.view.output_names)
+    names = session.output_names = comparable_outputs(session.output_names, opened.view.output_names)
     labelled = data.labelled
     if labelled is None:
         least = config.min_fidelity or 0.0

@@ -176,7 +176,7 @@ def _measured(timer: Timer, view: GraphView, config: FoldConfig, widths: list[in
         tried = _tried(timing, config, widths, limit)
         if tried.rank(1.0 + config.tolerance / 100.0) != 1:
             return tried
-        timing = timing.joined(timer(view))
+        timing = timing.join(timer(view))
     return _tried(timing, config, widths, limit)
 
 
@@ -184,7 +184,7 @@ def _tried(timing: Timing, config: FoldConfig, widths: list[int], limit: Latency
     if limit.ratio is not None:
         loads = [value / limit.ratio for value in (timing.ratio(), *timing.ratio_interval())]
     else:
-        loads = [value / limit.in_seconds(0.0) for value in (timing.quiet(1), *timing.quiet_interval(1))]
+        loads = [value / limit.in_seconds(0.0) for value in (timing.quiet_seconds(1), *timing.quiet_interval(1))]
     return _Try(config, widths, loads[0], loads[1], loads[2], timing)
 
 
@@ -196,4 +196,4 @@ def _amount(load: float, limit: LatencyLimit) -> str:
 
 def _shown(tried: _Try, limit: LatencyLimit) -> str:
     shown = _amount(tried.load, limit)
-    return shown if limit.ratio is None else f"{shown} ({milliseconds(tried.timing.quiet(1))} ms)"
+    return shown if limit.ratio is None else f"{shown} ({milliseconds(tried.timing.quiet_seconds(1))} ms)"

@@ -47,11 +47,11 @@ def _paint(samples: int, channels: int, height: int, width: int, seed: int) -> I
     images = np.empty((samples, channels, height, width), np.float32)
     if not images.size:  # what has no pixels has no mean, and numpy would warn of it
         return images
-    leaves = _Leaves.drawn(random, samples, channels, height, width)
+    leaves = _Leaves.draw(random, samples, channels, height, width)
     together = max(_TOGETHER // (height * width), 1)
     for start in range(0, samples, together):
         part = slice(start, start + together)
-        images[part] = leaves.painted(random, part, height, width)
+        images[part] = leaves.paint(random, part, height, width)
     images += _NOISE * random.standard_normal(images.shape, np.float32)
     mean = images.mean(axis=(0, 2, 3), keepdims=True)
     deviation = images.std(axis=(0, 2, 3), keepdims=True)
@@ -65,7 +65,7 @@ _remembered = lru_cache(_REMEMBERED)(_paint)
 
 @dataclass(frozen=True)
 class _Leaves:
-    """What is painted; lengths are in pixels."""
+    """Colours, places and sizes of the shapes in every image; lengths are in pixels."""
 
     colours: Images  # of the background and of the shapes; the last number is the deviation of their texture
     radii: Images  # sizes, centres, and by how much boxes are higher, and narrower, than they are large
@@ -77,7 +77,7 @@ class _Leaves:
     smallest: float
 
     @classmethod
-    def drawn(cls, random: np.random.Generator, samples: int, channels: int, height: int, width: int) -> "_Leaves":
+    def draw(cls, random: np.random.Generator, samples: int, channels: int, height: int, width: int) -> "_Leaves":
         """Return random leaves."""
         low, high = (max(r * min(height, width), 0.5) for r in _RADII)
         power = 1.0 - _EXPONENT
@@ -100,7 +100,7 @@ class _Leaves:
             low,
         )
 
-    def painted(self, random: np.random.Generator, part: slice, height: int, width: int) -> Images:
+    def paint(self, random: np.random.Generator, part: slice, height: int, width: int) -> Images:
         """Return some of the samples, painted from back to front."""
         smooth = not self.colours[:, :, -1].any()
         colours = self.colours[part, :, :-1] if smooth else self.colours[part]

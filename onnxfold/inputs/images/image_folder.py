@@ -72,7 +72,7 @@ def read_images(
     batch = fixed_batch([info.shape]) or 1
     count = min(most, len(paths))
     count -= count % batch if count > batch else 0
-    given = _empty(folder, count, layout, np.dtype(np.uint8 if _as_they_are(scale) else np.float32))
+    pixels = _empty(folder, count, layout, np.dtype(np.uint8 if _keeps_pixels(scale) else np.float32))
     read, unread, first = 0, 0, ""
     for path in (paths[i * len(paths) // count] for i in range(count)):
         try:
@@ -81,7 +81,7 @@ def read_images(
             unread, first = unread + 1, first or f"'{path.relative_to(folder)}': {_reason(error)}"
             continue
         inputs = values if scale is None else _inputs(values, scale)
-        given[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
+        pixels[read] = inputs if layout.is_last else inputs.transpose(2, 0, 1)
         read += 1
     if not read:
         raise ConfigError(f"none of {count} images of '{folder}' can be read; the first is {first}")
@@ -90,17 +90,17 @@ def read_images(
         notes.append(f"{unread} of {count} images of '{folder}' cannot be read and are left out; the first is {first}")
     if requested is not None and requested > len(paths):
         notes.append(f"{requested} samples were requested; '{folder}' holds {len(paths)} images")
-    kept = given[: read - read % batch if read > batch else read]
+    kept = pixels[: read - read % batch if read > batch else read]
     how = "pixels as they are" if scale is None else str(scale)
     return FolderImages({info.name: kept}, f"{len(kept)} of {len(paths)} images of '{folder}', {how}", tuple(notes))
 
 
 def image_files(folder: Path) -> list[Path]:
     """Return the images of a folder and of those in it, sorted."""
-    found = sorted(_walk(folder))
-    if not found:
+    paths = sorted(_walk(folder))
+    if not paths:
         raise ConfigError(f"'{folder}' holds no {', '.join(ENDINGS)} files: give the folder of the images")
-    return found
+    return paths
 
 
 def _empty(folder: Path, count: int, layout: _Layout, dtype: np.dtype[Any]) -> Array:
@@ -142,7 +142,7 @@ def _check_scale(info: InputInfo, layout: _Layout, scale: PixelScale | None) -> 
         raise ConfigError(f"input '{info.name}' is of the type {info.dtype}: give its values as an .npz file")
     if scale is not None and scale.is_bgr and layout.channels == 1:
         raise ConfigError(f"input '{info.name}' has one channel, which has no order: leave out channels")
-    if scale is None or _as_they_are(scale):
+    if scale is None or _keeps_pixels(scale):
         if info.dtype == np.uint8:
             return
         raise ConfigError(
@@ -168,11 +168,11 @@ def _centre(path: Path, layout: _Layout) -> npt.NDArray[np.uint8]:
             memory.require(image.width * image.height * 8, "decoding it")  # as it is, and converted
             if image.mode.startswith(("I", "F")):
                 raise ValueError("16 bits a channel: save it with 8")
-            fitted = _fitted(image.convert(_MODES[layout.channels]), layout.height, layout.width)
+            fitted = _fit_image(image.convert(_MODES[layout.channels]), layout.height, layout.width)
     return np.asarray(fitted, np.uint8).reshape(layout.height, layout.width, layout.channels)
 
 
-def _fitted(image: "Image", height: int, width: int) -> "Image":
+def _fit_image(image: "Image", height: int, width: int) -> "Image":
     """Return the centre of an image at a size."""
     from PIL.Image import Resampling
 
@@ -183,18 +183,18 @@ def _fitted(image: "Image", height: int, width: int) -> "Image":
     return image.resize((width, height), Resampling.BICUBIC, box=(left, top, image.width - left, image.height - top))
 
 
-def _as_they_are(scale: PixelScale | None) -> bool:
+def _keeps_pixels(scale: PixelScale | None) -> bool:
     return scale is None or not scale.mean
 
 
 def _inputs(pixels: npt.NDArray[np.uint8], scale: PixelScale) -> Array:
     if scale.is_bgr:
         pixels = pixels[:, :, ::-1]
-    if _as_they_are(scale):
+    if _keeps_pixels(scale):
         return pixels
     mean, std = (np.array(values) * (_BYTE / scale.largest) for values in (scale.mean, scale.std))
-    found: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
-    return found
+    numbers: npt.NDArray[np.float32] = ((pixels - mean) / std).astype(np.float32)
+    return numbers
 
 
 def _reason(error: Exception) -> str:

@@ -43,8 +43,8 @@ class InputScale:
 
     def standard(self, values: Array) -> Array:
         """Return standardised numbers for inputs."""
-        found: Array = (values - self.centre) / self.spread
-        return found
+        numbers: Array = (values - self.centre) / self.spread
+        return numbers
 
 
 def input_scale(view: GraphView, name: str) -> InputScale | None:
@@ -57,14 +57,14 @@ def input_scale(view: GraphView, name: str) -> InputScale | None:
     front = _Front(view, name)
     if not is_float(type_) and not front.is_float:
         return None
-    found = front.scale()
-    if type_ == TensorProto.UINT8 and (found is None or found.largest != _BYTE):
+    scale = front.scale()
+    if type_ == TensorProto.UINT8 and (scale is None or scale.largest != _BYTE):
         return _pixels(np.zeros(1), np.ones(1), _BYTE)
-    return found if is_float(type_) or (found is not None and found.largest == _BYTE) else None
+    return scale if is_float(type_) or (scale is not None and scale.largest == _BYTE) else None
 
 
 class _Front:
-    """What a graph does with an input before anything else: ``factor x + offset``, then perhaps known statistics."""
+    """The first steps of a graph behind an input: ``factor x + offset``, then perhaps known statistics."""
 
     def __init__(self, view: GraphView, name: str) -> None:
         self._view = view
@@ -90,7 +90,7 @@ class _Front:
             return None
         if self.statistics is not None:
             mean, deviation = self.statistics
-            return _measured((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
+            return _known_scale((mean - self.offset) / self.factor, deviation / np.abs(self.factor))
         centre, spread = -self.offset / self.factor, 1.0 / np.abs(self.factor)
         if np.allclose(centre, 0.0) and np.allclose(spread, 1.0):
             return None
@@ -141,7 +141,7 @@ class _Front:
         return None if value is None else np.asarray(numpy_helper.to_array(value), np.float64)  # type: ignore[arg-type]
 
 
-def _measured(mean: Numbers, deviation: Numbers) -> InputScale:
+def _known_scale(mean: Numbers, deviation: Numbers) -> InputScale:
     """Return the scale of known statistics; what lies in 0..a deviates by no more than sqrt(mean (a - mean))."""
     largest = _BYTE if mean.max() > _OF_BYTES else 1.0
     fits = mean.min() > 0.0 and (deviation**2 <= mean * (largest - mean)).all()
@@ -155,18 +155,18 @@ def _pixels(centre: Numbers, spread: Numbers, largest: float) -> InputScale:
     return InputScale(centre, np.where((spread >= low) & (spread <= high), spread, _USUAL * largest), largest)
 
 
-def standardised(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
+def standardise(view: GraphView, scales: Mapping[str, InputScale]) -> GraphView:
     """Return a network that takes standardised numbers at some inputs; the same where there are none."""
     if not scales:
         return view
-    found = view.copy()
+    network = view.copy()
     nodes, renamed = [], {}
     for name, scale in scales.items():
         dtype = helper.tensor_dtype_to_np_dtype(view.elem_type(name))
-        spread, centre = (found.add_weight(name, v.astype(dtype)) for v in (scale.spread, scale.centre))
-        product, renamed[name] = found.fresh_name(f"{name}_spread"), found.fresh_name(f"{name}_scaled")
+        spread, centre = (network.add_weight(name, v.astype(dtype)) for v in (scale.spread, scale.centre))
+        product, renamed[name] = network.fresh_name(f"{name}_spread"), network.fresh_name(f"{name}_scaled")
         nodes.append(helper.make_node("Mul", [name, spread], [product]))
         nodes.append(helper.make_node("Add", [product, centre], [renamed[name]]))
-    found.rename_inputs(renamed)
-    found.replace_nodes([*nodes, *found.nodes])
-    return found
+    network.rename_inputs(renamed)
+    network.replace_nodes([*nodes, *network.nodes])
+    return network

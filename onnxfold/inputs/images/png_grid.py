@@ -16,7 +16,7 @@ from onnxfold.errors import ConfigError
 from onnxfold.files import replacing
 from onnxfold.graph.tensors import Array
 
-#: What the name of such a file ends in.
+#: Ending of the name of such a file.
 PNG = (".png",)
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -12,7 +12,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.dead_leaves import dead_leaves
 from onnxfold.inputs.images.input_scale import input_scale
-from onnxfold.inputs.noise import require_input, scaled
+from onnxfold.inputs.noise import require_input, scale_values
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.feeds import whole_feeds
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface, token_interface
@@ -21,7 +21,7 @@ from onnxfold.statistics.activations import Batches
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
 SAMPLES = 512
 BATCH = 64
-#: What a free dimension becomes.
+#: Size that a free dimension gets.
 FREE_DIMENSION = 64
 #: Memory for the activations of one network where nobody says how many samples there shall be, in bytes.
 ACTIVATION_BYTES = 400 << 20
@@ -64,7 +64,7 @@ def synthetic_inputs(
 
 
 def sample_cost(view: GraphView) -> float:
-    """Return what a run of one sample costs, at the sizes that free dimensions get; 0 where it is not known."""
+    """Return the cost of a run of one sample, at the sizes that free dimensions get; 0 where it is not known."""
     shapes = {name: view.shape(name) for name in view.input_names}
     free = {n: tuple(d or (FREE_DIMENSION if i else 1) for i, d in enumerate(s)) for n, s in shapes.items() if s}
     sized = view.copy()
@@ -73,7 +73,7 @@ def sample_cost(view: GraphView) -> float:
 
 
 def describe_inputs(view: GraphView) -> str:
-    """Return what :func:`synthetic_inputs` makes for a model, in words: 'dead leaves', 'Gaussian noise', ..."""
+    """Return the kinds of inputs that :func:`synthetic_inputs` makes: 'dead leaves', 'Gaussian noise', ..."""
     if token_interface(view) is not None:
         return UNIFORM
     words = (
@@ -91,8 +91,8 @@ def _token_batches(view: GraphView, interface: TokenInterface, samples: int, see
     for i in range(max(samples // size, 1)):
         ids = random.integers(0, interface.vocabulary, (size, interface.length(FREE_DIMENSION)))
 
-        def others(one: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
-            return float_values(view, one.name, shape, seed + place, kind)
+        def others(info: TokenInput, shape: tuple[int, ...], place: int = i) -> Array:
+            return float_values(view, info.name, shape, seed + place, kind)
 
         batches.append(whole_feeds(interface, ids, others))
     return batches
@@ -112,7 +112,7 @@ def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, 
     dtype = _dtype(view, name)
     scale = input_scale(view, name)
     if scale is not None:
-        return scaled(_standard(shape, seed, kind), scale, dtype)
+        return scale_values(_standard(shape, seed, kind), scale, dtype)
     random = np.random.default_rng(seed)
     if dtype.kind in "iu":
         return random.integers(0, look_up(view, name).rows, shape).astype(dtype)

@@ -64,10 +64,10 @@ class Clock:
         return sum(s.done for s in started.values()), sum(s.end for s in started.values()) + sum(later)
 
 
-def at_a_time(
+def run_batches(
     work: Callable[[int], _Result], batches: int, workers: int, clock: Clock, progress: Progress
 ) -> list[_Result]:
-    """Return what `work` makes of every batch, so many at a time, each in one of the threads that torch may use."""
+    """Return the results of `work` for every batch, `workers` at a time, each in one of the threads of torch."""
 
     def tell() -> None:
         progress("deep inversion", *clock.steps)
@@ -76,16 +76,16 @@ def at_a_time(
         clock.tell = tell
         return [work(i) for i in range(batches)]
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = [pool.submit(work, i) for i in range(batches)]
+        futures = [pool.submit(work, i) for i in range(batches)]
         try:
             while True:
                 tell()
-                done, left = wait(found, _INTERVAL, FIRST_EXCEPTION)
+                done, left = wait(futures, _INTERVAL, FIRST_EXCEPTION)
                 for future in done:
                     future.result()  # raises what it raised
                 if not left:
-                    return [future.result() for future in found]
+                    return [future.result() for future in futures]
         finally:
             clock.stopped.set()
-            for future in found:
+            for future in futures:
                 future.cancel()

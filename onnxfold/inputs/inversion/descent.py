@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.inputs.inversion.adam import Adam
-from onnxfold.inputs.inversion.objective import Objective, Terms, total_variation
+from onnxfold.inputs.inversion.objective import InversionObjective, Terms, total_variation
 from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.settings import InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import spatial_axes
@@ -17,7 +17,7 @@ from onnxfold.inputs.inversion.targets import spatial_axes
 class Descent:
     """Optimises a batch of inputs."""
 
-    def __init__(self, objective: Objective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
+    def __init__(self, objective: InversionObjective, settings: InversionSettings, seed: int, batch: int = 0) -> None:
         self._objective, self._settings = objective, settings
         self._random = np.random.Generator(np.random.PCG64(seed).jumped(batch))
         alone = not (objective.has_statistics or objective.has_fused)
@@ -46,9 +46,9 @@ class Descent:
 
     def _gradients(self, feeds: Mapping[str, Tensor], leaves: Mapping[str, Tensor], labels: Tensor) -> float:
         """Compute the gradients; return how far the statistics are off, the loss where there are none."""
-        seen = {name: self._augmented(x) for name, x in leaves.items()}
+        seen = {name: self._augment(x) for name, x in leaves.items()}
         terms = self._objective.terms({**feeds, **seen}, labels)
-        if not any(t.requires_grad for t in terms.known):
+        if not any(t.requires_grad for t in terms.present):
             raise UnsupportedModelError("deep inversion is not possible: the outputs have no gradient at the inputs")
         loss = self._loss(terms, leaves)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -77,7 +77,7 @@ class Descent:
             parts.append(self._class_weight * terms.scores)
         return torch.stack(parts).sum()
 
-    def _augmented(self, x: Tensor) -> Tensor:
+    def _augment(self, x: Tensor) -> Tensor:
         """Return a batch rolled along its spatial axes and, of images, perhaps flipped left to right."""
         axes = spatial_axes(tuple(x.shape))
         reach = [min(self._settings.shift, x.shape[a] - 1) for a in axes]

@@ -11,9 +11,9 @@ from torch import Tensor
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.inversion.batches import Clock, at_a_time
+from onnxfold.inputs.inversion.batches import Clock, run_batches
 from onnxfold.inputs.inversion.descent import Descent
-from onnxfold.inputs.inversion.objective import Objective
+from onnxfold.inputs.inversion.objective import InversionObjective
 from onnxfold.inputs.inversion.settings import Inversion, InversionSettings, LossTerms
 from onnxfold.inputs.inversion.targets import class_scores, fused_layers, normalizations, optimised_inputs
 from onnxfold.machine.instructions import multiplies_bfloat16
@@ -31,38 +31,41 @@ def invert(view: GraphView, start: Batches, settings: InversionSettings, seed: i
     names = optimised_inputs(view)
     norms, scores = normalizations(view), class_scores(view)
     fused = [] if norms else fused_layers(view)
-    objective = Objective(view, norms, scores, fused=fused)
+    objective = InversionObjective(view, norms, scores, fused=fused)
     lengths = [len(batch[names[0]]) for batch in start]
-    whole = _joined(start, lengths, names)
+    whole = _join_batches(start, lengths, names)
     samples = sum(lengths)
     probe = _Probe(view, objective, whole, names[0])
     parts = _parts(samples, probe, settings)
     labels = _labels(samples, probe.classes, seed).to(objective.graph.device)
     if settings.bfloat16 and multiplies_bfloat16():
         few = {n: objective.graph.tensor(v) for n, v in _take(whole, probe.few, samples).items()}
-        objective = _in_half(Objective(view, norms, scores, fused=fused, half=True), few, names, labels) or objective
+        objective = (
+            _half_objective(InversionObjective(view, norms, scores, fused=fused, half=True), few, names, labels)
+            or objective
+        )
 
     result = {n: np.empty_like(whole[n]) for n in names}
     descents = [Descent(objective, settings, seed, i) for i in range(len(parts))]
     workers = _workers(parts, probe, settings)
     clock = Clock(settings, descents[0].planned, len(parts), workers)
 
-    def optimised(i: int) -> tuple[LossTerms, LossTerms]:
+    def optimise(i: int) -> tuple[LossTerms, LossTerms]:
         part, descent = parts[i], descents[i]
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, part, samples).items()}
         before = descent.measure(feeds, names, labels[part])
-        found = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
-        after = descent.measure({**feeds, **found}, names, labels[part])
-        for name, values in found.items():
+        optimised_values = descent.run(feeds, names, labels[part], clock.start(i), clock.check)
+        after = descent.measure({**feeds, **optimised_values}, names, labels[part])
+        for name, values in optimised_values.items():
             result[name][part] = values.cpu().numpy().astype(whole[name].dtype)
         return before, after
 
-    losses = at_a_time(optimised, len(parts), workers, clock, progress)
+    losses = run_batches(optimise, len(parts), workers, clock, progress)
     inputs = _split(start, result, lengths)
     schedules = [clock.schedules[i] for i in range(len(parts))]
-    taken, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
+    steps, cut = tuple(schedule.done for schedule in schedules), any(schedule.cut for schedule in schedules)
     before, after = (_mean([pair[i] for pair in losses]) for i in (0, 1))
-    return Inversion(inputs, before, after, taken, clock.planned, cut)
+    return Inversion(inputs, before, after, steps, clock.planned, cut)
 
 
 def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -> int:
@@ -77,12 +80,14 @@ def _workers(parts: list[slice], probe: "_Probe", settings: InversionSettings) -
     return threads if len(parts) % threads == 0 and threads * largest <= settings.memory_bytes else 1
 
 
-def _in_half(objective: Objective, feeds: dict[str, Tensor], names: list[str], labels: Tensor) -> Objective | None:
+def _half_objective(
+    objective: InversionObjective, feeds: dict[str, Tensor], names: list[str], labels: Tensor
+) -> InversionObjective | None:
     """Return an objective that computes in half precision, None where an operator does not take it."""
     leaves = {n: feeds[n].clone().requires_grad_() for n in names}
     try:
         terms = objective.terms({**feeds, **leaves}, labels[: len(feeds[names[0]])])
-        torch.stack(terms.known).sum().backward()  # type: ignore[no-untyped-call]
+        torch.stack(terms.present).sum().backward()  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, RuntimeError):
         return None
     return objective
@@ -103,26 +108,26 @@ class _Probe:
         Number of classes, 0 without class scores.
     """
 
-    def __init__(self, view: GraphView, objective: Objective, whole: dict[str, Array], name: str) -> None:
+    def __init__(self, view: GraphView, objective: InversionObjective, whole: dict[str, Array], name: str) -> None:
         samples = len(whole[name])
         declared = (view.shape(name) or (None,))[0]
         self.few = slice(0, declared or min(2, samples))
         feeds = {n: objective.graph.tensor(v) for n, v in _take(whole, self.few, samples).items()}
         names = list(dict.fromkeys([*objective.wanted, *(o for n in view.nodes for o in n.output if o)]))
         with torch.no_grad():
-            found = objective.graph.run(feeds, names)
-            self.bytes_per_sample = sum(t.nbytes for t in found.values()) // len(feeds[name])
-            scores = found[objective.scores] if objective.scores else None
+            tensors = objective.graph.run(feeds, names)
+            self.bytes_per_sample = sum(t.nbytes for t in tensors.values()) // len(feeds[name])
+            scores = tensors[objective.scores] if objective.scores else None
             if scores is not None and len(scores) != len(feeds[name]):
                 raise UnsupportedModelError(
                     f"deep inversion is not possible: '{objective.scores}' does not hold one row of class scores per "
                     "sample; use other inputs"
                 )
             self.classes = 0 if scores is None else scores.flatten(1).shape[1]
-            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, found) else declared
+            self.fixed = None if declared is None or _takes_any_batch(objective, feeds, tensors) else declared
 
 
-def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict[str, Tensor]) -> bool:
+def _takes_any_batch(objective: InversionObjective, feeds: dict[str, Tensor], tensors: dict[str, Tensor]) -> bool:
     """Whether a graph with a declared batch computes the same for two batches at once, as most do."""
     size = max(len(t) for t in feeds.values() if t.ndim)
     twice = {n: torch.cat([t, t]) if t.ndim and len(t) == size else t for n, t in feeds.items()}
@@ -131,7 +136,7 @@ def _takes_any_batch(objective: Objective, feeds: dict[str, Tensor], found: dict
     except UnsupportedModelError:
         return False
     return all(
-        len(t) == 2 * len(found[n]) and torch.allclose(t, torch.cat([found[n]] * 2), rtol=1e-3, atol=1e-3)
+        len(t) == 2 * len(tensors[n]) and torch.allclose(t, torch.cat([tensors[n]] * 2), rtol=1e-3, atol=1e-3)
         for n, t in both.items()
     )
 
@@ -149,7 +154,7 @@ def _labels(samples: int, classes: int, seed: int) -> Tensor:
     return torch.from_numpy(np.resize(order, samples))
 
 
-def _joined(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
+def _join_batches(batches: Batches, lengths: list[int], names: list[str]) -> dict[str, Array]:
     """Return the samples of all batches; an input without a batch axis is taken from the first."""
     whole = {}
     for name, first in batches[0].items():

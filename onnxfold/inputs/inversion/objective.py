@@ -30,19 +30,19 @@ class Terms:
     scores: Tensor | None
 
     @property
-    def known(self) -> list[Tensor]:
-        """Those that the model has."""
+    def present(self) -> list[Tensor]:
+        """The terms that the model has."""
         return [t for t in (self.statistics, self.evenness, self.scores) if t is not None]
 
 
-class _Found(local):
-    """What the layers of a run found, for every thread that runs one."""
+class _ThreadErrors(local):
+    """Errors of statistics that the layers of a run note, for each thread by itself."""
 
     def __init__(self) -> None:
         self.errors: list[Tensor] = []
 
 
-class Objective:
+class InversionObjective:
     """The distance of a batch's statistics from the likely ones, and the cross-entropy of its class scores.
 
     Threads may use it at a time.
@@ -62,29 +62,29 @@ class Objective:
         self.has_statistics, self.has_fused = bool(norms), bool(fused)
         self.wanted = list(dict.fromkeys([*map(node_key, [*norms, *fused]), *([scores] if scores else [])]))
         self.scores = scores
-        self._found = _Found()
+        self._thread = _ThreadErrors()
         for node in norms:
             norm = batch_norm(view, node)
             assert norm is not None
             names = (norm.scale, norm.shift, norm.mean, norm.variance)
             parameters = [self.graph.tensor(view.weight(name)) for name in names]
-            self.graph.operations[node_key(node)] = self._measuring(parameters, norm.epsilon)
+            self.graph.operations[node_key(node)] = self._norm_with_errors(parameters, norm.epsilon)
         for node in fused:
             bias = self.graph.tensor(view.weight(node.input[2]))
-            self.graph.operations[node_key(node)] = self._evening(self.graph.operations[node_key(node)], bias)
+            self.graph.operations[node_key(node)] = self._layer_with_errors(self.graph.operations[node_key(node)], bias)
 
     def terms(self, feeds: Mapping[str, Tensor], labels: Tensor) -> Terms:
         """Return the terms for one batch."""
-        errors = self._found.errors
+        errors = self._thread.errors
         errors.clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half, cache_enabled=False):
-            found = self.graph.run(feeds, self.wanted)
+            tensors = self.graph.run(feeds, self.wanted)
         off = torch.stack(errors).sum() if errors else None
-        scores = cross_entropy(found[self.scores].float().flatten(1), labels) if self.scores else None
+        scores = cross_entropy(tensors[self.scores].float().flatten(1), labels) if self.scores else None
         errors.clear()
         return Terms(None, off, scores) if self.has_fused else Terms(off, None, scores)
 
-    def _measuring(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
+    def _norm_with_errors(self, parameters: Sequence[Tensor], epsilon: float) -> Operation:
         """Return a BatchNormalization that notes how far the statistics of its batch are off."""
         gamma, beta, mean, variance = parameters
         scale = gamma / torch.sqrt(variance + epsilon)
@@ -96,19 +96,19 @@ class Objective:
             y, batch_mean, batch_variance = NormalizeAndMeasure.apply(x, scale, shift, mean)  # type: ignore[no-untyped-call]
             of_mean = ((batch_mean - mean) / deviation).square().mean()
             of_deviation = (torch.sqrt(batch_variance + floor) / deviation - 1.0).square().mean()
-            self._found.errors.append(of_mean + of_deviation)
+            self._thread.errors.append(of_mean + of_deviation)
             return y  # type: ignore[no-any-return]
 
         return run
 
-    def _evening(self, operation: Operation, bias: Tensor) -> Operation:
+    def _layer_with_errors(self, operation: Operation, bias: Tensor) -> Operation:
         """Return a layer that notes how uneven the statistics of its channels are."""
-        one, zero = torch.ones_like(bias), torch.zeros_like(bias)
+        unit, zero = torch.ones_like(bias), torch.zeros_like(bias)
 
         def run(*inputs: Tensor) -> Tensor:
             x = operation(*inputs)
-            y, mean, variance = NormalizeAndMeasure.apply(x, one, zero, bias)  # type: ignore[no-untyped-call]
-            self._found.errors.append(unevenness(mean, variance))
+            y, mean, variance = NormalizeAndMeasure.apply(x, unit, zero, bias)  # type: ignore[no-untyped-call]
+            self._thread.errors.append(unevenness(mean, variance))
             return y  # type: ignore[no-any-return]
 
         return run

@@ -18,12 +18,12 @@ def optimised_inputs(view: GraphView) -> list[str]:
 
 def normalizations(view: GraphView) -> list[NodeProto]:
     """Return the BatchNormalizations with constant statistics that depend on an input that is optimised."""
-    found = []
-    for node in _reached(view):
+    nodes = []
+    for node in _reached_nodes(view):
         norm = batch_norm(view, node)
         if norm is not None and all(map(view.is_weight, (norm.scale, norm.shift, norm.mean, norm.variance))):
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def fused_layers(view: GraphView) -> list[NodeProto]:
@@ -33,12 +33,12 @@ def fused_layers(view: GraphView) -> list[NodeProto]:
     """
     return [
         node
-        for node in _reached(view)
+        for node in _reached_nodes(view)
         if node.op_type == "Conv" and len(node.input) > 2 and all(map(view.is_weight, node.input[1:3]))
     ]
 
 
-def _reached(view: GraphView) -> Iterator[NodeProto]:
+def _reached_nodes(view: GraphView) -> Iterator[NodeProto]:
     """Yield the nodes that depend on an input that is optimised."""
     reached = set(optimised_inputs(view))
     for node in view.nodes:

@@ -9,7 +9,7 @@ from onnxfold.graph.tensors import Array, Matrix
 
 @dataclass(frozen=True)
 class TokenAnswers:
-    """What the outputs of a language model are."""
+    """Facts about the outputs of a language model."""
 
     vocabulary: int = 0  # number of ids; 0 where it is not known
     states: tuple[str, ...] = ()  # outputs that hold caches: no answers, and each an early layer's
@@ -42,8 +42,8 @@ def log_softmax(scores: Array) -> Matrix:
     rest = scores.astype(np.float64)
     rest -= rest.max(axis=-1, keepdims=True)
     rest -= np.log(np.exp(rest).sum(axis=-1, keepdims=True))
-    found: Matrix = rest
-    return found
+    logarithms: Matrix = rest
+    return logarithms
 
 
 def _rows(scores: Array) -> Array:

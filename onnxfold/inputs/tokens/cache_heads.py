@@ -11,7 +11,7 @@ from functools import partial
 from onnxfold.channels.declarations import Axis, Tie
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.feeds import fixed_past
-from onnxfold.inputs.tokens.interface import Part, token_interface
+from onnxfold.inputs.tokens.interface import Purpose, token_interface
 
 #: Words in the names of outputs that continue caches.
 _CACHED = re.compile(r"present|past|cache|(^|[./])kv|new_", re.IGNORECASE)
@@ -26,8 +26,8 @@ _HEADS = -3
 def cache_heads(view: GraphView) -> Heads:
     """Return the number of heads in every cache that a model reads."""
     interface = token_interface(view)
-    caches = [] if interface is None else interface.of(Part.CACHE)
-    return {one.name: one.shape[_HEADS] for one in caches if len(one.shape) in _RANKS}
+    caches = [] if interface is None else interface.inputs_for(Purpose.CACHE)
+    return {cache.name: cache.shape[_HEADS] for cache in caches if len(cache.shape) in _RANKS}
 
 
 def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
@@ -51,7 +51,7 @@ def cache_ties(view: GraphView, *, per_layer: bool) -> list[Tie]:
 
 
 def allowed_ties(*, allowed: bool, per_layer: bool) -> Callable[[GraphView], Sequence[Tie]]:
-    """Return what takes a normalised graph and returns the axes of its inputs and outputs that may change."""
+    """Return a function from a normalised graph to the axes of its inputs and outputs that may change."""
     return partial(cache_ties, per_layer=per_layer) if allowed else lambda view: ()
 
 
@@ -61,22 +61,22 @@ def changes_of(before: Heads, after: Heads) -> tuple[str, ...]:
     return tuple(f"heads in {count} caches: {new} in place of {old}" for (new, old), count in counts.items())
 
 
-def cached(outputs: Iterable[str]) -> tuple[str, ...]:
+def cache_outputs(outputs: Iterable[str]) -> tuple[str, ...]:
     """Return the outputs that hold caches, by their names."""
     return tuple(name for name in outputs if _CACHED.search(name))
 
 
-def comparable(outputs: Sequence[str], others: Sequence[str]) -> list[str]:
+def comparable_outputs(outputs: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return the outputs of a model that another one, perhaps with fewer layers, has too, and that mean the same."""
     if list(outputs) == list(others):
         return list(outputs)
-    states = cached(outputs)
+    states = cache_outputs(outputs)
     return [name for name in outputs if name in others and name not in states]
 
 
 def _axes(view: GraphView) -> Iterator[Axis]:
     read = cache_heads(view)
-    written = cached(view.output_names) if read else ()
+    written = cache_outputs(view.output_names) if read else ()
     for name in (*read, *written):
         rank = len(view.shape(name) or ())
         if rank in _RANKS:

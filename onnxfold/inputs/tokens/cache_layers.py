@@ -14,7 +14,7 @@ def layers_left(caches: Sequence[str], removed: Collection[str]) -> tuple[int, l
     return (len(every), [i for i, layer in enumerate(every) if layer in stay]) if every else None
 
 
-def renumbered(caches: Sequence[str], removed: Collection[str]) -> dict[str, str]:
+def renumber_caches(caches: Sequence[str], removed: Collection[str]) -> dict[str, str]:
     """Return new names for the caches that stay, so that the numbers of their layers have no gap."""
     place, layers = _layers(caches)
     stay = [(name, layer) for name, layer in zip(caches, layers, strict=False) if name not in removed]
@@ -24,7 +24,7 @@ def renumbered(caches: Sequence[str], removed: Collection[str]) -> dict[str, str
 
 def _layers(caches: Sequence[str]) -> tuple[int, list[int]]:
     """Return which number in the names is that of the layer, the one that differs most, and all of them."""
-    numbers = [[int(found) for found in _NUMBER.findall(name)] for name in caches]
+    numbers = [[int(digits) for digits in _NUMBER.findall(name)] for name in caches]
     if not numbers or not all(numbers) or len(set(map(len, numbers))) > 1:
         return 0, []
     columns = [list(column) for column in zip(*numbers, strict=True)]

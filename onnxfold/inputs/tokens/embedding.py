@@ -33,7 +33,7 @@ _OFFSET = 2
 
 @dataclass(frozen=True)
 class LookUp:
-    """What tables allow."""
+    """Limits that the tables of embeddings set: ids, lengths and batches."""
 
     rows: int = _UNKNOWN
     is_known: bool = False  # whether a table was found; else only the smallest ids are safe
@@ -43,19 +43,19 @@ class LookUp:
 
 
 def look_up(view: GraphView, ids: str) -> LookUp:
-    """Return what the tables allow that a model looks up its ids and positions in."""
+    """Return the limits of the tables in which a model looks up its ids and positions."""
     nodes = list(_all_nodes(view.graph))
     tables = [_table(view, node, 1) for node in _readers(nodes, ids)]
     parts = _parts(view, nodes, ids)
-    found = [shape for shape in tables if shape] or _joined(view, parts)
-    if not found:
+    shapes = [shape for shape in tables if shape] or _joint_shape(view, parts)
+    if not shapes:
         return LookUp()
-    words = min(shape[0] for shape in found)
-    widths = {found[0][-1], *_products(view, nodes, ids)}
+    words = min(shape[0] for shape in shapes)
+    widths = {shapes[0][-1], *_products(view, nodes, ids)}
     limits = [_table(view, node, 2) for node in _readers(nodes, ids)]
     others = (n for n in nodes if n.op_type == "Gather" and view.is_weight(n.input[0]) and n.input[0] not in parts)
     limits += [tuple(view.weights[node.input[0]].shape) for node in others]
-    rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in found and s[0] > _OFFSET]
+    rows = [s[0] for s in limits if len(s) == 2 and s[1] in widths and s not in shapes and s[0] > _OFFSET]
     lengths = [row - _OFFSET for row in rows] + [*_buffers(view), *_turns(view, nodes)]
     is_alone = any(_turns_one(view, node) for node in nodes)
     return LookUp(words, True, min((n for n in lengths if n > _OFFSET), default=None), is_alone)
@@ -70,15 +70,15 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 def _readers(nodes: list[NodeProto], ids: str) -> list[NodeProto]:
     """Return the nodes that look ids up."""
-    same, found = {ids} - {""}, []
+    same, readers = {ids} - {""}, []
     for node in nodes:  # in topological order
         if node.op_type in _HAND_ON and node.input and node.input[0] in same:
             same.update(node.output)
         elif node.op_type in _TABLES:
             index = _TABLES[node.op_type][0]
             if len(node.input) > index and node.input[index] in same:
-                found.append(node)
-    return found
+                readers.append(node)
+    return readers
 
 
 def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -98,7 +98,7 @@ def _parts(view: GraphView, nodes: list[NodeProto], ids: str) -> dict[str, tuple
     return parts if len(parts) > 1 and all(shape for _, shape in parts.values()) else {}
 
 
-def _joined(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
+def _joint_shape(view: GraphView, parts: dict[str, tuple[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
     """Return the shape of the table that parts stand for: it has a row for every id that all of them have one for."""
     if not parts:
         return []

@@ -32,5 +32,5 @@ def frequencies(ids: Array, rows: int, tokenizer: Tokenizer | None, *, are_drawn
         different = float(special.sum()) * prior[special].sum()
     else:
         different = float((counts > 0).sum())
-    found: Matrix = (counts + different * prior) / (counts.sum() + different)
-    return found
+    probabilities: Matrix = (counts + different * prior) / (counts.sum() + different)
+    return probabilities

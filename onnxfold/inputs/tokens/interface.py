@@ -22,8 +22,8 @@ from onnxfold.inputs.tokens.cache_shapes import cache_shape
 from onnxfold.inputs.tokens.embedding import LookUp, look_up
 
 
-class Part(Enum):
-    """What an input is for; the value says it in words."""
+class Purpose(Enum):
+    """Purpose of an input; the value says it in words."""
 
     IDS = "token ids"
     MASK = "attention mask of ones"
@@ -41,9 +41,9 @@ class Part(Enum):
     OTHER = "generated"
 
 
-#: What ids that tell nothing are called in reports.
+#: Name in reports of ids that tell nothing.
 UNIFORM = "random tokens"
-#: What belongs to the encoder of a model whose decoder reads it; such inputs are as long as each other.
+#: Names of inputs of the encoder of a model whose decoder reads it; such inputs are as long as each other.
 ENCODER = re.compile(r"(^|[._/])(encoder|cross)", re.IGNORECASE)
 
 _IDS = re.compile(
@@ -52,27 +52,27 @@ _IDS = re.compile(
 _INTEGERS, _FLAGS, _FLOATS = "iu", "biuf", "f"
 _CACHE = re.compile(r"past|cache|(^|[._/])kv", re.IGNORECASE)
 #: Name, kinds of element types, ranks, and what such an input is. The first row that fits counts.
-_ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Part], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), kinds, ranks, part)
-    for pattern, kinds, ranks, part in (
-        (r"use_(past|cache)", "b", (0, 1), Part.USES_CACHE),
-        (r"logits_to_keep", _INTEGERS, (0, 1), Part.KEPT_LOGITS),
-        (r"total_seq", _INTEGERS, (0, 1), Part.TOTAL_LENGTH),
-        (r"seqlens_k", _INTEGERS, (1, 2), Part.LAST_POSITION),
-        (r"past_(key_values_|kv_)?(seq\w*_)?len", _INTEGERS, (0, 1), Part.PAST_LENGTH),
-        (r"(^|[._/])seq(uence)?_?len", _INTEGERS, (0, 1), Part.LENGTH),
-        (r"(token_type|segment)_?ids?", _INTEGERS, (1, 2), Part.TYPES),
-        (r"position", _INTEGERS, (1, 2, 3), Part.POSITIONS),
-        (r"mask", _FLAGS, (1, 2), Part.MASK),
-        (r"mask", _FLAGS, (3, 4), Part.CAUSAL_MASK),
-        (_CACHE.pattern, "fiu", (3, 4, 5), Part.CACHE),
-        (r"inputs?_embed", _FLOATS, (3,), Part.EMBEDDED),
+_ROWS: tuple[tuple[re.Pattern[str], str, tuple[int, ...], Purpose], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), kinds, ranks, purpose)
+    for pattern, kinds, ranks, purpose in (
+        (r"use_(past|cache)", "b", (0, 1), Purpose.USES_CACHE),
+        (r"logits_to_keep", _INTEGERS, (0, 1), Purpose.KEPT_LOGITS),
+        (r"total_seq", _INTEGERS, (0, 1), Purpose.TOTAL_LENGTH),
+        (r"seqlens_k", _INTEGERS, (1, 2), Purpose.LAST_POSITION),
+        (r"past_(key_values_|kv_)?(seq\w*_)?len", _INTEGERS, (0, 1), Purpose.PAST_LENGTH),
+        (r"(^|[._/])seq(uence)?_?len", _INTEGERS, (0, 1), Purpose.LENGTH),
+        (r"(token_type|segment)_?ids?", _INTEGERS, (1, 2), Purpose.TYPES),
+        (r"position", _INTEGERS, (1, 2, 3), Purpose.POSITIONS),
+        (r"mask", _FLAGS, (1, 2), Purpose.MASK),
+        (r"mask", _FLAGS, (3, 4), Purpose.CAUSAL_MASK),
+        (_CACHE.pattern, "fiu", (3, 4, 5), Purpose.CACHE),
+        (r"inputs?_embed", _FLOATS, (3,), Purpose.EMBEDDED),
     )
 )
 #: So many inputs that are alike are named.
 _SHOWN = 3
 #: Parts that tell a language model where there are no token ids.
-_TELLING = (Part.CACHE, Part.MASK, Part.CAUSAL_MASK)
+_TELLING = (Purpose.CACHE, Purpose.MASK, Purpose.CAUSAL_MASK)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TokenInput:
     """One input."""
 
     name: str
-    part: Part
+    purpose: Purpose
     dtype: np.dtype[np.generic]
     #: Its shape, None where a dimension is free; of a cache, the length may be free and nothing else but the batch.
     shape: tuple[int | None, ...]
@@ -92,16 +92,16 @@ class TokenInterface:
     """All inputs of a language model."""
 
     inputs: tuple[TokenInput, ...]
-    table: LookUp  # what is known of the tables that ids and positions are looked up in
+    table: LookUp  # limits of the tables in which ids and positions are looked up
 
-    def of(self, *parts: Part) -> list[TokenInput]:
-        """Return the inputs that are for any of these."""
-        return [one for one in self.inputs if one.part in parts]
+    def inputs_for(self, *purposes: Purpose) -> list[TokenInput]:
+        """Return the inputs for any of some purposes."""
+        return [info for info in self.inputs if info.purpose in purposes]
 
     @property
     def ids(self) -> TokenInput | None:
         """The token ids; None where embedded tokens are read in their place."""
-        return next(iter(self.of(Part.IDS)), None)
+        return next(iter(self.inputs_for(Purpose.IDS)), None)
 
     @property
     def vocabulary(self) -> int:
@@ -117,12 +117,12 @@ class TokenInterface:
         """The size of batch that the model is fixed to; None where it takes any."""
         if self.table.is_alone:
             return 1
-        return next((one.shape[0] for one in self._sequences if len(one.shape) > 1), None)
+        return next((info.shape[0] for info in self._sequences if len(info.shape) > 1), None)
 
     @property
     def fixed_length(self) -> int | None:
         """The length of sequences that the model is fixed to; None where it takes any."""
-        return next((one.shape[-1 if len(one.shape) < 3 else 1] for one in self._sequences), None)
+        return next((info.shape[-1 if len(info.shape) < 3 else 1] for info in self._sequences), None)
 
     def length(self, usual: int) -> int:
         """Return the length that the model is fixed to, else the usual one, or as far as its positions reach."""
@@ -130,87 +130,89 @@ class TokenInterface:
 
     @property
     def _sequences(self) -> list[TokenInput]:
-        return self.of(Part.IDS, Part.EMBEDDED)
+        return self.inputs_for(Purpose.IDS, Purpose.EMBEDDED)
 
-    def typed(self, infos: Sequence[InputInfo]) -> "TokenInterface":
+    def with_session_types(self, session_inputs: Sequence[InputInfo]) -> "TokenInterface":
         """Return the same inputs as onnxruntime takes them: a float32 twin in float32, caches with their own heads."""
-        known = {info.name: info for info in infos}
-        return replace(self, inputs=tuple(_as_taken(one, known.get(one.name)) for one in self.inputs))
+        known = {info.name: info for info in session_inputs}
+        return replace(
+            self, inputs=tuple(_session_input(declared, known.get(declared.name)) for declared in self.inputs)
+        )
 
     def __str__(self) -> str:
-        """Return what the model takes, input by input; many that are alike are counted."""
-        told: dict[str, list[TokenInput]] = {}
-        for one in self.inputs:
-            told.setdefault(self._words(one), []).append(one)
-        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in told.items())
+        """Return a line on the inputs that the model takes; many that are alike are counted."""
+        by_purpose: dict[str, list[TokenInput]] = {}
+        for info in self.inputs:
+            by_purpose.setdefault(self._words(info), []).append(info)
+        return "; ".join(f"{_names(inputs)} = {words}" for words, inputs in by_purpose.items())
 
-    def _words(self, one: TokenInput) -> str:
-        if one.part is Part.IDS:
+    def _words(self, info: TokenInput) -> str:
+        if info.purpose is Purpose.IDS:
             return f"token ids below {self.vocabulary:,}"
-        return f"{one.part.value} (encoder)" if one.is_encoders else one.part.value
+        return f"{info.purpose.value} (encoder)" if info.is_encoders else info.purpose.value
 
 
 def token_interface(view: GraphView) -> TokenInterface | None:
-    """Return what the inputs of a language model are; None for any other model."""
-    found: list[TokenInput] = []
+    """Return the purposes of the inputs of a language model; None for any other model."""
+    inputs: list[TokenInput] = []
     for name in view.input_names:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(name) or 1))
         shape = view.shape(name)
-        part = _part(name, dtype, shape or ()) if shape is not None else Part.OTHER
-        full = cache_shape(view, name, shape or ()) if part is Part.CACHE else (shape or ())
-        found.append(TokenInput(name, part, dtype, full, bool(ENCODER.search(name))))
-    if not _has_tokens(found):
-        found = _by_table(view, found)
-    if not _has_tokens(found):
+        purpose = _purpose(name, dtype, shape or ()) if shape is not None else Purpose.OTHER
+        full = cache_shape(view, name, shape or ()) if purpose is Purpose.CACHE else (shape or ())
+        inputs.append(TokenInput(name, purpose, dtype, full, bool(ENCODER.search(name))))
+    if not _has_tokens(inputs):
+        inputs = _with_ids_of_table(view, inputs)
+    if not _has_tokens(inputs):
         return None
-    ids = [one.name for one in found if one.part is Part.IDS]
-    return TokenInterface(tuple(found), look_up(view, ids[0] if ids else ""))
+    ids = [info.name for info in inputs if info.purpose is Purpose.IDS]
+    return TokenInterface(tuple(inputs), look_up(view, ids[0] if ids else ""))
 
 
 def interface_of(infos: list[InputInfo]) -> TokenInterface | None:
-    """Return what the inputs are where only their names, types and shapes are known."""
-    found = tuple(
-        TokenInput(i.name, _part(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
+    """Return the purposes of inputs of which only names, types and shapes are known."""
+    inputs = tuple(
+        TokenInput(i.name, _purpose(i.name, i.dtype, i.shape), i.dtype, i.shape, bool(ENCODER.search(i.name)))
         for i in infos
     )
-    return TokenInterface(found, LookUp()) if _has_tokens(found) else None
+    return TokenInterface(inputs, LookUp()) if _has_tokens(inputs) else None
 
 
-def _as_taken(one: TokenInput, info: InputInfo | None) -> TokenInput:
+def _session_input(declared: TokenInput, info: InputInfo | None) -> TokenInput:
     if info is None:
-        return one
-    sizes = info.shape if len(info.shape) == len(one.shape) else one.shape
-    shape = tuple(old if size is None or old is None else size for old, size in zip(one.shape, sizes, strict=True))
-    return replace(one, dtype=info.dtype, shape=shape)
+        return declared
+    sizes = info.shape if len(info.shape) == len(declared.shape) else declared.shape
+    shape = tuple(old if size is None or old is None else size for old, size in zip(declared.shape, sizes, strict=True))
+    return replace(declared, dtype=info.dtype, shape=shape)
 
 
-def _part(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Part:
+def _purpose(name: str, dtype: np.dtype[np.generic], shape: Shape) -> Purpose:
     if _IDS.search(name) and dtype.kind in _INTEGERS and len(shape) in (1, 2):
-        return Part.IDS
-    for pattern, kinds, ranks, part in _ROWS:
+        return Purpose.IDS
+    for pattern, kinds, ranks, purpose in _ROWS:
         if pattern.search(name) and dtype.kind in kinds and len(shape) in ranks:
-            return part
-    return Part.OTHER
+            return purpose
+    return Purpose.OTHER
 
 
-def _has_tokens(found: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
-    parts = {one.part for one in found}
-    return Part.IDS in parts or (Part.EMBEDDED in parts and not parts.isdisjoint(_TELLING))
+def _has_tokens(inputs: list[TokenInput] | tuple[TokenInput, ...]) -> bool:
+    purposes = {info.purpose for info in inputs}
+    return Purpose.IDS in purposes or (Purpose.EMBEDDED in purposes and not purposes.isdisjoint(_TELLING))
 
 
-def _by_table(view: GraphView, found: list[TokenInput]) -> list[TokenInput]:
+def _with_ids_of_table(view: GraphView, inputs: list[TokenInput]) -> list[TokenInput]:
     """Take the one row of integers that looks up a table for token ids, whatever its name.
 
     Several tables are those of categories.
     """
-    at = [i for i, one in enumerate(found) if one.part is Part.OTHER and one.dtype.kind in _INTEGERS]
-    rows = [i for i in at if look_up(view, found[i].name).is_known]
-    if len(rows) != 1 or len(found[rows[0]].shape) != 2 or found[rows[0]].shape[1] == 1:
-        return found
-    one = found[rows[0]]
-    return [replace(other, part=Part.IDS) if other is one else other for other in found]
+    at = [i for i, info in enumerate(inputs) if info.purpose is Purpose.OTHER and info.dtype.kind in _INTEGERS]
+    rows = [i for i in at if look_up(view, inputs[i].name).is_known]
+    if len(rows) != 1 or len(inputs[rows[0]].shape) != 2 or inputs[rows[0]].shape[1] == 1:
+        return inputs
+    info = inputs[rows[0]]
+    return [replace(other, purpose=Purpose.IDS) if other is info else other for other in inputs]
 
 
 def _names(inputs: list[TokenInput]) -> str:
-    names = [one.name for one in inputs]
+    names = [info.name for info in inputs]
     return ", ".join(names) if len(names) <= _SHOWN else f"{names[0]} ... {names[-1]} ({len(names)} inputs)"

@@ -10,9 +10,9 @@ import numpy as np
 from onnxfold.errors import VerificationError
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
-from onnxfold.inputs.tokens.cache_heads import cached
+from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.feeds import Others, fixed_past, token_feeds, whole_feeds
-from onnxfold.inputs.tokens.interface import Part, TokenInput, TokenInterface
+from onnxfold.inputs.tokens.interface import Purpose, TokenInput, TokenInterface
 
 #: Words in the names of outputs that hold states and caches.
 _NO_SCORES = re.compile(r"hidden|embed|state|pool|present|past|cache", re.IGNORECASE)
@@ -24,9 +24,9 @@ _TRIED = 8
 _ROUNDING = 1e-2
 
 
-def no_others(one: TokenInput, shape: tuple[int, ...]) -> Array:
+def no_others(info: TokenInput, shape: tuple[int, ...]) -> Array:
     """Refuse inputs that are not made of tokens."""
-    raise VerificationError(f"the input '{one.name}' is not made of tokens")
+    raise VerificationError(f"the input '{info.name}' is not made of tokens")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class LanguageModel:
         """
         if self.interface.ids is None:
             return None
-        ids, outputs = self._few(), self._tried
+        ids, outputs = self._trial_ids(), self._trial_outputs
         rows = self.interface.vocabulary if self.interface.table.is_known else 0
         for i, (name, values) in enumerate(zip(self.session.output_names, outputs, strict=True)):
             fits = values.ndim == 3 and values.shape[:2] in (ids.shape, (len(ids), 1))
@@ -59,17 +59,17 @@ class LanguageModel:
     @cached_property
     def scores_every_position(self) -> bool:
         """Whether there are scores for every position of a sequence, and not for the sequence alone."""
-        return self._known(self._tried).shape[:-1] == self._few().shape
+        return self._word_scores(self._trial_outputs).shape[:-1] == self._trial_ids().shape
 
     @cached_property
     def is_causal(self) -> bool:
         """Whether the scores of a position do not depend on later ones."""
-        if self.interface.of(Part.CACHE):
+        if self.interface.inputs_for(Purpose.CACHE):
             return True
-        a = self._known(self._tried)
+        a = self._word_scores(self._trial_outputs)
         if a.ndim < 3 or a.shape[1] < 2:
             return True
-        other = self._few()
+        other = self._trial_ids()
         other[:, -1] = (other[:, -1] + 1) % self.interface.vocabulary
         b = self.all_scores(other)
         return bool(np.abs(a[:, :-1] - b[:, :-1]).max() <= _ROUNDING * max(float(a.std()), 1e-12))
@@ -77,24 +77,24 @@ class LanguageModel:
     @cached_property
     def caches(self) -> dict[str, str]:
         """The output that continues each cache, by the input; empty where the network does not continue them all."""
-        inputs = [one.name for one in self.interface.of(Part.CACHE) if not one.is_encoders]
+        inputs = [info.name for info in self.interface.inputs_for(Purpose.CACHE) if not info.is_encoders]
         if not inputs or self.interface.fixed_length is not None or fixed_past(self.interface):
             return {}
-        outputs = cached(self.session.output_names)
+        outputs = cache_outputs(self.session.output_names)
         by_key = {_key(name): name for name in outputs}
-        found = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
-        if len(found) == len(inputs) and len(set(found.values())) == len(inputs):
-            return found
+        output_of = {name: by_key[_key(name)] for name in inputs if _key(name) in by_key}
+        if len(output_of) == len(inputs) and len(set(output_of.values())) == len(inputs):
+            return output_of
         return dict(zip(inputs, outputs, strict=True)) if len(outputs) == len(inputs) else {}
 
     def require_memory(self, count: int, length: int) -> None:
         """Ask once for the memory of all runs on so many sequences of up to this length."""
 
-        def zeros(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return np.zeros(shape, one.dtype)  # sizes alone count
+        def zeros(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return np.zeros(shape, info.dtype)  # sizes alone count
 
         free = self.interface.fixed_length is None and not fixed_past(self.interface)
-        if free and self.interface.of(Part.CACHE):
+        if free and self.interface.inputs_for(Purpose.CACHE):
             ids = np.zeros((max(count, 2), _TRIED), np.int64)
             self.session.require(token_feeds(self.interface, ids, zeros, past=length))
         else:
@@ -103,21 +103,21 @@ class LanguageModel:
 
     def all_scores(self, ids: Array) -> Array:
         """Return the scores at every position, shape (sequences, length, vocabulary)."""
-        return self._known(self.session.run(whole_feeds(self.interface, ids, self.others)))
+        return self._word_scores(self.session.run(whole_feeds(self.interface, ids, self.others)))
 
     def step(self, ids: Array, caches: Mapping[str, Array], past: int) -> tuple[Array, dict[str, Array]]:
         """Return the scores behind the last of some ids, shape (sequences, vocabulary), and the caches."""
 
-        def values(one: TokenInput, shape: tuple[int, ...]) -> Array:
-            return caches[one.name] if one.name in caches else self.others(one, shape)
+        def values(info: TokenInput, shape: tuple[int, ...]) -> Array:
+            return caches[info.name] if info.name in caches else self.others(info, shape)
 
         outputs = self.session.run(token_feeds(self.interface, ids, values, past=past))
         at = {name: i for i, name in enumerate(self.session.output_names)}
-        scores = self._known(outputs)
+        scores = self._word_scores(outputs)
         last = scores if scores.ndim == 2 else scores[:, -1]
         return last, {name: outputs[at[output]] for name, output in self.caches.items()}
 
-    def _known(self, outputs: list[Array]) -> Array:
+    def _word_scores(self, outputs: list[Array]) -> Array:
         assert self.scores is not None
         scores = outputs[self.scores]
         if self.interface.table.is_known:  # rows of padding are no words
@@ -129,16 +129,16 @@ class LanguageModel:
         return self.interface.ids is not None and len(self.interface.ids.shape) == 1
 
     @cached_property
-    def _tried(self) -> list[Array]:
+    def _trial_outputs(self) -> list[Array]:
         """All outputs for a few ids."""
-        return self.session.run(whole_feeds(self.interface, self._few(), self.others))
+        return self.session.run(whole_feeds(self.interface, self._trial_ids(), self.others))
 
-    def _few(self) -> Array:
+    def _trial_ids(self) -> Array:
         shape = self.interface.fixed_batch or 2, self.interface.length(_TRIED)
         ids: Array = np.arange(np.prod(shape)).reshape(shape) % self.interface.vocabulary
         return ids
 
 
 def _key(name: str) -> tuple[str, ...]:
-    """Return what tells one cache of another: numbers, and whether keys or values."""
+    """Return the parts of a name that distinguish caches: numbers, and whether keys or values."""
     return tuple(re.findall(r"\d+|key|value|encoder|decoder", name.lower()))

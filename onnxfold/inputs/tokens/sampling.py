@@ -11,7 +11,7 @@ FLOOR = 0.02
 _GRAM = 4
 
 
-def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
+def draw_tokens(scores: Array, uniform: Array, temperature: Array, banned: Array) -> Array:
     """Return one token per row of scores."""
     scaled = np.where(banned[: scores.shape[1]], -np.inf, scores) / temperature[:, None]
     scaled -= scaled.max(axis=1, keepdims=True)
@@ -20,8 +20,8 @@ def drawn(scores: Array, uniform: Array, temperature: Array, banned: Array) -> A
     chances = np.exp(scaled)
     chances[chances < FLOOR] = 0.0
     total = np.cumsum(chances, axis=1, dtype=np.float64)
-    found: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
-    return found
+    tokens: Array = (total > uniform[:, None] * total[:, -1:]).argmax(axis=1)
+    return tokens
 
 
 def variety(ids: Array) -> Array:

@@ -10,7 +10,7 @@ from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.tokens.feeds import cache_of, fixed_past
-from onnxfold.inputs.tokens.interface import Part, TokenInterface, token_interface
+from onnxfold.inputs.tokens.interface import Purpose, TokenInterface, token_interface
 from onnxfold.machine import memory
 from onnxfold.report import ModelSize
 
@@ -25,7 +25,7 @@ _BESIDE_OTHERS = 256
 #: Tokens that a model writes itself for every one that is given, as far as these are the usual number; where they are
 #: fewer, it writes what is left of that.
 _OWN = 1 / 3
-#: What one run over all tokens may cost, in multiply-accumulates: about two minutes on two cores.
+#: Highest cost of a run over all tokens, in multiply-accumulates: about two minutes on two cores.
 _RUN_COST = 4e12
 #: Multiply-accumulates per second on two cores, where many sequences are written side by side.
 _WRITTEN_PER_SECOND = 2.5e10
@@ -55,7 +55,7 @@ def size_of(view: GraphView) -> ModelSize:
     """Return the size of a model; its multiply-accumulates are per token where it takes tokens and lengths are open."""
     size = model_size(view)
     interface = token_interface(view) if size.macs is None else None
-    if interface is None or interface.of(Part.OTHER):
+    if interface is None or interface.inputs_for(Purpose.OTHER):
         return size
     return replace(size, macs=count_token_macs(view), macs_per="token")
 
@@ -68,11 +68,11 @@ def planned_tokens(
     length = interface.length(usual)
     if requested.samples is None:
         tokens = min(tokens, _affordable(view))
-        most = _BESIDE_OTHERS if interface.of(Part.OTHER) else tokens
+        most = _BESIDE_OTHERS if interface.inputs_for(Purpose.OTHER) else tokens
         wanted = max(min(tokens // length, most), 1)
     else:
         wanted = requested.samples
-    count = min(wanted, max(_fitting(view, interface, length), 1))
+    count = min(wanted, max(_most_sequences(view, interface, length), 1))
     fixed = interface.fixed_batch or 1
     count = max(count // fixed, 1) * fixed
     if requested.samples is None or count >= wanted:
@@ -81,16 +81,16 @@ def planned_tokens(
     return TokenPlan(count, length, (f"{wanted} sequences were requested; {limit} allows {count}",))
 
 
-def planned_beside(view: GraphView, interface: TokenInterface, given: tuple[int, ...]) -> TokenPlan | None:
+def planned_beside(view: GraphView, interface: TokenInterface, text_shape: tuple[int, ...]) -> TokenPlan | None:
     """Return how many sequences a network that continues texts writes beside given ones; None where none fit."""
-    count, length = given
+    count, length = text_shape
     own = interface.length(min(GIVEN_TEXT, length))
     usual = min(TOKENS, _affordable(view))
     tokens = max(_OWN * min(count * length, usual), usual - count * length)
-    fits = (_fitting(view, interface, length) - count) * length // own
+    fits = (_most_sequences(view, interface, length) - count) * length // own
     fixed = interface.fixed_batch or 1
-    found = min(math.ceil(tokens / own), fits) // fixed * fixed
-    return TokenPlan(found, own) if found > 0 else None
+    sequences = min(math.ceil(tokens / own), fits) // fixed * fixed
+    return TokenPlan(sequences, own) if sequences > 0 else None
 
 
 def _affordable(view: GraphView) -> int:
@@ -128,7 +128,7 @@ def _too_long(cost: float) -> str:
 
 def continues_text(view: GraphView, interface: TokenInterface) -> bool:
     """Whether a network says how a text goes on, and does not read sentences."""
-    return bool(interface.of(Part.CACHE, Part.CAUSAL_MASK)) or _scores_words(view, interface)
+    return bool(interface.inputs_for(Purpose.CACHE, Purpose.CAUSAL_MASK)) or _scores_words(view, interface)
 
 
 def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
@@ -136,15 +136,15 @@ def _scores_words(view: GraphView, interface: TokenInterface) -> bool:
     return any((view.shape(name) or (0,))[-1] == interface.vocabulary for name in view.output_names)
 
 
-def _fitting(view: GraphView, interface: TokenInterface, length: int) -> int:
+def _most_sequences(view: GraphView, interface: TokenInterface, length: int) -> int:
     """Return how many sequences fit into the memory limit, with the network and its fold beside each other."""
     past = fixed_past(interface)
     shapes: dict[str, tuple[int, ...]] = {}
-    for one in interface.inputs:
-        if one.part is Part.CACHE:
-            shapes[one.name] = cache_of(one, 1, past)
-        elif one.shape:
-            along = past + length if one.part is Part.MASK else length
-            shapes[one.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(one.shape))
+    for info in interface.inputs:
+        if info.purpose is Purpose.CACHE:
+            shapes[info.name] = cache_of(info, 1, past)
+        elif info.shape:
+            along = past + length if info.purpose is Purpose.MASK else length
+            shapes[info.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(info.shape))
     batch = interface.fixed_batch or 1
     return Footprint.of(view, shapes, walked=True).fitting(2, memory.limit()) * batch

@@ -12,18 +12,18 @@ from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
-from onnxfold.inputs.kept_inputs import KeptInputs, Kind, Shelf, is_text
+from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, Shelf, is_text
 from onnxfold.inputs.tokens.feeds import Others
 from onnxfold.inputs.tokens.interface import UNIFORM, TokenInterface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import most_varied
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
 from onnxfold.inputs.tokens.tokenizer import Tokenizer
-from onnxfold.inputs.tokens.written_text import TEMPERATURES, continued, filled_in, reread, together
+from onnxfold.inputs.tokens.written_text import TEMPERATURES, continue_texts, fill_in, reread_texts, sequences_at_once
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 
-#: What such ids are called in reports.
+#: Names of such ids in reports.
 WRITTEN, FILLED, PRIOR = "self-written text", "filled-in text", "tokens by frequency"
 TEXTS = (WRITTEN, FILLED, PRIOR, UNIFORM)
 #: Sequences that are written for every one that is kept: the most repetitive ones are left out.
@@ -47,7 +47,7 @@ class TokenText:
     reason: str  # how they were made, and why not otherwise
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many there are, and how they were made."""
         count, length = self.ids.shape
         return f"{self.ids.size:,} tokens, {count} sequences of {length}; {self.reason}"
@@ -59,7 +59,7 @@ class TokenWriter:
 
     view: GraphView
     interface: TokenInterface
-    source: ModelLike | Session | None  # what onnxruntime runs; the view where it is not given
+    source: ModelLike | Session | None  # the model that onnxruntime runs; the view where it is not given
     tokenizer: Tokenizer | None
     others: Others  # makes inputs that are not made of tokens
 
@@ -70,17 +70,17 @@ class TokenWriter:
         """Return ids: what the model writes if it can within the time, else ids by how common they are."""
         known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
-        ids = Kind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
+        ids = InputKind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
         kept = shelf.find({"ids": ids}, {"kind": (WRITTEN, FILLED, UNIFORM, PRIOR).__contains__, "reason": is_text})
         if kept is not None:
-            return TokenText(kept.batches[0]["ids"], kept.told["kind"], kept.told["reason"])
-        found = self._written(plan, requested, seed, progress)
-        shelf.keep(KeptInputs([{"ids": found.ids}], {"kind": found.kind, "reason": found.reason}))
-        return found
+            return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
+        written = self._write(plan, requested, seed, progress)
+        shelf.keep(KeptInputs([{"ids": written.ids}], {"kind": written.kind, "reason": written.reason}))
+        return written
 
-    def drawn(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
+    def draw(self, plan: TokenPlan, seed: int, why: str) -> TokenText:
         """Return ids drawn one by one, by how common they are where that is known."""
-        front, behind = ((), ()) if self.tokenizer is None else self._around(plan.length)
+        front, behind = ((), ()) if self.tokenizer is None else self._frame(plan.length)
         ids = self._random((plan.count, plan.length), seed)
         ids[:, : len(front)] = front
         ids[:, plan.length - len(behind) :] = behind
@@ -89,28 +89,26 @@ class TokenWriter:
             return TokenText(ids, UNIFORM, f"drawn {rows}; {why}")
         return TokenText(ids, PRIOR, f"drawn by their ranks in {self.tokenizer.path.name}; {why}")
 
-    def _written(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
+    def _write(self, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress) -> TokenText:
         if plan.length <= _FIRST:
-            return self.drawn(plan, seed, f"sequences of {plan.length} are no text")
+            return self.draw(plan, seed, f"sequences of {plan.length} are no text")
         if not self.interface.table.is_known:
-            return self.drawn(
-                plan, seed, "the table that ids look up was not found, and only the smallest ids are safe"
-            )
+            return self.draw(plan, seed, "the table that ids look up was not found, and only the smallest ids are safe")
         try:
             session = self._session()
-            model = LanguageModel(session, self.interface.typed(session.inputs), self.others)
-            model.require_memory(together(model, plan.length, self._with_spare(plan.count)), plan.length)
+            model = LanguageModel(session, self.interface.with_session_types(session.inputs), self.others)
+            model.require_memory(sequences_at_once(model, plan.length, self._count_with_spare(plan.count)), plan.length)
             if model.scores is None:
-                return self.drawn(plan, seed, "the model gives no scores of words, so it cannot write")
+                return self.draw(plan, seed, "the model gives no scores of words, so it cannot write")
             if not model.caches and not model.scores_every_position:
-                return self.drawn(plan, seed, "the model scores whole sequences, so it cannot write")
+                return self.draw(plan, seed, "the model scores whole sequences, so it cannot write")
             if not model.is_causal:
-                return self._filled_in(model, plan, requested, seed, progress)
-            return self._continued(model, plan, requested, seed, progress)
+                return self._fill_in(model, plan, requested, seed, progress)
+            return self._continue(model, plan, requested, seed, progress)
         except (VerificationError, MemoryError, MemoryLimitError) as error:
-            return self.drawn(plan, seed, f"the model cannot write: {error}")
+            return self.draw(plan, seed, f"the model cannot write: {error}")
 
-    def _continued(
+    def _continue(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
     ) -> TokenText:
         temperatures = ", ".join(f"{t:g}" for t in TEMPERATURES)
@@ -118,14 +116,14 @@ class TokenWriter:
         affordable = affordable_text if model.caches else affordable_readings
         most, why = affordable(self.view, plan, requested)
         if not most:
-            return self.drawn(plan, seed, why)
+            return self.draw(plan, seed, why)
         whole = most if model.caches else plan.count
-        texts, free = self._begun(self._with_spare(whole), plan.length, seed)
+        texts, free = self._draw_starts(self._count_with_spare(whole), plan.length, seed)
         if model.caches:
-            ids = continued(model, texts, free, self._banned, seed=seed, progress=progress)
+            ids = continue_texts(model, texts, free, self._banned, seed=seed, progress=progress)
         else:
             how = f"{how}, in {most} readings"
-            ids = reread(model, texts, free, most, self._banned, seed=seed, progress=progress)
+            ids = reread_texts(model, texts, free, most, self._banned, seed=seed, progress=progress)
         written = most_varied(ids, whole)
         others = self._random((plan.count - whole, plan.length), seed + 2)
         whole_batches = len(others) - len(others) % (self.interface.fixed_batch or 1)
@@ -133,7 +131,7 @@ class TokenWriter:
         if loose and model.scores_every_position:
             free = np.ones((loose, plan.length), bool)
             free[:, 0] = False
-            others[:loose] = reread(
+            others[:loose] = reread_texts(
                 model, others[:loose], free, _LOOSE_READINGS, self._banned, seed=seed + 2, progress=progress
             )
         # In any order, so that samples that are held out are of all kinds.
@@ -141,17 +139,17 @@ class TokenWriter:
         rest = f"{loose} drawn and read {_LOOSE_READINGS} times, {len(others) - loose} drawn by frequency"
         return TokenText(mixed, WRITTEN, f"{len(written)} sequences {how}, {rest}" if len(others) else how)
 
-    def _filled_in(
+    def _fill_in(
         self, model: LanguageModel, plan: TokenPlan, requested: InputRequest, seed: int, progress: Progress
     ) -> TokenText:
         blank = None if self.tokenizer is None else self.tokenizer.blank
         readings, why = affordable_readings(self.view, plan, requested)
         if blank is None or blank >= self.interface.vocabulary or not readings:
-            return self.drawn(plan, seed, why or "no tokenizer.json says what a blank is")
-        starts = self.drawn(plan, seed, "").ids
-        front, behind = self._around(plan.length)
+            return self.draw(plan, seed, why or "no tokenizer.json says what a blank is")
+        starts = self.draw(plan, seed, "").ids
+        front, behind = self._frame(plan.length)
         inner = slice(len(front), plan.length - len(behind))
-        ids = filled_in(model, starts, inner, blank, self._banned, seed=seed, progress=progress)
+        ids = fill_in(model, starts, inner, blank, self._banned, seed=seed, progress=progress)
         return TokenText(ids, FILLED, "blanks filled in by the model, every position twice")
 
     def _session(self) -> Session:
@@ -160,7 +158,7 @@ class TokenWriter:
         memory.require(loaded_bytes(self.view), "the model as a whole")
         return Session(self.view) if self.source is None else Session(self.source, counted=self.view)
 
-    def _with_spare(self, count: int) -> int:
+    def _count_with_spare(self, count: int) -> int:
         return self._multiple(np.ceil(count * _SPARE))
 
     def _multiple(self, count: float) -> int:
@@ -168,7 +166,7 @@ class TokenWriter:
         fixed = self.interface.fixed_batch or 1
         return -(-int(np.ceil(count)) // fixed) * fixed
 
-    def _begun(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
+    def _draw_starts(self, count: int, length: int, seed: int) -> tuple[Array, Array]:
         """Return drawn ids, half of them with a first one as texts have it, and the places that the model writes."""
         texts = self._random((count, length), seed + 1)
         known = () if self.tokenizer is None else self.tokenizer.beginnings
@@ -186,10 +184,10 @@ class TokenWriter:
         ids: Array = random.choice(rows, shape, p=self.tokenizer.prior(rows))
         return ids
 
-    def _around(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _frame(self, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special ids around every sequence, where there is room for them."""
         assert self.tokenizer is not None
-        front, behind = self.tokenizer.around
+        front, behind = self.tokenizer.frame
         fits = len(front) + len(behind) < length and all(i < self.interface.vocabulary for i in (*front, *behind))
         return (front, behind) if fits else ((), ())
 

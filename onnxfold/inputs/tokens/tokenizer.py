@@ -23,7 +23,7 @@ from onnxfold.errors import ConfigError, OnnxFoldError
 from onnxfold.graph.tensors import Array
 from onnxfold.machine import memory
 
-#: What such a file is called beside a model.
+#: Name of such a file beside a model.
 NAME = "tokenizer.json"
 #: The folder that optimum and transformers.js put graphs in.
 _GRAPHS = "onnx"
@@ -55,15 +55,15 @@ class Tokenizer:
     @cached_property
     def special(self) -> frozenset[int]:
         """Ids that stand for no text."""
-        return frozenset(token["id"] for token in self._added.values() if token["special"])
+        return frozenset(token["id"] for token in self._added_tokens.values() if token["special"])
 
     @property
     def blank(self) -> int | None:
         """The id of a blank to be filled in; None without one."""
-        return next((self._added[text]["id"] for text in _BLANKS if text in self._added), None)
+        return next((self._added_tokens[text]["id"] for text in _BLANKS if text in self._added_tokens), None)
 
     @cached_property
-    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Special ids that stand in front of, and behind, every text."""
         steps = self.content.get("post_processor") or {}
         front: list[int] = []
@@ -84,9 +84,9 @@ class Tokenizer:
     @property
     def beginnings(self) -> tuple[int, ...]:
         """Special ids that a text of its own may begin with."""
-        if self.around[0]:
-            return self.around[0][-1:]
-        return tuple(self._added[text]["id"] for text in _BEGINNINGS if text in self._added)[:1]
+        if self.frame[0]:
+            return self.frame[0][-1:]
+        return tuple(self._added_tokens[text]["id"] for text in _BEGINNINGS if text in self._added_tokens)[:1]
 
     @cached_property
     def rare(self) -> tuple[range, ...]:
@@ -118,13 +118,13 @@ class Tokenizer:
             encoder = Encoder.from_file(str(self.path))
             encoder.no_truncation()
             encoder.no_padding()
-            found = encoder.encode(text, add_special_tokens=False).ids
+            text_ids = encoder.encode(text, add_special_tokens=False).ids
         except Exception as error:  # a binding: plain Exception
             raise ConfigError(f"tokenizers cannot use '{self.path}': {' '.join(str(error).split())[:200]}") from None
-        return np.array(found, np.int64)
+        return np.array(text_ids, np.int64)
 
     @cached_property
-    def _added(self) -> dict[str, dict[str, Any]]:
+    def _added_tokens(self) -> dict[str, dict[str, Any]]:
         return {token["content"]: token for token in self.content.get("added_tokens") or ()}
 
     @cached_property
@@ -157,15 +157,15 @@ def read_tokenizer(path: str | PathLike[str]) -> Tokenizer:
             raise ConfigError(f"'{path}' is no file: give the {NAME} of the model")
         memory.require(_OBJECTS * path.stat().st_size, f"'{path}'")
         data = path.read_bytes()
-        found = Tokenizer(path, json.loads(data), hashlib.sha256(data).hexdigest())
-        _require_tokenizer(found)
+        tokenizer = Tokenizer(path, json.loads(data), hashlib.sha256(data).hexdigest())
+        _require_tokenizer(tokenizer)
     except OSError as error:
         raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"'{path}' is not JSON: give the {NAME} of the model") from None
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError):
         raise ConfigError(f"'{path}' is no tokenizer that can be read: give the {NAME} of the model") from None
-    return found
+    return tokenizer
 
 
 def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]:
@@ -183,16 +183,16 @@ def tokenizer_beside(source: object) -> tuple[Tokenizer | None, tuple[str, ...]]
     return None, ()
 
 
-def rare_words(model: object, given: str | PathLike[str] | None = None) -> tuple[range, ...]:
+def rare_words(model: object, path: str | PathLike[str] | None = None) -> tuple[range, ...]:
     """Return the ids of words that are rare, in classes, as far as a tokenizer says it."""
-    found = read_tokenizer(given) if given is not None else tokenizer_beside(model)[0]
-    return () if found is None else found.rare
+    tokenizer = read_tokenizer(path) if path is not None else tokenizer_beside(model)[0]
+    return () if tokenizer is None else tokenizer.rare
 
 
-def _require_tokenizer(found: Tokenizer) -> None:
+def _require_tokenizer(tokenizer: Tokenizer) -> None:
     """Look at every part once, so that what is wrong in the file is said while it is read."""
-    ids = [*found.special, *found.around[0], *found.around[1], *found.beginnings, *found._weights]
-    if not found._weights or not all(type(i) is int for i in ids):
+    ids = [*tokenizer.special, *tokenizer.frame[0], *tokenizer.frame[1], *tokenizer.beginnings, *tokenizer._weights]
+    if not tokenizer._weights or not all(type(i) is int for i in ids):
         raise TypeError
-    if not all(np.isfinite(weight) for weight in found._weights.values()):
+    if not all(np.isfinite(weight) for weight in tokenizer._weights.values()):
         raise ValueError

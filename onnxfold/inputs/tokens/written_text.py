@@ -12,12 +12,12 @@ import numpy as np
 
 from onnxfold.graph.tensors import Array
 from onnxfold.inputs.tokens.feeds import cache_of
-from onnxfold.inputs.tokens.interface import Part
+from onnxfold.inputs.tokens.interface import Purpose
 from onnxfold.inputs.tokens.language_model import LanguageModel
-from onnxfold.inputs.tokens.sampling import drawn
+from onnxfold.inputs.tokens.sampling import draw_tokens
 from onnxfold.progress import Progress, silent
 
-#: What the progress callback is told.
+#: Stage that the progress callback gets.
 STAGE = "write text"
 #: Of the sequences in turn: unlikely tokens make text that is nobody's, likely ones make all texts alike.
 TEMPERATURES = (0.7, 0.85, 1.0)
@@ -27,7 +27,7 @@ _TOGETHER = 512 << 20
 _PARTS, _SWEEPS = 4, 2
 
 
-def continued(
+def continue_texts(
     model: LanguageModel, texts: Array, written: Array, banned: Array, *, seed: int, progress: Progress = silent
 ) -> Array:
     """Return sequences that a decoder with caches continues, shape (sequences, length)."""
@@ -37,21 +37,21 @@ def continued(
     first = _first_written(written)
     begin, steps = 0, length - first
     while begin < count:
-        part = slice(begin, begin + together(model, length, count))
+        part = slice(begin, begin + sequences_at_once(model, length, count))
         caches: dict[str, Array] = {}
         past, new = 0, ids[part, :first]
         for at in range(first, length):
             progress(STAGE, begin * steps // count + (at - first) * len(new) // count, steps)
             scores, caches = model.step(new, caches, past)
             past += new.shape[1]
-            found = drawn(scores, uniform[part, at], temperature[part], banned)
-            ids[part, at] = np.where(written[part, at], found, texts[part, at])
+            tokens = draw_tokens(scores, uniform[part, at], temperature[part], banned)
+            ids[part, at] = np.where(written[part, at], tokens, texts[part, at])
             new = ids[part, at : at + 1]
         begin = part.stop
     return ids
 
 
-def reread(
+def reread_texts(
     model: LanguageModel, texts: Array, written: Array, readings: int, banned: Array, *, seed: int,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
@@ -66,17 +66,17 @@ def reread(
         for part in _parts(model, count, length):
             scores = model.all_scores(before[part])[:, first - 1 : -1]
             rows, places = scores.shape[:2]
-            found = drawn(
+            tokens = draw_tokens(
                 scores.reshape(rows * places, -1), uniform[part, first:].reshape(-1),
                 np.repeat(temperature[part], places), banned,
             ).reshape(rows, places)  # fmt: skip
-            ids[part, first:] = np.where(written[part, first:], found, texts[part, first:])
+            ids[part, first:] = np.where(written[part, first:], tokens, texts[part, first:])
         if np.array_equal(ids, before):
             break
     return ids
 
 
-def filled_in(
+def fill_in(
     model: LanguageModel, starts: Array, inner: slice, blank: int, banned: Array, *, seed: int,
     progress: Progress = silent,
 ) -> Array:  # fmt: skip
@@ -97,7 +97,7 @@ def filled_in(
                 rows, at = np.nonzero(hidden[part])
                 if len(rows):
                     scores = model.all_scores(shown[part])[rows, at]
-                    ids[part][rows, at] = drawn(scores, uniform[part][rows, at], temperature[part][rows], banned)
+                    ids[part][rows, at] = draw_tokens(scores, uniform[part][rows, at], temperature[part][rows], banned)
     return ids
 
 
@@ -111,17 +111,17 @@ def _numbers(count: int, length: int, seed: int) -> tuple[Array, Array]:
     return uniform, np.resize(np.array(TEMPERATURES), count)
 
 
-def together(model: LanguageModel, length: int, count: int) -> int:
+def sequences_at_once(model: LanguageModel, length: int, count: int) -> int:
     """Return how many sequences are written, or read, at a time: their caches or scores fit into memory together."""
     if model.interface.fixed_batch:
         return model.interface.fixed_batch
-    if not model.interface.of(Part.CACHE):
+    if not model.interface.inputs_for(Purpose.CACHE):
         return max(_TOGETHER // (8 * length * model.interface.vocabulary), 1)
-    caches = (cache_of(one, 1, length) for one in model.interface.of(Part.CACHE))
+    caches = (cache_of(cache, 1, length) for cache in model.interface.inputs_for(Purpose.CACHE))
     numbers = max(sum(prod(shape) for shape in caches), model.interface.vocabulary)
     return max(min(_TOGETHER // (4 * numbers), count), 1)
 
 
 def _parts(model: LanguageModel, count: int, length: int) -> list[slice]:
-    size = together(model, length, count)
+    size = sequences_at_once(model, length, count)
     return [slice(begin, min(begin + size, count)) for begin in range(0, count, size)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from onnxfold.torch_graph.node import TorchNode
-from onnxfold.torch_graph.operators.rotary_embedding import rotated
+from onnxfold.torch_graph.operators.rotary_embedding import rotate_heads
 from onnxfold.torch_graph.registry import Operation, operator
 
 #: Added to scores of what is not seen.
@@ -15,7 +15,7 @@ _UNSEEN = -1e30
 _SINKS = 2
 
 
-def attended(
+def attend(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -26,7 +26,7 @@ def attended(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Return what every head of queries reads, shape (batch, heads, length, size of values)."""
+    """Return the values that every head of queries reads, shape (batch, heads, length, size of values)."""
     each = queries.shape[1] // keys.shape[1]
     if each > 1:
         keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
@@ -65,18 +65,18 @@ def group_query_attention(node: TorchNode) -> Operation:
         if key is None or value is None:
             size = query.shape[-1] // (heads + 2 * shared)
             query, key, value = torch.split(query, [heads * size, shared * size, shared * size], dim=-1)
-        q, k, v = _apart(query, heads), _apart(key, shared), _apart(value, shared)
+        q, k, v = _split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared)
         past = 0 if past_key is None else past_key.shape[2]
         length = past + q.shape[2]
         if not bool((lengths == length - 1).all()) or (0 < window < length):
             raise node.unsupported("sequences are padded, or longer than its window")
         if turns and cosines is not None and sines is not None:
             tables = cosines[past:length], sines[past:length]
-            q, k = (rotated(x, *tables, interleaved=interleaved) for x in (q, k))
+            q, k = (rotate_heads(x, *tables, interleaved=interleaved) for x in (q, k))
         if past_key is not None and past_value is not None:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _together(attended(q, k, v, factor, None, causal=True, softcap=softcap, sinks=sinks)), k, v
+        return _merge_heads(attend(q, k, v, factor, None, causal=True, softcap=softcap, sinks=sinks)), k, v
 
     return run
 
@@ -96,11 +96,11 @@ def multi_head_attention(node: TorchNode) -> Operation:
         if bias is not None:
             parts = torch.split(bias, [query.shape[-1], key.shape[-1], value.shape[-1]])
             query, key, value = (x + part for x, part in zip((query, key, value), parts, strict=True))
-        q, k, v = _apart(query, heads), _apart(key, heads), _apart(value, heads)
+        q, k, v = _split_heads(query, heads), _split_heads(key, heads), _split_heads(value, heads)
         if past_key is not None and past_value is not None:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _together(attended(q, k, v, factor, scores, causal=bool(causal))), k, v
+        return _merge_heads(attend(q, k, v, factor, scores, causal=bool(causal))), k, v
 
     return run
 
@@ -120,14 +120,14 @@ def packed_attention(node: TorchNode) -> Operation:
         if mask is not None and (mask.ndim != 2 or any(other is not None for other in others)):
             raise node.unsupported("its mask is no row per sequence")
         y = x @ weights if bias is None else x @ weights + bias
-        q, k, v = (_apart(part, heads) for part in torch.split(y, list(sizes) or [y.shape[-1] // 3] * 3, dim=-1))
+        q, k, v = (_split_heads(part, heads) for part in torch.split(y, list(sizes) or [y.shape[-1] // 3] * 3, dim=-1))
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
         if mask is not None:
             hidden = torch.where(mask[:, None, None] > 0, 0.0, _UNSEEN).to(y.dtype)
             scores = hidden if scores is None else scores + hidden
         factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        result = _together(attended(q, k, v, factor, scores, causal=causal))
+        result = _merge_heads(attend(q, k, v, factor, scores, causal=causal))
         return (result, torch.stack((k, v))) if node.has_output(1) else (result,)
 
     return run
@@ -150,25 +150,27 @@ def standard_attention(node: TorchNode) -> Operation:
             raise node.unsupported("sequences are padded")
         flat = query.ndim == 3
         q, k, v = (
-            (query, key, value) if not flat else (_apart(query, heads), _apart(key, shared), _apart(value, shared))
+            (query, key, value)
+            if not flat
+            else (_split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared))
         )
         if past_key is not None and past_value is not None:
             k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
         elif causal and q.shape[2] != k.shape[2]:
             raise node.unsupported("it is causal, and there are other numbers of queries and keys")
-        result = attended(q, k, v, scale or 1.0 / math.sqrt(q.shape[-1]), mask, causal=causal, softcap=softcap)
-        return (_together(result) if flat else result), k, v
+        result = attend(q, k, v, scale or 1.0 / math.sqrt(q.shape[-1]), mask, causal=causal, softcap=softcap)
+        return (_merge_heads(result) if flat else result), k, v
 
     return run
 
 
-def _apart(x: Tensor, heads: int) -> Tensor:
+def _split_heads(x: Tensor, heads: int) -> Tensor:
     """Return heads on an axis of their own: (batch, heads, length, size)."""
     if x.ndim == 4:
         return x
     return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-def _together(x: Tensor) -> Tensor:
+def _merge_heads(x: Tensor) -> Tensor:
     """Return heads behind each other: (batch, length, heads times size)."""
     return x.transpose(1, 2).flatten(2)

@@ -27,7 +27,7 @@ def convolution(node: TorchNode) -> Operation:
             x, padding = pad_spatial(x, before, after, 0.0), [0] * rank
         # A 4-D weight in the memory format of the images: otherwise torch converts the images at every layer.
         return _CONVOLVE[rank](
-            x, _like(weight, x), bias, windows.strides(rank), padding, windows.dilations(rank), groups
+            x, _match_layout(weight, x), bias, windows.strides(rank), padding, windows.dilations(rank), groups
         )
 
     return run
@@ -72,7 +72,7 @@ def _crop(
     return (large, small) if windows.auto_pad != "SAME_UPPER" else (small, large)
 
 
-def _like(weight: Tensor, x: Tensor) -> Tensor:
+def _match_layout(weight: Tensor, x: Tensor) -> Tensor:
     if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
         return weight.contiguous(memory_format=torch.channels_last)
     return weight

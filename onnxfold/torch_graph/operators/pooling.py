@@ -25,7 +25,7 @@ def max_pool(node: TorchNode) -> Operation:
         raise node.unsupported(f"a pool over {rank} axes; torch has up to 3")
 
     def run(x: Tensor) -> Tensor:
-        x = pad_spatial(x, *windows.covered(x.shape[2:]), -math.inf)
+        x = pad_spatial(x, *windows.covering_pads(x.shape[2:]), -math.inf)
         return _MAXIMUM[rank](x, windows.kernel, windows.strides(rank), 0, windows.dilations(rank))
 
     return run
@@ -38,7 +38,7 @@ def average_pool(node: TorchNode) -> Operation:
 
     def run(x: Tensor) -> Tensor:
         sizes = x.shape[2:]
-        before, after = windows.covered(sizes)
+        before, after = windows.covering_pads(sizes)
         total = _window_sums(pad_spatial(x, before, after, 0.0), windows)
         if not any(before) and all(a <= 0 for a in after):
             return total / math.prod(windows.kernel)
@@ -58,7 +58,7 @@ def lp_pool(node: TorchNode) -> Operation:
     windows, order = Windows(node), node.integer("p", 2)
 
     def run(x: Tensor) -> Tensor:
-        powers = pad_spatial(x.abs() ** order, *windows.covered(x.shape[2:]), 0.0)
+        powers = pad_spatial(x.abs() ** order, *windows.covering_pads(x.shape[2:]), 0.0)
         return _window_sums(powers, windows) ** (1.0 / order)
 
     return run

@@ -43,7 +43,7 @@ class _Interpolation:
         if node.integer("antialias", 0) or node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise node.unsupported("it smooths before it shrinks, or keeps the aspect ratio")
 
-    def along(self, x: Tensor, axis: int, scale: float, length: int) -> Tensor:
+    def resize_axis(self, x: Tensor, axis: int, scale: float, length: int) -> Tensor:
         """Return a tensor with one axis resized to `length`."""
         if length == x.shape[axis] and scale == 1.0:
             return x
@@ -99,7 +99,7 @@ def resize(node: TorchNode) -> Operation:
         if sizes is None or not sizes.numel():
             return _resize(interpolation, x, axes, [] if scales is None else scales.tolist())
         for axis, length in zip(axes, sizes.tolist(), strict=True):
-            x = interpolation.along(x, axis, length / x.shape[axis], length)
+            x = interpolation.resize_axis(x, axis, length / x.shape[axis], length)
         return x
 
     return run
@@ -107,7 +107,7 @@ def resize(node: TorchNode) -> Operation:
 
 def _resize(interpolation: _Interpolation, x: Tensor, axes: "range | list[int]", scales: list[float]) -> Tensor:
     for axis, scale in zip(axes, scales, strict=True):
-        x = interpolation.along(x, axis, scale, math.floor(x.shape[axis] * scale))
+        x = interpolation.resize_axis(x, axis, scale, math.floor(x.shape[axis] * scale))
     return x
 
 

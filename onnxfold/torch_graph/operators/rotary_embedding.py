@@ -7,7 +7,7 @@ from onnxfold.torch_graph.node import TorchNode
 from onnxfold.torch_graph.registry import Operation, operator
 
 
-def rotated(x: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool) -> Tensor:
+def rotate_heads(x: Tensor, cosines: Tensor, sines: Tensor, *, interleaved: bool) -> Tensor:
     """Return heads whose pairs of dimensions are turned; dimensions behind the last pair stay."""
     turned = 2 * cosines.shape[-1]
     front, rest = x[..., :turned], x[..., turned:]
@@ -27,7 +27,7 @@ def rotary_embedding(node: TorchNode) -> Operation:
     interleaved, heads = bool(node.integer("interleaved", 0)), node.integer("num_heads", 0)
 
     def run(x: Tensor, positions: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-        return _on_heads(
+        return _rotate_laid_out(
             x, _angles(positions, cosines, x), _angles(positions, sines, x), heads, interleaved=interleaved
         )
 
@@ -41,7 +41,7 @@ def standard_rotary_embedding(node: TorchNode) -> Operation:
 
     def run(x: Tensor, cosines: Tensor, sines: Tensor, positions: Tensor | None = None) -> Tensor:
         turns = [table[:, None] if positions is None else _angles(positions, table, x) for table in (cosines, sines)]
-        return _on_heads(x, turns[0], turns[1], heads, interleaved=interleaved)
+        return _rotate_laid_out(x, turns[0], turns[1], heads, interleaved=interleaved)
 
     return run
 
@@ -54,11 +54,11 @@ def _angles(positions: Tensor, table: Tensor, x: Tensor) -> Tensor:
     return table[positions][:, None]
 
 
-def _on_heads(x: Tensor, cosines: Tensor, sines: Tensor, heads: int, *, interleaved: bool) -> Tensor:
+def _rotate_laid_out(x: Tensor, cosines: Tensor, sines: Tensor, heads: int, *, interleaved: bool) -> Tensor:
     """Turn heads that are an axis of their own, or that lie behind each other on the last one."""
     if x.ndim == 4:
-        return rotated(x, cosines, sines, interleaved=interleaved)
+        return rotate_heads(x, cosines, sines, interleaved=interleaved)
     batch, length, width = x.shape
     size = width // heads if heads else 2 * cosines.shape[-1]
     apart = x.reshape(batch, length, -1, size).transpose(1, 2)
-    return rotated(apart, cosines, sines, interleaved=interleaved).transpose(1, 2).reshape(batch, length, width)
+    return rotate_heads(apart, cosines, sines, interleaved=interleaved).transpose(1, 2).reshape(batch, length, width)

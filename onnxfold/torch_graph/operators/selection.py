@@ -35,12 +35,12 @@ def _slice(x: Tensor, starts: list[int], ends: list[int], axes: list[int], steps
             picked = [slice(None)] * (axis % x.ndim) + [slice(first, max(first, last), step)]
             x = x[tuple(picked)]
         else:
-            places = torch.arange(size)[torch.tensor(_backwards(start, end, step, size), dtype=torch.int64)]
+            places = torch.arange(size)[torch.tensor(_reversed_places(start, end, step, size), dtype=torch.int64)]
             x = x.index_select(axis, places.to(x.device))
     return x
 
 
-def _backwards(start: int, end: int, step: int, size: int) -> list[int]:
+def _reversed_places(start: int, end: int, step: int, size: int) -> list[int]:
     """Return the places of a slice with a negative step; ONNX clamps its ends where Python would wrap them."""
     first = min(start + size if start < 0 else start, size - 1)
     last = max(end + size if end < 0 else end, -1)
@@ -94,11 +94,11 @@ def pad_by_inputs(node: TorchNode) -> Operation:
     mode = node.text("mode", "constant")
 
     def run(x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
-        given = [int(p) for p in pads.tolist()]
+        amounts = [int(p) for p in pads.tolist()]
         before, after = [0] * x.ndim, [0] * x.ndim
         along = range(x.ndim) if axes is None else [int(a) for a in axes.tolist()]
         for i, axis in enumerate(along):
-            before[axis], after[axis] = given[i], given[i + len(given) // 2]
+            before[axis], after[axis] = amounts[i], amounts[i + len(amounts) // 2]
         return _pad(node, x, before, after, mode, 0.0 if value is None else value.item())
 
     return run

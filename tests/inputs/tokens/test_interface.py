@@ -15,9 +15,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import synthetic_inputs
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.feeds import cache_of, token_feeds, whole_feeds
-from onnxfold.inputs.tokens.interface import Part, interface_of, token_interface
+from onnxfold.inputs.tokens.interface import Purpose, interface_of, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel, no_others
-from onnxfold.inputs.tokens.written_text import continued
+from onnxfold.inputs.tokens.written_text import continue_texts
 from onnxfold.progress import ProgressBar
 from testing.genai_models import LONGEST, Kind, genai_decoder
 from testing.language_models import WORDS, decoder, encoder, grouped_query_decoder
@@ -61,9 +61,9 @@ def test_parts_follow_from_name_and_type() -> None:
     ]
     found = interface_of(infos)
     assert found is not None
-    assert [one.part for one in found.inputs] == [
-        Part.IDS, Part.MASK, Part.POSITIONS, Part.TYPES, Part.CACHE, Part.USES_CACHE, Part.TOTAL_LENGTH,
-        Part.LAST_POSITION, Part.PAST_LENGTH, Part.KEPT_LOGITS, Part.OTHER,
+    assert [one.purpose for one in found.inputs] == [
+        Purpose.IDS, Purpose.MASK, Purpose.POSITIONS, Purpose.TYPES, Purpose.CACHE, Purpose.USES_CACHE,
+        Purpose.TOTAL_LENGTH, Purpose.LAST_POSITION, Purpose.PAST_LENGTH, Purpose.KEPT_LOGITS, Purpose.OTHER,
     ]  # fmt: skip
     feeds = token_feeds(found, np.zeros((2, 5), np.int64), lambda one, shape: np.ones(shape, one.dtype), past=4)
     assert feeds["attention_mask"].shape == (2, 9)
@@ -102,7 +102,7 @@ def test_the_size_of_heads_comes_from_the_attention() -> None:
     """As onnxruntime-genai's builder leaves it free."""
     found = token_interface(load(MODELS["genai"]))
     assert found is not None
-    assert cache_of(found.of(Part.CACHE)[0], 2, 7) == (2, 1, 7, 16)
+    assert cache_of(found.inputs_for(Purpose.CACHE)[0], 2, 7) == (2, 1, 7, 16)
 
 
 def test_positions_limit_the_length() -> None:
@@ -205,7 +205,7 @@ def test_memory_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Footprint, "of", counted)
     model.require_memory(4, 20)
     written = np.arange(20) >= 2
-    continued(model, np.zeros((4, 20), np.int64), np.tile(written, (4, 1)), np.zeros(WORDS, bool), seed=0)
+    continue_texts(model, np.zeros((4, 20), np.int64), np.tile(written, (4, 1)), np.zeros(WORDS, bool), seed=0)
     assert len(asked) == 1
     model.all_scores(np.zeros((4, 40), np.int64))
     assert len(asked) == 2

@@ -110,7 +110,7 @@ def test_what_was_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cache = Cache(tmp_path)
     first, other = (_ids(_inputs(cache=cache, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(first, other)
-    monkeypatch.setattr(written_text, "continued", None)
+    monkeypatch.setattr(written_text, "continue_texts", None)
     assert np.array_equal(_ids(_inputs(cache=cache)), first)
 
 

@@ -25,7 +25,7 @@ from onnxfold.inputs.tokens import token_plan, written_text
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
 from onnxfold.inputs.tokens.language_model import LanguageModel
-from onnxfold.inputs.tokens.sampling import drawn, most_varied
+from onnxfold.inputs.tokens.sampling import draw_tokens, most_varied
 from onnxfold.inputs.tokens.token_plan import planned_tokens
 from onnxfold.inputs.tokens.tokenizer import read_tokenizer
 from testing.language_models import SPECIAL, WORDS, decoder, encoder, grouped_query_decoder, write_tokenizer
@@ -75,11 +75,11 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
     """With its cache, token by token: the same as from one run over the whole text, and as its temperature says."""
     model = _model(proto)
     texts, free = _begun(4, 12)
-    ids = written_text.continued(model, texts, free, NO_BANS, seed=3)
+    ids = written_text.continue_texts(model, texts, free, NO_BANS, seed=3)
     scores = model.all_scores(ids)
     uniform, temperature = written_text._numbers(4, 12, 3)
     for at in range(2, 12):
-        found = drawn(scores[:, at - 1], uniform[:, at], temperature, NO_BANS)
+        found = draw_tokens(scores[:, at - 1], uniform[:, at], temperature, NO_BANS)
         assert np.array_equal(ids[:, at], np.where(free[:, at], found, texts[:, at]))
     assert len(np.unique(temperature)) == 3
 
@@ -87,14 +87,14 @@ def test_text_is_drawn_from_the_scores_of_what_stands_before(proto: onnx.ModelPr
 def test_rereading_gives_what_is_written_one_by_one() -> None:
     """Of the same weights without a past; and after k readings, k tokens are right."""
     texts, free = _begun(4, 10)
-    written = written_text.continued(_model(decoder()), texts, free, NO_BANS, seed=3)
+    written = written_text.continue_texts(_model(decoder()), texts, free, NO_BANS, seed=3)
     without = _model(decoder(past=False))
-    assert np.array_equal(written_text.reread(without, texts, free, 10, NO_BANS, seed=3), written)
-    some = written_text.reread(without, texts, free, 3, NO_BANS, seed=3)
+    assert np.array_equal(written_text.reread_texts(without, texts, free, 10, NO_BANS, seed=3), written)
+    some = written_text.reread_texts(without, texts, free, 3, NO_BANS, seed=3)
     assert np.array_equal(some[:, :5], written[:, :5])
     nothing = np.zeros_like(free)
-    assert np.array_equal(written_text.reread(without, texts, nothing, 3, NO_BANS, seed=3), texts)
-    assert np.array_equal(written_text.continued(_model(decoder()), texts, nothing, NO_BANS, seed=3), texts)
+    assert np.array_equal(written_text.reread_texts(without, texts, nothing, 3, NO_BANS, seed=3), texts)
+    assert np.array_equal(written_text.continue_texts(_model(decoder()), texts, nothing, NO_BANS, seed=3), texts)
 
 
 def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
@@ -104,7 +104,7 @@ def test_blanks_are_filled_in_by_the_scores_beside_them() -> None:
     banned = NO_BANS.copy()
     banned[:2] = True
     starts = np.full((5, 16), 1)
-    ids = written_text.filled_in(model, starts, slice(1, 15), 1, banned, seed=0)
+    ids = written_text.fill_in(model, starts, slice(1, 15), 1, banned, seed=0)
     assert (ids[:, [0, -1]] == 1).all()
     assert (ids[:, 1:-1] >= 2).all()
     assert len(np.unique(ids)) > 10
@@ -170,7 +170,7 @@ def test_seeds_differ_and_the_cache_gives_the_same(
     fresh, other = (_inputs(path, samples=3, seed=seed) for seed in (0, 1))
     assert not np.array_equal(_ids(fresh), _ids(other))
     _inputs(path, samples=3, cache=cache)
-    monkeypatch.setattr(written_text, "continued", None)
+    monkeypatch.setattr(written_text, "continue_texts", None)
     kept = _inputs(path, samples=3, cache=cache)
     assert np.array_equal(_ids(kept), _ids(fresh))
     assert kept.reason == fresh.reason
@@ -187,7 +187,7 @@ def test_the_prior_falls_with_the_rank_of_a_merge(folder: Path) -> None:
     merges = prior[len(SPECIAL) + 11 :]
     assert (np.diff(merges) < 0).all()
     assert merges[0] / merges[-1] == pytest.approx((len(merges) - 1 + 50) / 50)
-    assert (found.blank, found.beginnings, found.around) == (1, (0,), ((), ()))
+    assert (found.blank, found.beginnings, found.frame) == (1, (0,), ((), ()))
     assert len(found.prior(40)) == 40  # a table with fewer rows
 
 
@@ -203,7 +203,7 @@ def test_word_pieces_unigrams_and_templates(tmp_path: Path) -> None:
     path.write_text(json.dumps({"added_tokens": special, "post_processor": post, "model": {"vocab": words}}))
     found = read_tokenizer(path)
     prior = found.prior(7)
-    assert found.around == ((0,), (1,))
+    assert found.frame == ((0,), (1,))
     assert prior[4] > prior[5] > prior[3] > prior[6] > 0 == prior[2]  # "a" is a word, "q" is a part of words
     path.write_text(json.dumps({"model": {"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]]}}))
     prior = read_tokenizer(path).prior(2)
