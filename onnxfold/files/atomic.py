@@ -25,9 +25,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     if target.is_null:
         yield io.BytesIO()
         return
-    with explained(path), part_file(target.real.parent, private=target.found is not None) as part:
+    with explained(path), part_file(target.real.parent, private=target.status is not None) as part:
         yield part.file
-        part.move_to(target.real, target.found)
+        part.move_to(target.real, target.status)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def replace_by(path: Path, draft: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        take_place(draft, target.real, target.found)
+        take_place(draft, target.real, target.status)
 
 
 @contextmanager

@@ -98,14 +98,14 @@ def _remove_if_stale(path: Path) -> None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags)
     try:
-        found = os.fstat(descriptor)
-        if path.name != _mark(path.name.split("-")[1], found) or time.time() - found.st_mtime < _STALE_SECONDS:
+        status = os.fstat(descriptor)
+        if path.name != _mark(path.name.split("-")[1], status) or time.time() - status.st_mtime < _STALE_SECONDS:
             return
         if not hold(descriptor):
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(path, ignore_errors=True)
-        elif stat.S_ISREG(found.st_mode):
+        elif stat.S_ISREG(status.st_mode):
             path.unlink()
     finally:
         os.close(descriptor)
@@ -123,5 +123,5 @@ def _marked(path: Path) -> Path:
     return path
 
 
-def _mark(token: str, found: os.stat_result) -> str:
-    return f"{_PREFIX}{token}-{found.st_ino:x}{_SUFFIX}"
+def _mark(token: str, status: os.stat_result) -> str:
+    return f"{_PREFIX}{token}-{status.st_ino:x}{_SUFFIX}"

@@ -39,7 +39,7 @@ def file_bytes(view: GraphView) -> int:
 
 
 def loaded_bytes(view: GraphView) -> int:
-    """Return what a model's weights take in onnxruntime, which on a CPU holds half precision as float32, too."""
+    """Return the bytes of a model's weights in onnxruntime, which on a CPU holds half precision as float32, too."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     more = sum(4 * view.weight_size(name) for name in view.weights if view.weight_type(name) in halves)
     return weight_bytes(view) + more
@@ -94,18 +94,18 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
     _require_one_folder(target)
     with ExitStack() as stack:
         stack.enter_context(explained(data_path(path)))
-        weights = stack.enter_context(part_file(model.parent, private=target.found is not None))
+        weights = stack.enter_context(part_file(model.parent, private=target.status is not None))
         tensors = _write_weights(view, weights.file)
         stack.enter_context(folder_lock(model.parent))
         stack.enter_context(without_orphans(model, keep))
-        location = stack.enter_context(placed(weights, model, target.found))
+        location = stack.enter_context(placed(weights, model, target.status))
         payload = _with_external(view, tensors, location)
         with replacing(path) as file:
             file.write(payload)
 
 
 def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
-    """Return what :func:`save` writes, to be checked before any work.
+    """Return the files that :func:`save` writes, to be checked before any work.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def _proto(view: GraphView, name: str) -> TensorProto:
 
 
 def _field(size: int) -> int:
-    """Return what a message of this size takes inside another one: a tag, the length as a varint, and itself."""
+    """Return the bytes of a message of this size inside another message: a tag, the length as a varint, and itself."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 

@@ -104,9 +104,9 @@ class NodeRunner:
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the node's outputs by name."""
-        given = {n: feeds[n] for n in self.inputs} | self._fed
+        arrays = {n: feeds[n] for n in self.inputs} | self._fed
         try:
-            values = self._run_shared(given) if self._shares else self._run_alone(given)
+            values = self._run_shared(arrays) if self._shares else self._run_alone(arrays)
         except VerificationError:
             raise
         except Exception as error:
@@ -114,17 +114,17 @@ class NodeRunner:
             raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
-    def _run_shared(self, given: dict[str, Array]) -> list[Array]:
-        ordered = {n: given[n] for n in self._node.input if n}
+    def _run_shared(self, arrays: dict[str, Array]) -> list[Array]:
+        ordered = {n: arrays[n] for n in self._node.input if n}
         if self._session is None:
             self._session = self._sessions.shared(self._node, ordered)
         return list(self._session.run(None, dict(zip(map(_input, count()), ordered.values(), strict=False))))
 
-    def _run_alone(self, given: dict[str, Array]) -> list[Array]:
+    def _run_alone(self, arrays: dict[str, Array]) -> list[Array]:
         if self._session is None:
-            self._session = self._sessions.own(self._node, given, self._constants, packs=self._packs)
+            self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
         with ending(self._loop) as options:
-            return list(self._session.run(self._outputs, given, options))
+            return list(self._session.run(self._outputs, arrays, options))
 
     def _is_packed(self) -> bool:
         """Return whether the node is a convolution of images that is faster with a packed weight."""

@@ -175,7 +175,7 @@ def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[in
 
 
 def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
-    """Return what onnxruntime may change in a model.
+    """Return the level of onnxruntime's changes to a model.
 
     Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. A
     quantised model gets all optimisations, which bring in the integer kernels that it is made for. Where BASIC removes
@@ -229,6 +229,6 @@ def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
 
 
 def one_line(error: Exception) -> str:
-    """Return what onnxruntime says of an error, in one line."""
+    """Return the message of an onnxruntime error in one line."""
     text = " ".join(str(error).split())
     return text if len(text) < 400 else text[:400] + " ..."

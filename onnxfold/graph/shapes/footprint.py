@@ -51,14 +51,14 @@ class Footprint:
         for i, node in enumerate(nodes[: _last_layer(view, types, sampled)] if walked else nodes):
             read = [name for name in _reads(node) if name in sizes]
             for name in filter(None, node.output):
-                found = tensor_bytes(types.get(name))
-                if found is None:
+                size = tensor_bytes(types.get(name))
+                if size is None:
                     unbounded = any(n.op_type in GROWING for n in _inner(node))
                     unknown = unknown or (node.op_type if unbounded else "")
                     # Not their sum: sizes of a stream that blocks add to would double with every block.
-                    found = max((sizes[n] for n in read), default=0)
-                sizes[name] = found
-                live.add(found, grows=name in sampled)
+                    size = max((sizes[n] for n in read), default=0)
+                sizes[name] = size
+                live.add(size, grows=name in sampled)
             live.look()
             for name in {*read, *node.output}:
                 if name in sizes and last.get(name, -1) <= i and name not in outputs:
@@ -101,11 +101,11 @@ class _Live:
 
 def _sampled(view: GraphView) -> set[str]:
     """Return the tensors that depend on the inputs; all others are computed of weights alone."""
-    found = set(view.input_names)
+    tensors = set(view.input_names)
     for node in view.nodes:
-        if not found.isdisjoint(_reads(node)):
-            found.update(node.output)
-    return found
+        if not tensors.isdisjoint(_reads(node)):
+            tensors.update(node.output)
+    return tensors
 
 
 def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:
@@ -128,11 +128,11 @@ def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(values.shape) for name, values in feeds.items()}
 
 
-def tensor_bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
-    """Return what a tensor takes, None where a dimension is not known; `open_dimension` stands in for such ones."""
-    if found is None:
+def tensor_bytes(kind: TensorType | None, open_dimension: int | None = None) -> int | None:
+    """Return the bytes of a tensor, None where a dimension is not known; `open_dimension` stands in for such ones."""
+    if kind is None:
         return None
-    elem_type, shape, _ = found
+    elem_type, shape, _ = kind
     dims = [open_dimension if d is None else d for d in shape]
     if any(d is None for d in dims):
         return None

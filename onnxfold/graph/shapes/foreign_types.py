@@ -63,11 +63,11 @@ def _asked(
     proto = NodeProto.FromString(node)
     constants = [TensorProto.FromString(tensor) for tensor in held]
     known = {t.name for t in constants}
-    given = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
+    kinds = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
     graph = helper.make_graph(
         [proto],
         "node",
-        [helper.make_tensor_value_info(name, kind[0], _named(kind)) for name, kind in given.items()],
+        [helper.make_tensor_value_info(name, kind[0], _named(kind)) for name, kind in kinds.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
         constants,
     )
@@ -80,7 +80,7 @@ def _asked(
         return (None,) * len(proto.output)
     types = {output.name: _read_output(output) for output in session.get_outputs()}
     if any(kind is None or None in _numbers(kind) for kind in types.values()):
-        types |= _measured(session, given, types)
+        types |= _measured(session, kinds, types)
     return tuple(types.get(name) for name in proto.output)
 
 
@@ -109,19 +109,19 @@ def _read(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
 
 
 def _measured(
-    session: ort.InferenceSession, given: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
+    session: ort.InferenceSession, kinds: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
 ) -> dict[str, TensorType | None]:
-    """Return what runs at two sizes tell of the results; what is known already stays."""
-    names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
+    """Return the types of the results as runs at two sizes show them; known types stay."""
+    names = dict.fromkeys(s for kind in kinds.values() for s in _named(kind) if isinstance(s, str))
     choices = (_sizes(names, *steps) for steps in _SIZES)
-    sizes = next((choice for choice in choices if _fits(choice, given)), None)
+    sizes = next((choice for choice in choices if _fits(choice, kinds)), None)
     if sizes is None:
         return {}
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
-        shapes = {n: _shape(kind, sizes, which) for n, kind in given.items()}
+        shapes = {n: _shape(kind, sizes, which) for n, kind in kinds.items()}
         random = np.random.default_rng(seed)
-        feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in given.items()}
+        feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in kinds.items()}
         if any(values is None for values in feeds.values()):
             return {}
         with contextlib.suppress(Exception):
@@ -133,13 +133,13 @@ def _measured(
         ranks = {np.ndim(values) for values in results}
         if len(ranks) > 1 or not all(isinstance(values, np.ndarray) for values in results):
             continue
-        told = known[output]
-        before: list[int | str | None] = [None] * ranks.pop() if told is None else _numbers(told)
+        result_type = known[output]
+        before: list[int | str | None] = [None] * ranks.pop() if result_type is None else _numbers(result_type)
         lengths = zip(before, *(values.shape for values in results), strict=True)
         dims = [
             _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
         ]
-        elem_type = told[0] if told else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
+        elem_type = result_type[0] if result_type else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
         read[output] = _read(elem_type, dims)
     return read
 
@@ -161,8 +161,8 @@ def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -
     return [d if isinstance(d, int) else sizes[d][which] for d in _named(kind)]
 
 
-def _fits(sizes: Mapping[str, tuple[int, int]], given: Mapping[str, TensorType]) -> bool:
-    shapes = (_shape(kind, sizes, 1) for kind in given.values())
+def _fits(sizes: Mapping[str, tuple[int, int]], kinds: Mapping[str, TensorType]) -> bool:
+    shapes = (_shape(kind, sizes, 1) for kind in kinds.values())
     return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
 
 

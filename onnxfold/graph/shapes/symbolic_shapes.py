@@ -13,7 +13,7 @@ from onnxfold.graph.tensors import Weight
 
 def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Collection[str]) -> dict[str, TensorType]:
     """Return the types that onnxruntime's symbolic inference finds; none without sympy, or where it fails."""
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     # It is a tool of onnxruntime, with no stable interface, and stops with an assertion at what it does not know.
     with contextlib.suppress(Exception, SystemExit):
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
@@ -25,10 +25,10 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
         with contextlib.suppress(Exception):  # what it knows until then holds
             while inference.run_:
                 inference._infer_impl()
-        found = read_types(inference.out_mp_)
+        types = read_types(inference.out_mp_)
     return {
         name: (elem_type, shape, tuple(s if s in names else "" for s in symbols))
-        for name, (elem_type, shape, symbols) in found.items()
+        for name, (elem_type, shape, symbols) in types.items()
         if elem_type
     }
 
