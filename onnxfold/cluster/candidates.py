@@ -45,7 +45,7 @@ class Candidates(ABC):
 
     @property
     def losses(self) -> Matrix:
-        """What the errors cost the network, shape (n + 1,)."""
+        """Losses of the network by width, shape (n + 1,)."""
         return self.errors
 
     def settle(self) -> None:
@@ -117,8 +117,8 @@ class Computed(Candidates):
         """Monotone, linear between the widths of a grid."""
         n, step = self._group.size, self._group.block_count
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
-        found = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
-        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
+        grid_errors = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
+        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(grid_errors[::-1])[::-1])
         errors[:step] = np.inf
         return errors
 
@@ -144,8 +144,8 @@ def compounded(errors: Matrix) -> Matrix:
         return errors
     consumers = max(float(errors[finite].max()), 1.0)
     part = np.where(finite, errors, 0.0) / consumers
-    found: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
-    return found
+    losses: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
+    return losses
 
 
 def seen_by(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Matrix]:

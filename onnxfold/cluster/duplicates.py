@@ -80,21 +80,21 @@ def _project(
     view: GraphView, groups: list[FoldGroup], labels: list[Labels], random: np.random.Generator
 ) -> list[tuple[Vector, Vector]]:
     """Return per group projections of shape (n, columns) and the rounding that each may have."""
-    where: dict[str, list[tuple[int, Member]]] = defaultdict(list)
+    by_tensor: dict[str, list[tuple[int, Member]]] = defaultdict(list)
     for g, group in enumerate(groups):
         for member in group.members:
-            where[member.axis.tensor].append((g, member))
+            by_tensor[member.axis.tensor].append((g, member))
     draws = [random.standard_normal((label.max() + 1, 64)) for label in labels]
     columns: list[list[Vector]] = [[] for _ in groups]
     scales: list[list[Vector]] = [[] for _ in groups]
-    for tensor, found in where.items():
+    for tensor, members in by_tensor.items():
         values = view.weight(tensor)
         epsilon = _epsilon(values.dtype)
         tolerance = _EPSILONS * epsilon
-        for g, member in found:
+        for g, member in members:
             if member.role is Role.CONSUMER:
                 continue
-            others = [(h, m) for h, m in found if m.axis != member.axis]
+            others = [(h, m) for h, m in members if m.axis != member.axis]
             for _ in range(_PROJECTIONS if epsilon < _COARSE_EPSILON else _COARSE_PROJECTIONS):
                 vectors = _other_axes(values, member, others, labels, draws, random)
                 rows, norms = _contract_in_parts(values, member, vectors)

@@ -39,11 +39,11 @@ def _zipped(task: Task, k: int) -> ChannelPartition:
     group = task.group
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
-    found = correlations([seen.covariance for seen in task.moments])
+    likeness = correlations([seen.covariance for seen in task.moments])
     labels = np.arange(group.size)
     for block in range(group.block_count):
         units = np.flatnonzero(blocks == block)
-        inner = zipped(found[np.ix_(units, units)], sources[units], k // group.block_count)
+        inner = zipped(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
         labels[units] = units[inner]
     return _strongest(task, labels, blocks, k)
 

@@ -106,8 +106,8 @@ class Means(ChannelPartition):
         """Return P times rows of shape (n, m), without building P: shape (k, m)."""
         kept = self._kept
         share = 1.0 / self.cluster_sizes[self.labels[kept]]
-        found: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
-        return found
+        means: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
+        return means
 
     @property
     def decode(self) -> Matrix:
@@ -224,12 +224,12 @@ def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
     ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
     """
-    given = np.asarray(labels, np.int64)
-    kept = np.flatnonzero(given >= 0)
-    inner, first = renumber(given[kept])
+    numbers = np.asarray(labels, np.int64)
+    kept = np.flatnonzero(numbers >= 0)
+    inner, first = renumber(numbers[kept])
     if len(first) == len(kept):
-        return Selection(kept, len(given))
-    canonical = np.full(len(given), -1, np.int64)
+        return Selection(kept, len(numbers))
+    canonical = np.full(len(numbers), -1, np.int64)
     canonical[kept] = inner
     return Means(canonical, kept[first])
 

@@ -194,8 +194,8 @@ def _distinct(task: Task, k: int) -> ChannelPartition:
             local = split_duplicates(classes[units], per_block)
         else:
             kept = distinct[np.argsort(-norms[units[first]], kind="stable")[:per_block]]
-            rank = {int(one): i for i, one in enumerate(kept)}
-            local = np.array([rank.get(int(one), -1) for one in classes[units]])
+            rank = {int(label): i for i, label in enumerate(kept)}
+            local = np.array([rank.get(int(label), -1) for label in classes[units]])
         labels[units] = np.where(local < 0, -1, local + block * per_block)
     return partial_partition(labels)
 

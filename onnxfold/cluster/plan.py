@@ -41,11 +41,11 @@ class FoldPlan:
 
     @cached_property
     def _on_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
-        found: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
+        folds: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
         for group, partition in self:
             for axis in group.tensors:
-                found.setdefault(axis, []).append((group, partition))
-        return found
+                folds.setdefault(axis, []).append((group, partition))
+        return folds
 
     def partition_of(self, group: FoldGroup) -> ChannelPartition | None:
         """Return the partition of a group, None for one that keeps its width."""
@@ -64,7 +64,7 @@ class FoldPlan:
             members = {m.axis: m.positions for m in group.members}
             for axis, positions in (members | dict(group.tensors)).items():
                 dropped.setdefault(axis, []).append(positions[gone].reshape(-1))
-        return {axis: np.sort(np.concatenate(found)) for axis, found in dropped.items()}
+        return {axis: np.sort(np.concatenate(pieces)) for axis, pieces in dropped.items()}
 
     @cached_property
     def lossy(self) -> "FoldPlan":

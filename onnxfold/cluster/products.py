@@ -84,14 +84,14 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
     for _ in range(_MAX_ITERATIONS):
         labels = _filled(labels, apart, k)
         cross, squares = points.with_means(labels, weights, k)
-        found = np.empty_like(labels)
+        nearest = np.empty_like(labels)
         for part in parts(n):
             distance = squares - 2.0 * cross[:, part].T
-            found[part] = distance.argmin(axis=1)
+            nearest[part] = distance.argmin(axis=1)
             apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]
-        if np.array_equal(found, labels):
+        if np.array_equal(nearest, labels):
             break
-        labels = found
+        labels = nearest
     return _filled(labels, apart, k)
 
 

@@ -148,14 +148,14 @@ class _State:
             best, least = np.arange(len(places)), self.drops(places)
         order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
         chosen: list[tuple[int, int]] = []
-        taken: set[int] = set()
+        used_places: set[int] = set()
         for a in order:
             b = int(best[a])
-            if a in taken or b in taken:
+            if a in used_places or b in used_places:
                 continue
             gone, into = max(a, b), min(a, b)
             chosen.append((int(self.units[places[gone]]), -1 if a == b else int(self.units[places[into]])))
-            taken |= {a, b}
+            used_places |= {a, b}
             if len(chosen) == count:
                 break
         return chosen
@@ -238,10 +238,10 @@ class _State:
 def _of_differences(matrix: Kept) -> Kept:
     """Return u^T M u for the differences u = e_a - e_b of all pairs."""
     diagonal = matrix.diagonal()
-    found: Kept = matrix * -2.0
-    found += diagonal
-    found += diagonal[:, None]
-    return found
+    quadratic: Kept = matrix * -2.0
+    quadratic += diagonal
+    quadratic += diagonal[:, None]
+    return quadratic
 
 
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
@@ -251,9 +251,9 @@ def _inverse(covariance: Matrix, ridge: float) -> Kept:
     room; in float64 where a channel follows so closely from the others that float32 is too coarse for what is left.
     """
     if len(covariance) <= WIDE:
-        found = covariance.copy()
-        found[np.diag_indices_from(found)] += ridge
-        return np.asarray(np.linalg.inv(found), np.float64)
+        matrix = covariance.copy()
+        matrix[np.diag_indices_from(matrix)] += ridge
+        return np.asarray(np.linalg.inv(matrix), np.float64)
     coarse = _inverse_in_place(covariance.astype(np.float32), ridge)
     if coarse is not None and float((coarse.diagonal() * covariance.diagonal()).max()) <= _MOST_INFLATION:
         return coarse

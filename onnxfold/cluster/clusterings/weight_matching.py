@@ -45,15 +45,15 @@ class Partners:
 
 def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
     """Return the channels at the same places of the first network, the first ones first."""
-    found = []
+    partners = []
     for group, source in zip(groups, sources, strict=True):
         unit, likeness = np.full(group.size, -1, np.int64), np.zeros(group.size)
         for mine, theirs in _sides(group, source):
             shared = min(len(mine), len(theirs))
             unit[theirs[:shared]] = mine[:shared]
             likeness[theirs[:shared]] = 1.0 - np.arange(shared) / max(shared, 1)
-        found.append(Partners(unit, likeness))
-    return found
+        partners.append(Partners(unit, likeness))
+    return partners
 
 
 def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
@@ -109,10 +109,10 @@ class _State:
         """Return the cosine of every channel and its partner."""
         products, norms = self._products(g), np.sqrt(np.maximum(self._norms(g), np.finfo(np.float64).tiny))
         units = np.flatnonzero(self.unit[g] >= 0)
-        found = np.zeros(self.groups[g].size)
+        cosines = np.zeros(self.groups[g].size)
         partners = self.unit[g][units]
-        found[units] = products[partners, units] / (norms[partners] * norms[units])
-        return found
+        cosines[units] = products[partners, units] / (norms[partners] * norms[units])
+        return cosines
 
     def _norms(self, g: int) -> npt.NDArray[np.float64]:
         total = np.zeros(self.groups[g].size)

@@ -22,12 +22,12 @@ ALPHA, BETA = 0.3, 0.125
 
 def correlations(covariances: Sequence[Matrix]) -> Matrix:
     """Return the mean correlation of activations over what the consumers read."""
-    found = []
+    matrices = []
     for covariance in covariances:
         deviation = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
         scale = np.maximum(deviation * deviation[:, None], 1e-7 * max(float(deviation.max()) ** 2, 1e-30))
-        found.append(covariance / scale)
-    return np.asarray(np.mean(found, axis=0))
+        matrices.append(covariance / scale)
+    return np.asarray(np.mean(matrices, axis=0))
 
 
 def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
@@ -61,6 +61,6 @@ def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
 
 def _left(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
     """Return the likeness of what is left, without limits."""
-    found = np.where(alive & alive[:, None], likeness, -np.inf)
-    np.fill_diagonal(found, -np.inf)
-    return found
+    open_pairs = np.where(alive & alive[:, None], likeness, -np.inf)
+    np.fill_diagonal(open_pairs, -np.inf)
+    return open_pairs
