@@ -52,30 +52,30 @@ def allocate_globally(
     tied = TiedWidths.of(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    found = _allocated(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
-    return tied.expanded(found)
+    widths = _allocated(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
+    return tied.expanded(widths)
 
 
 def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
     if tradeoff is None:
         return _searched(space, errors, budgets).whole_widths
-    found = _searched(space, errors, budgets, tradeoff)
+    search = _searched(space, errors, budgets, tradeoff)
     if tradeoff.added_error == np.inf:
-        return found.whole_widths
+        return search.whole_widths
     plain = _searched(space, errors, budgets)
     bound = plain.total_error + tradeoff.added_error
-    if found.total_error > bound:
-        found = plain
+    if search.total_error > bound:
+        search = plain
         # Bisection between no share, whose error is allowed, and the whole one, whose error is not.
         low, high = 0.0, tradeoff.share
         for _ in range(_BISECTIONS):
             share = (low + high) / 2.0
             tried = _searched(space, errors, budgets, replace(tradeoff, share=share))
             if tried.total_error <= bound:
-                found, low = tried, share
+                search, low = tried, share
             else:
                 high = share
-    return found.whole_widths
+    return search.whole_widths
 
 
 def _searched(
@@ -218,7 +218,7 @@ class _Search:
     def _exchanged(self, level: int) -> Integers | None:
         """Return widths that use more of the budgets and lose no more: a group a step wider, others narrower."""
         used, error = self._used(self._costs_of(self.widths))[0], self.total_error
-        found: list[tuple[float, int, Integers]] = []
+        options: list[tuple[float, int, Integers]] = []
         for i in self._space.free:
             widths = self.widths.copy()
             widths[i] = self._space.wider(i, int(widths[i]), level)
@@ -226,17 +226,17 @@ class _Search:
             costs = self._costs_of(widths)
             added = self._error_of(widths) - error
             if self._load(costs)[0] <= 1.0 and self._used(costs)[0] > used and added <= 0.0:
-                found.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
-        return min(found, key=lambda option: option[:2])[2] if found else None
+                options.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
+        return min(options, key=lambda option: option[:2])[2] if options else None
 
     def _narrowing(self, widths: Integers, level: int, fraction: float, but: int = -1) -> NextMoves:
         """Return the next step of every group to a narrower width; one group may stay."""
 
         def narrower(i: int, width: int) -> int:
-            found = self._space.narrower(i, width, level, fraction)
+            next_width = self._space.narrower(i, width, level, fraction)
             if fraction and width == self._space.groups[i].size and self._space.groups[i].widest:
-                found = min(found, self._worthwhile(i, self._space.step(i, level)))
-            return width if i == but else min(max(found, self._lowest[i]), width)
+                next_width = min(next_width, self._worthwhile(i, self._space.step(i, level)))
+            return width if i == but else min(max(next_width, self._lowest[i]), width)
 
         return self._moves(narrower, widths)
 
@@ -263,26 +263,26 @@ class _Search:
 
     def _load(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of the tightest budget, shape (m,)."""
-        loads = [found / limit for found, limit in zip(costs, self._limits, strict=False)]
+        loads = [cost / limit for cost, limit in zip(costs, self._limits, strict=False)]
         count = len(costs[0]) if costs else 1
         return np.max([np.zeros(count), *loads], axis=0)  # type: ignore[no-any-return]
 
     def _total_load(self, costs: list[Integers]) -> Matrix:
         """Return the sum of cost / limit over the budgets, shape (m,)."""
-        return sum((found / limit for found, limit in zip(costs, self._limits, strict=False)), np.zeros(len(costs[0])))
+        return sum((cost / limit for cost, limit in zip(costs, self._limits, strict=False)), np.zeros(len(costs[0])))
 
     def _excess(self, costs: list[Integers]) -> Matrix:
         """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
         total = np.zeros(len(costs[0]))
-        for found, limit in zip(costs, self._limits, strict=False):
-            load = found / limit
+        for cost, limit in zip(costs, self._limits, strict=False):
+            load = cost / limit
             total += np.maximum(load - 1.0, 0.0) + _TIES * load
         return total
 
     def _used(self, costs: list[Integers]) -> Matrix:
         """Return the part of the budget with least room that is used, in units of its cost at full widths."""
         pairs = zip(costs, self._limits, self._whole, strict=False)
-        return np.max([(found - limit) / max(whole, 1) for found, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
+        return np.max([(cost - limit) / max(whole, 1) for cost, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
 
     def _has_slack(self, costs: list[Integers]) -> bool:
         return bool(self._limits) and bool(self._used(costs)[0] < -_SLACK)

@@ -58,8 +58,8 @@ class Budgets:
         for name in limits:
             if name not in COSTS:
                 raise ConfigError(f"budget '{name}' is not one of: {', '.join(COSTS)}")
-        found = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
-        return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in found))
+        rows = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
+        return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in rows))
 
     @property
     def limit_time(self) -> bool:
@@ -79,11 +79,11 @@ class Budgets:
         """Return the costs of widths and the limits of all budgets, as text."""
         return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
 
-    def unreachable(self, narrowest: Sequence[int], where: str = "at one channel per group") -> BudgetError:
+    def unreachable(self, narrowest: Sequence[int], widths: str = "at one channel per group") -> BudgetError:
         """Return the error that says that even the narrowest widths exceed a budget, with the closest values."""
         names = " and ".join(budget.name for budget in self.exceeded(narrowest))
         return BudgetError(
-            f"the budget of {names} cannot be reached: {where}: {self.closest(narrowest)}; raise the limit, "
+            f"the budget of {names} cannot be reached: {widths}: {self.closest(narrowest)}; raise the limit, "
             "or run 'onnxfold inspect' for the reasons"
         )
 

@@ -41,12 +41,12 @@ class WidthSpace:
             )
         fixed = {i: groups[i].size for i in whole}
         for glob, ratio in {**ratios, **dict.fromkeys(keep, 0.0)}.items():
-            found = [i for i, group in enumerate(groups) if group.matches(glob)]
-            if not found:
+            matches = [i for i, group in enumerate(groups) if group.matches(glob)]
+            if not matches:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
-            ties = {groups[i].tie for i in found} - {None}
-            found += [i for i, group in enumerate(groups) if group.tie in ties and i not in found]
-            fixed.update({i: _worth(groups[i], width_for(groups[i], ratio, round_to)) for i in found})
+            ties = {groups[i].tie for i in matches} - {None}
+            matches += [i for i, group in enumerate(groups) if group.tie in ties and i not in matches]
+            fixed.update({i: _worth(groups[i], width_for(groups[i], ratio, round_to)) for i in matches})
         return cls(groups, fixed, round_to, preferred)
 
     @cached_property

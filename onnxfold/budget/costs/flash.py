@@ -53,7 +53,7 @@ def vector_bytes(length: int, elem_type: int) -> int:
 def _graph(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     nodes = used_nodes(view)
     constants = {name: (view.weight_type(name), tuple(view.weights[name].shape)) for name in view.weights}
-    constants |= {n.output[0]: found for n in nodes if (found := _constant(n)) is not None}
+    constants |= {n.output[0]: constant for n in nodes if (constant := _constant(n)) is not None}
     yield Product(TENSOR_BYTES * len(view.input_names))
     indices, others = [], dict.fromkeys(view.output_names)
     for node in nodes:

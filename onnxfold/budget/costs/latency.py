@@ -56,20 +56,20 @@ def timed_nodes(graphs: Graphs) -> Iterator[Timed]:
 
 
 def _timed(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
-    one, operator = Length(1), linear(view, node)
+    unit, operator = Length(1), linear(view, node)
     with suppress(UnsupportedModelError):
         if operator is None:
-            return Timed(node.output[0], None, one, one, tuple(_elements(axes, sizes, node)))
+            return Timed(node.output[0], None, unit, unit, tuple(_elements(axes, sizes, node)))
         if operator.weight:
             weight = axes.lengths(operator.weight, view.weights[operator.weight].shape)
-            inputs, outputs = _widths(node, weight) if len(weight) > 1 else (one, one)
+            inputs, outputs = _widths(node, weight) if len(weight) > 1 else (unit, unit)
             data = {node.input[0]: sizes.shape(node.input[0], any_leading=True)}
             shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
                 return Timed(node.output[0], shape, inputs, outputs, ())
         amount = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
-        return Timed(node.output[0], None, one, one, tuple(amount))
-    return Timed(node.output[0], None, one, one, ())
+        return Timed(node.output[0], None, unit, unit, tuple(amount))
+    return Timed(node.output[0], None, unit, unit, ())
 
 
 def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
@@ -79,11 +79,11 @@ def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
 
 def _elements(axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> list[Length]:
     """Return the lengths of the larger of a node's first input and result: a reduction takes time for what it reads."""
-    found = []
+    candidates = []
     for name in (*node.output[:1], *node.input[:1]):
         with suppress(UnsupportedModelError):
-            found.append(axes.lengths(name, sizes.shape(name, any_leading=True)))
-    return max(found, key=lambda lengths: prod(length.whole for length in lengths), default=[])
+            candidates.append(axes.lengths(name, sizes.shape(name, any_leading=True)))
+    return max(candidates, key=lambda lengths: prod(length.whole for length in lengths), default=[])
 
 
 def _products(graphs: Graphs, table: LatencyTable) -> Iterator[Product]:
@@ -136,5 +136,5 @@ def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, blo
 
 
 def _counted(length: Length) -> int:
-    """Return what a length counts at full width."""
+    """Return the count of a length at full width."""
     return replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant
