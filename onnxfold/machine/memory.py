@@ -94,7 +94,7 @@ def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
 
 
 def give_back() -> None:
-    """Return what was freed to the system, where the C library can.
+    """Return freed memory to the system, where the C library can.
 
     glibc keeps what lies between blocks that are in use: of a model of many wide layers, some megabytes per layer.
     """
