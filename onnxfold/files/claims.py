@@ -112,7 +112,7 @@ def _same(a: Path, b: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether what the run prints is redirected into this file."""
+    """Whether the output of the run is redirected into this file."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if os.path.samestat(path.stat(), os.fstat(stream.fileno())):  # type: ignore[union-attr]
