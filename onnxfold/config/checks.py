@@ -136,7 +136,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
 
 
 def entries(name: str, value: Any) -> tuple[Any, ...]:
-    """Return what a sequence holds; a text and a mapping are none."""
+    """Return the entries of a sequence; a text and a mapping are none."""
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         raise OptionTypeError(f"{name}={_shown(value)} is not a sequence")
     return tuple(value)
@@ -149,12 +149,12 @@ def path_text(name: str, value: Any) -> str:
 
 def path(name: str, value: Any) -> Path:
     """Return a path."""
-    found = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(found, str):
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
         raise OptionTypeError(f"{name}={_shown(value)} is not a path")
-    if "\0" in found:
+    if "\0" in text:
         raise ConfigError(f"{name} contains a zero byte, which no path may")
-    return Path(found)
+    return Path(text)
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> str:
@@ -173,12 +173,12 @@ def by_name(name: str, value: Any) -> dict[str, Any]:
 
 def shapes(name: str, value: Any) -> dict[str, tuple[int, ...]]:
     """Return shapes by the name of an input; every dimension is a whole number from 1 up."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes_by_name: dict[str, tuple[int, ...]] = {}
     for key, dims in by_name(name, value).items():
         label = f"{name} {key}: dimension"
         sizes = entries(f"{name} {key}", dims)
-        found[key] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
-    return found
+        shapes_by_name[key] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
+    return shapes_by_name
 
 
 def wholes(name: str, value: Any, *, least: int, most: int) -> tuple[int, ...]:

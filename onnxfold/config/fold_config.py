@@ -343,7 +343,7 @@ class FoldConfig:
 
     @property
     def least_step(self) -> int:
-        """What widths are multiples of, apart from what a runtime prefers."""
+        """Step that widths are multiples of, apart from the steps that a runtime prefers."""
         return 1 if isinstance(self.round_to, str) else self.round_to
 
     @property
@@ -382,7 +382,7 @@ class FoldConfig:
 
     @property
     def pixel_scale(self) -> pixels.PixelScale | None:
-        """What makes inputs of the pixels of images; None where it is not given."""
+        """Scale that makes inputs of the pixels of images; None where it is not given."""
         return pixels.pixel_scale(self.mean, self.std, self.channels)
 
     @property

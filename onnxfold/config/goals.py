@@ -49,7 +49,7 @@ def _require_alone(config: "FoldConfig") -> None:
 
 
 def in_words(config: "FoldConfig") -> str:
-    """Return what is requested."""
+    """Return the request of a configuration in words."""
     values = {name: (getattr(config, name), option.request) for name, option in options_of(type(config)).items()}
     if isinstance(config.drop_blocks, int):
         values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"
