@@ -52,17 +52,17 @@ def allocate_globally(
     tied = TiedWidths.of(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    widths = _allocated(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
+    widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
     return tied.expanded(widths)
 
 
-def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
+def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
     if tradeoff is None:
-        return _searched(space, errors, budgets).whole_widths
-    search = _searched(space, errors, budgets, tradeoff)
+        return _search_widths(space, errors, budgets).whole_widths
+    search = _search_widths(space, errors, budgets, tradeoff)
     if tradeoff.added_error == np.inf:
         return search.whole_widths
-    plain = _searched(space, errors, budgets)
+    plain = _search_widths(space, errors, budgets)
     bound = plain.total_error + tradeoff.added_error
     if search.total_error > bound:
         search = plain
@@ -70,7 +70,7 @@ def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tr
         low, high = 0.0, tradeoff.share
         for _ in range(_BISECTIONS):
             share = (low + high) / 2.0
-            tried = _searched(space, errors, budgets, replace(tradeoff, share=share))
+            tried = _search_widths(space, errors, budgets, replace(tradeoff, share=share))
             if tried.total_error <= bound:
                 search, low = tried, share
             else:
@@ -78,7 +78,7 @@ def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tr
     return search.whole_widths
 
 
-def _searched(
+def _search_widths(
     space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
 ) -> "_Search":
     search = _Search(space, errors, budgets, tradeoff)
@@ -129,12 +129,12 @@ class _Search:
     def narrow(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
         for level in range(self._space.levels):
-            self.widths = self._narrowed(self.widths, level, _STEP)
+            self.widths = self._narrow(self.widths, level, _STEP)
             if self._load(self._costs_of(self.widths))[0] <= 1.0:
                 return
         raise self._budgets.unreachable(self.widths.tolist())
 
-    def _narrowed(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
+    def _narrow(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
         """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
         moves = self._narrowing(widths, level, fraction, but)
         while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
@@ -157,9 +157,9 @@ class _Search:
 
     def widen(self) -> None:
         """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""
-        self.widths = self._widened(self.widths)
+        self.widths = self._widen(self.widths)
 
-    def _widened(self, widths: Integers, but: int = -1) -> Integers:
+    def _widen(self, widths: Integers, but: int = -1) -> Integers:
         """Return wider widths; one group may stay."""
         moves = self._moves(lambda i, width: width if i == but else self._space.wider(i, width, 0), widths)
         while len(possible := moves.possible):
@@ -172,10 +172,10 @@ class _Search:
 
     def improve(self) -> None:
         """Narrow a group by a step, and widen others, as long as this lowers the error."""
-        while (better := self._improved()) is not None:
+        while (better := self._improve()) is not None:
             self.widths = better
 
-    def _improved(self) -> Integers | None:
+    def _improve(self) -> Integers | None:
         moves = self._narrowing(self.widths, 0, _STEP)
         possible = moves.possible
         if not self._limits or not len(possible) or self._load(moves.now())[0] > 1.0:
@@ -186,7 +186,7 @@ class _Search:
         for i in possible[order[:_TRIES]].tolist():
             widths = self.widths.copy()
             widths[i] = moves.to[i]
-            widths = self._widened(self._widened(widths, but=i))
+            widths = self._widen(self._widen(widths, but=i))
             if self._error_of(widths) < bound:
                 return widths
         return None
@@ -194,20 +194,20 @@ class _Search:
     def relax(self) -> None:
         """Use the budgets up to a point: by whatever steps, the cheapest first, then by exchanges."""
         for level in range(self._space.levels):
-            self.widths = self._filled(self.widths, level)
+            self.widths = self._fill(self.widths, level)
         for level in range(self._space.levels):
             while self._has_slack(self._costs_of(self.widths)):
-                exchanged = self._exchanged(level)
+                exchanged = self._exchange(level)
                 if exchanged is None:
                     break
                 self.widths = exchanged
 
-    def _filled(self, widths: Integers, level: int) -> Integers:
+    def _fill(self, widths: Integers, level: int) -> Integers:
         """Return widths that are widened while more than a point is free."""
         moves = self._moves(lambda i, width: self._space.wider(i, width, level), widths)
         while self._has_slack(moves.now()) and len(possible := moves.possible):
             now, after = moves.now(), moves.after(possible)
-            gained = self._used(after) - self._used(now)
+            gained = self._used_share(after) - self._used_share(now)
             price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
             fits = (self._load(after) <= 1.0) & (gained > 0.0)
             if not fits.any():
@@ -215,17 +215,17 @@ class _Search:
             moves.take(possible[int(np.argmin(np.where(fits, price / np.where(fits, gained, 1.0), np.inf)))])
         return moves.widths
 
-    def _exchanged(self, level: int) -> Integers | None:
+    def _exchange(self, level: int) -> Integers | None:
         """Return widths that use more of the budgets and lose no more: a group a step wider, others narrower."""
-        used, error = self._used(self._costs_of(self.widths))[0], self.total_error
+        used, error = self._used_share(self._costs_of(self.widths))[0], self.total_error
         options: list[tuple[float, int, Integers]] = []
         for i in self._space.free:
             widths = self.widths.copy()
             widths[i] = self._space.wider(i, int(widths[i]), level)
-            widths = self._filled(self._narrowed(widths, level, 0.0, but=i), level)
+            widths = self._fill(self._narrow(widths, level, 0.0, but=i), level)
             costs = self._costs_of(widths)
             added = self._error_of(widths) - error
-            if self._load(costs)[0] <= 1.0 and self._used(costs)[0] > used and added <= 0.0:
+            if self._load(costs)[0] <= 1.0 and self._used_share(costs)[0] > used and added <= 0.0:
                 options.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
         return min(options, key=lambda option: option[:2])[2] if options else None
 
@@ -279,13 +279,13 @@ class _Search:
             total += np.maximum(load - 1.0, 0.0) + _TIES * load
         return total
 
-    def _used(self, costs: list[Integers]) -> Matrix:
+    def _used_share(self, costs: list[Integers]) -> Matrix:
         """Return the part of the budget with least room that is used, in units of its cost at full widths."""
         pairs = zip(costs, self._limits, self._whole, strict=False)
         return np.max([(cost - limit) / max(whole, 1) for cost, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
 
     def _has_slack(self, costs: list[Integers]) -> bool:
-        return bool(self._limits) and bool(self._used(costs)[0] < -_SLACK)
+        return bool(self._limits) and bool(self._used_share(costs)[0] < -_SLACK)
 
 
 def _lowest(errors: Matrix, step: int) -> int:

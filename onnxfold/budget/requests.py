@@ -38,9 +38,9 @@ class Budget:
 
     def describe(self, value: int) -> str:
         """Return a value of this cost and the limit, as text."""
-        return f"{self.name} {self._with_unit(value)} (limit {self._with_unit(self.limit)})"
+        return f"{self.name} {self._amount(value)} (limit {self._amount(self.limit)})"
 
-    def _with_unit(self, value: int) -> str:
+    def _amount(self, value: int) -> str:
         if self.unit == NANOSECONDS:
             return f"{milliseconds(value * 1e-9)} ms"
         return f"{value:,} {self.unit}".rstrip()

@@ -184,13 +184,13 @@ def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
     next_label = len(labels)
     for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         if len(members) > 2:
-            parts = _joined(projected[members], tolerance[members])
+            parts = _components(projected[members], tolerance[members])
             labels[members] = next_label + parts
             next_label += len(members)
     return renumber(labels)[0]
 
 
-def _joined(values: Vector, bounds: Vector) -> Labels:
+def _components(values: Vector, bounds: Vector) -> Labels:
     """Return the connected components of points, two being connected that are within bounds in every column."""
     order = np.argsort(values[:, 0], kind="stable")
     v, b, n = values[order], bounds[order], len(values)

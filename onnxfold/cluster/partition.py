@@ -93,7 +93,7 @@ class Means(ChannelPartition):
     @property
     def encode(self) -> Matrix:
         """P: averages the members, shape (k, n)."""
-        kept = self._kept
+        kept = self._kept_units
         inner = self._sums(kept)
         means: Matrix = inner.T / inner.sum(axis=0)[:, None]
         if len(kept) == self.size:
@@ -104,7 +104,7 @@ class Means(ChannelPartition):
 
     def averaged(self, rows: Matrix) -> Matrix:
         """Return P times rows of shape (n, m), without building P: shape (k, m)."""
-        kept = self._kept
+        kept = self._kept_units
         share = 1.0 / self.cluster_sizes[self.labels[kept]]
         means: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
         return means
@@ -113,11 +113,11 @@ class Means(ChannelPartition):
     def decode(self) -> Matrix:
         """Q: adds the members' columns, shape (n, k)."""
         matrix = np.zeros((self.size, self.clusters))
-        matrix[self._kept] = self._sums(self._kept)
+        matrix[self._kept_units] = self._sums(self._kept_units)
         return matrix
 
     @property
-    def _kept(self) -> Labels:
+    def _kept_units(self) -> Labels:
         return np.flatnonzero(self.labels >= 0)
 
     def _sums(self, kept: Labels) -> Matrix:

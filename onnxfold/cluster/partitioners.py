@@ -97,19 +97,19 @@ class Task:
     @cached_property
     def points(self) -> Points:
         """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
-        return self._of_blocks(rotate)
+        return self._points_by_block(rotate)
 
     @cached_property
     def products(self) -> Products:
         """The inner products of these points."""
-        return Products(self._of_blocks(centred_gram))
+        return Products(self._points_by_block(centred_gram))
 
     @property
     def is_wide(self) -> bool:
         """Whether inner products tell how alike channels are, as points of so many dimensions take too long."""
         return int(self.classes.max()) >= WIDE
 
-    def _of_blocks(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
+    def _points_by_block(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
         merge = mean_partition(self.classes)
 
         def blocks() -> Iterator[npt.NDArray[np.floating]]:
@@ -235,17 +235,17 @@ def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
 
 
 def _by_norm(task: Task) -> Candidates:
-    return _computed(task, partial(_top, 2), SELECTION)
+    return _weight_candidates(task, partial(_top, 2), SELECTION)
 
 
-def _computed(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
+def _weight_candidates(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
     """Return candidates that hang on nothing but weights; what they need again, they compute again."""
     bare = replace(task, moments=())
 
-    def afterwards(k: int) -> ChannelPartition:
+    def recompute(k: int) -> ChannelPartition:
         return compute(replace(bare), k)  # with properties that are not cached yet
 
-    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, afterwards)
+    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, recompute)
 
 
 def _wanda(task: Task) -> Candidates:
@@ -339,7 +339,7 @@ def one_by_one(
 
     def candidates(task: Task) -> Candidates:
         chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
-        return _computed(task, chosen, used)
+        return _weight_candidates(task, chosen, used)
 
     return Partitioner(name, candidates, summary, averages)
 

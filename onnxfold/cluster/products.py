@@ -82,7 +82,7 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
     labels = np.asarray(fcluster(points.tree, k, "maxclust"), np.int64) - 1
     apart = np.zeros(n)
     for _ in range(_MAX_ITERATIONS):
-        labels = _filled(labels, apart, k)
+        labels = _fill_empty(labels, apart, k)
         cross, squares = points.with_means(labels, weights, k)
         nearest = np.empty_like(labels)
         for part in parts(n):
@@ -92,10 +92,10 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
         if np.array_equal(nearest, labels):
             break
         labels = nearest
-    return _filled(labels, apart, k)
+    return _fill_empty(labels, apart, k)
 
 
-def _filled(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
+def _fill_empty(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
     """Give every cluster a member: the points farthest from their mean, of clusters that have more."""
     sizes = np.bincount(labels, minlength=k)
     empty = np.flatnonzero(sizes == 0).tolist()

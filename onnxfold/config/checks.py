@@ -45,13 +45,13 @@ def known_keywords(function: F) -> F:
 def whole(name: str, value: Any, *, least: int, most: int) -> int:
     """Return a whole number, numpy's too, as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a whole number")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a whole number")
     number = int(value)
     if number < least:
         bound = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise ConfigError(f"{name}={_shown(number)} {bound}")
+        raise ConfigError(f"{name}={_short_text(number)} {bound}")
     if number > most:
-        raise ConfigError(f"{name}={_shown(number)} must be at most {most}")
+        raise ConfigError(f"{name}={_short_text(number)} must be at most {most}")
     return number
 
 
@@ -60,7 +60,7 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is neither a whole number nor 'auto'")
+        raise OptionTypeError(f"{name}={_short_text(value)} is neither a whole number nor 'auto'")
     return whole(name, value, least=1, most=most)
 
 
@@ -90,7 +90,7 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     number = _real(name, value)
     if not math.isfinite(number) or not (number >= 0.0 if zero else number > 0.0) or not number < 1.0:
         ending = f": it is {meaning}" if meaning else ""
-        raise ConfigError(f"{name}={_shown(value)} is outside {'[' if zero else '('}0, 1){ending}")
+        raise ConfigError(f"{name}={_short_text(value)} is outside {'[' if zero else '('}0, 1){ending}")
     return number
 
 
@@ -103,13 +103,15 @@ def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     number = _real(name, value)
     if not (number >= 0.0 if zero else number > 0.0) or not number <= most:
-        raise ConfigError(f"{name}={_shown(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
+        raise ConfigError(
+            f"{name}={_short_text(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}"
+        )
     return number
 
 
 def _real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a number")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a number")
     try:
         return float(value)
     except OverflowError:  # a whole number beyond all floats
@@ -119,14 +121,14 @@ def _real(name: str, value: Any) -> float:
 def flag(name: str, value: Any) -> bool:
     """Return True or False; only numpy's booleans are accepted instead."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
-        raise OptionTypeError(f"{name}={_shown(value)} is neither True nor False")
+        raise OptionTypeError(f"{name}={_short_text(value)} is neither True nor False")
     return bool(value)
 
 
 def text(name: str, value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a string")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a string")
     return value
 
 
@@ -138,7 +140,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
 def entries(name: str, value: Any) -> tuple[Any, ...]:
     """Return the entries of a sequence; a text and a mapping are none."""
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a sequence")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a sequence")
     return tuple(value)
 
 
@@ -151,7 +153,7 @@ def path(name: str, value: Any) -> Path:
     """Return a path."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a path")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a path")
     if "\0" in text:
         raise ConfigError(f"{name} contains a zero byte, which no path may")
     return Path(text)
@@ -167,7 +169,7 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
 def by_name(name: str, value: Any) -> dict[str, Any]:
     """Return a mapping whose keys are texts as a dict."""
     if not isinstance(value, Mapping):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a mapping by name")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a mapping by name")
     return {text(f"{name}: key", key): entry for key, entry in value.items()}
 
 
@@ -211,7 +213,7 @@ def cache(name: str, value: Any) -> str:
     return folder
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a short text of any value, for a message."""
     try:
         shown = repr(value)

@@ -87,7 +87,7 @@ def _is_written(output: Output) -> bool:
 
 
 def _overlap(output: Output, other: Output | Read) -> bool:
-    if _same(output.path, other.path):
+    if _is_same_file(output.path, other.path):
         return True
     folders: Sequence[tuple[Output, Output | Read]] = [(output, other)]
     if isinstance(other, Output):
@@ -101,7 +101,7 @@ def _is_in(path: Path, folder: Path) -> bool:
     return False
 
 
-def _same(a: Path, b: Path) -> bool:
+def _is_same_file(a: Path, b: Path) -> bool:
     """Whether two paths are the same file: by inode, or by resolved path if no file exists yet."""
     with suppress(OSError, ValueError):
         if a.samefile(b):

@@ -57,7 +57,7 @@ def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
     try:
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             hold(file.fileno())
-            path = _marked(path)
+            path = _mark_path(path)
             yield Part(path, file)
     finally:
         path.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ def part_directory(folder: Path) -> Iterator[Path]:
         with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(path, os.O_RDONLY)
             hold(descriptor)
-        path = _marked(path)
+        path = _mark_path(path)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
@@ -115,7 +115,7 @@ def _fresh(folder: Path) -> Path:
     return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
 
 
-def _marked(path: Path) -> Path:
+def _mark_path(path: Path) -> Path:
     """Write the number of a new part into its name, where open files can be renamed."""
     marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
     with suppress(PermissionError):  # Windows, where no remains are removed

@@ -32,7 +32,7 @@ def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
     The least of the cores that this process may run on, what its control group grants, rounded up, and
     ``OMP_NUM_THREADS`` where the user has set it.
     """
-    return max(min([_affinity(), *_quotas(mounted, own), *_asked()]), 1)
+    return max(min([_affinity(), *_quotas(mounted, own), *_requested_threads()]), 1)
 
 
 def _affinity() -> int:
@@ -55,7 +55,7 @@ def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def _asked() -> Iterator[int]:
+def _requested_threads() -> Iterator[int]:
     threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if threads.isdigit() and int(threads):
         yield int(threads)

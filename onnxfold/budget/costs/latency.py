@@ -52,10 +52,10 @@ def timed_nodes(graphs: Graphs) -> Iterator[Timed]:
     for view, axes in numbered(graphs):
         sizes = BatchOfOne(view)
         for node in used_nodes(view):
-            yield _timed(view, axes, sizes, node)
+            yield _time_node(view, axes, sizes, node)
 
 
-def _timed(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
+def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
     unit, operator = Length(1), linear(view, node)
     with suppress(UnsupportedModelError):
         if operator is None:
@@ -111,10 +111,10 @@ def _node(timed: Timed, whole: float, table: LatencyTable) -> Iterator[Product]:
     block = table.block if timed.shape.is_tiled else 1
     depthwise = timed.shape.kind == "depthwise"
     factors = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
-    yield from _fitted(timed, timed.shape, whole, factors, block)
+    yield from _fitted_products(timed, timed.shape, whole, factors, block)
 
 
-def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, block: int) -> Iterator[Product]:
+def _fitted_products(timed: Timed, shape: LayerShape, whole: float, factors: Factors, block: int) -> Iterator[Product]:
     inputs, outputs, unit = timed.inputs, timed.outputs, 1
     if not shape.is_tiled:
         inputs = Length(1) if shape.kind == "depthwise" else inputs
@@ -126,7 +126,7 @@ def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, blo
         inputs, outputs, unit = Length(1), replace(outputs, tiling=tiling), UNIT
     a, b, d, e = factors
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
-    c, m = (_counted(length) for length in (inputs, outputs))
+    c, m = (_full_count(length) for length in (inputs, outputs))
     full = a + b * c / c_unit + d * m / m_unit + e * c * m / unit
     parts = whole / full if full > 0.0 else 0.0
     yield Product(round(a * parts))
@@ -135,6 +135,6 @@ def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, blo
     yield Product.of([inputs, outputs], round(e * parts / unit))
 
 
-def _counted(length: Length) -> int:
+def _full_count(length: Length) -> int:
     """Return the count of a length at full width."""
     return replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant

@@ -79,7 +79,7 @@ class _Buffers:
                 self._run(node, i)
 
     def _run(self, node: NodeProto, i: int) -> None:
-        shared = self._shared(node, i)
+        shared = self._shared_buffer(node, i)
         for number, name in enumerate(node.output):
             if number == 0 and shared is not None:
                 self._of[name] = shared
@@ -93,7 +93,7 @@ class _Buffers:
         self.first.append(i)
         self.last.append(self._last_reader.get(name, i))
 
-    def _shared(self, node: NodeProto, i: int) -> int | None:
+    def _shared_buffer(self, node: NodeProto, i: int) -> int | None:
         """Return the buffer that a node's result shares with its input; None if it needs a separate one."""
         read = {self._of[name] for name in _reads(node) if name in self._of}
         result = result_of(self._view, node)

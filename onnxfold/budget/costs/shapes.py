@@ -88,8 +88,8 @@ def graphs_of(view: GraphView) -> list[GraphView]:
     copy = view.copy()
     if functions:
         copy.replace_model(inlined(copy.model))
-    return _opened(copy)
+    return _open_graphs(copy)
 
 
-def _opened(view: GraphView) -> list[GraphView]:
-    return [view, *(graph for body in list(open_bodies(view)) for graph in _opened(body.view))]
+def _open_graphs(view: GraphView) -> list[GraphView]:
+    return [view, *(graph for body in list(open_bodies(view)) for graph in _open_graphs(body.view))]

@@ -57,7 +57,7 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
             continue
         in_tiles = is_tiled(view, operator)
         lengths = [
-            _in_tiles(length, number, part, operator) if in_tiles else length
+            _tile_axis(length, number, part, operator) if in_tiles else length
             for part in operator.products
             for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
         ]
@@ -66,7 +66,7 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
         yield Product.of(lengths, factor)
 
 
-def _in_tiles(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
+def _tile_axis(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
     """Return an axis of a convolution's result or filters, in tiles where it holds channels."""
     if axis != 1 or (part.tensor == operator.weight and operator.convolved_parts > 1):
         return length

@@ -179,7 +179,7 @@ class _State:
             gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
             if not plain:
                 gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
-            lost, certain = _of_differences(gram), _of_differences(precision)
+            lost, certain = _pair_differences(gram), _pair_differences(precision)
             np.fill_diagonal(certain, 1.0)
             np.maximum(certain, np.finfo(certain.dtype).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
@@ -230,12 +230,12 @@ class _State:
                 for a, b in merged:
                     matrix[b] += matrix[a]
                     matrix[:, b] += matrix[:, a]
-            self.grams[i], self.precisions[i] = (_without(m, gone_places) for m in (gram, precision))
+            self.grams[i], self.precisions[i] = (_drop_units(m, gone_places) for m in (gram, precision))
         self.units, self.share = np.delete(self.units, gone_places), np.delete(self.share, gone_places)
         return cost
 
 
-def _of_differences(matrix: Kept) -> Kept:
+def _pair_differences(matrix: Kept) -> Kept:
     """Return u^T M u for the differences u = e_a - e_b of all pairs."""
     diagonal = matrix.diagonal()
     quadratic: Kept = matrix * -2.0
@@ -283,7 +283,7 @@ def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
     return upper
 
 
-def _without(matrix: Kept, places: Sequence[int]) -> Kept:
+def _drop_units(matrix: Kept, places: Sequence[int]) -> Kept:
     """Return a matrix without some rows and columns, in its memory, which is used up."""
     if len(places) > 1:
         left = np.delete(np.arange(len(matrix)), places)

@@ -84,7 +84,7 @@ class Rotations(Candidates):
         """Return the leading k axes."""
         encode, decode = self.encode[:k], self.decode[:, :k]
         if self.centred:
-            turn = _to_ones(k)
+            turn = _ones_reflection(k)
             encode, decode = turn @ encode, decode @ turn
         if self.normed:
             scale = np.sqrt(k / self.encode.shape[1])
@@ -92,7 +92,7 @@ class Rotations(Candidates):
         return Rotation(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
 
 
-def _to_ones(k: int) -> Matrix:
+def _ones_reflection(k: int) -> Matrix:
     """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
     identity = np.eye(k)
     apart = identity[0] - 1.0 / np.sqrt(k)

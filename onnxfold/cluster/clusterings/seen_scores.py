@@ -94,8 +94,8 @@ class ByComparedScore(Candidates):
 
     def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
         self._group, self._scores, self._cluster = group, scores, cluster
-        self._errors = self._accumulated(errors)
-        self._losses = self._accumulated(weights * np.exp(np.minimum(scores, _MOST)))
+        self._errors = self._losses_by_width(errors)
+        self._losses = self._losses_by_width(weights * np.exp(np.minimum(scores, _MOST)))
 
     @property
     def cluster(self) -> str:
@@ -116,7 +116,7 @@ class ByComparedScore(Candidates):
         """Accumulated exp(z) of the channels that go, per weight."""
         return self._losses
 
-    def _accumulated(self, lost: Scores) -> Matrix:
+    def _losses_by_width(self, lost: Scores) -> Matrix:
         """Return by width what is lost with all channels that go, one per block in every step."""
         n, count, blocks = self._group.size, self._group.block_count, self._group.blocks
         steps = np.zeros(n // count)

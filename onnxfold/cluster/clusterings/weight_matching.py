@@ -135,12 +135,12 @@ class _State:
             moved = values
             for h, other in self.on_tensor[member.axis.tensor]:
                 if other.axis.axis != member.axis.axis and other.axis.blocks == 1:
-                    moved = self._moved(moved, h, other)
+                    moved = self._align_columns(moved, h, other)
             rows, partners = (taken_rows(v, member).reshape(self.groups[g].size, -1) for v in (values, moved))
             total += rows @ partners.T
         return total
 
-    def _moved(self, values: Array, g: int, member: Member) -> Array:
+    def _align_columns(self, values: Array, g: int, member: Member) -> Array:
         """Return a weight whose columns of channels stand where their partners' do; nothing there without partners."""
         axis, unit = member.axis.axis, self.unit[g]
         theirs = np.flatnonzero(unit >= 0)

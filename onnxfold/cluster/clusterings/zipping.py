@@ -41,7 +41,7 @@ def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
     for _ in range(n - k):
         place = int(alike.argmax())
         if alike.flat[place] == -np.inf:  # every network has merged as much within itself as it may
-            alike = _left(likeness, alive)
+            alike = _open_likeness(likeness, alive)
             place = int(alike.argmax())
         u, v = sorted((place // n, place % n))
         labels[labels == v] = u
@@ -59,7 +59,7 @@ def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
     return labels
 
 
-def _left(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
+def _open_likeness(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
     """Return the likeness of what is left, without limits."""
     open_pairs = np.where(alive & alive[:, None], likeness, -np.inf)
     np.fill_diagonal(open_pairs, -np.inf)

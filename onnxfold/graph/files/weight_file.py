@@ -27,7 +27,7 @@ _NAME_BYTES = 255
 
 def data_path(model: Path) -> Path:
     """Return where a model's weights go if nothing else is there."""
-    return _named(model, ".data")
+    return _path_with_ending(model, ".data")
 
 
 @contextmanager
@@ -79,12 +79,12 @@ def _candidates(weights: Part, model: Path) -> Iterator[Path]:
     yield data_path(model)
     weights.file.seek(0)
     digits = hashlib.file_digest(weights.file, "sha256").hexdigest()[:_HASH_DIGITS]  # type: ignore[arg-type]
-    yield _named(model, f".{digits}.data")
+    yield _path_with_ending(model, f".{digits}.data")
     for number in count(2):
-        yield _named(model, f".{digits}-{number}.data")
+        yield _path_with_ending(model, f".{digits}-{number}.data")
 
 
-def _named(model: Path, ending: str) -> Path:
+def _path_with_ending(model: Path, ending: str) -> Path:
     """Return the model's path with an ending, shortened where the name would be longer than names can be."""
     stem = model.name
     while len(os.fsencode(stem + ending)) > _NAME_BYTES:

@@ -46,7 +46,7 @@ class NodeSessions:
 
     def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
         """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
-        alike = _without_names(node)
+        alike = _drop_names(node)
         key = (alike.SerializeToString(deterministic=True), *((v.dtype.str, np.ndim(v)) for v in feeds.values()))
         if key not in self._kept:
             names = dict.fromkeys(filter(None, alike.input))
@@ -159,7 +159,7 @@ def _input(i: int) -> str:
     return f"i{i}"
 
 
-def _without_names(node: NodeProto) -> NodeProto:
+def _drop_names(node: NodeProto) -> NodeProto:
     """Return a node without its name and those of its tensors."""
     inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)

@@ -91,7 +91,7 @@ class Session:
             self.is_twin = True
         #: The outputs that a run returns; some of them may be left out.
         self.output_names = [o.name for o in self._session.get_outputs()]
-        self._shapes = {i.name: _fixed(i.shape) for i in self._session.get_inputs()}
+        self._shapes = {i.name: _fixed_dimensions(i.shape) for i in self._session.get_inputs()}
 
     @property
     def may_be_endless(self) -> bool:
@@ -137,7 +137,7 @@ class Session:
         return joined_outputs([self.run(batch) for batch in batches])
 
 
-def _fixed(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
+def _fixed_dimensions(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
     return tuple(d if isinstance(d, int) and d > 0 else None for d in shape)
 
 
@@ -155,7 +155,7 @@ class _Sizes:
 
     def require(self, feeds: Feeds) -> None:
         shapes = feed_shapes(feeds)
-        if self._view is None or any(_within(shapes, asked) for asked in self._asked):
+        if self._view is None or any(_is_no_larger(shapes, asked) for asked in self._asked):
             return
         footprint = Footprint.of(self._view, shapes)
         footprint.require("running the model" if feeds else "loading the model")
@@ -164,7 +164,7 @@ class _Sizes:
         self._asked.append(shapes)
 
 
-def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
+def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether no input is larger in any dimension."""
     if shapes.keys() != others.keys():
         return False

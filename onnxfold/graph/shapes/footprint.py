@@ -44,7 +44,7 @@ class Footprint:
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
-        outputs, sampled = set() if walked else set(view.output_names), _sampled(view)
+        outputs, sampled = set() if walked else set(view.output_names), _sampled_tensors(view)
         nodes = view.nodes
         last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
         unknown, live = "", _Live(sum(sizes.values()))
@@ -99,7 +99,7 @@ class _Live:
         self.constant_peak = max(self.constant_peak, self.constant)
 
 
-def _sampled(view: GraphView) -> set[str]:
+def _sampled_tensors(view: GraphView) -> set[str]:
     """Return the tensors that depend on the inputs; all others are computed of weights alone."""
     tensors = set(view.input_names)
     for node in view.nodes:

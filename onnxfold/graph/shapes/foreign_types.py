@@ -49,11 +49,11 @@ def result_types(
     alike.output.extend(name and f"o{i}" for i, name in enumerate(node.output))
     held = tuple(to_proto(f"i{i}", v).SerializeToString() for i, v in sorted(constants.items()))
     versions = tuple(sorted(opsets.items()))
-    return list(_asked(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
+    return list(_session_types(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
 
 
 @lru_cache(maxsize=1024)
-def _asked(
+def _session_types(
     node: bytes,
     inputs: tuple[TensorType | None, ...],
     held: tuple[bytes, ...],
@@ -67,7 +67,7 @@ def _asked(
     graph = helper.make_graph(
         [proto],
         "node",
-        [helper.make_tensor_value_info(name, kind[0], _named(kind)) for name, kind in kinds.items()],
+        [helper.make_tensor_value_info(name, kind[0], _sizes_or_symbols(kind)) for name, kind in kinds.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
         constants,
     )
@@ -80,17 +80,17 @@ def _asked(
         return (None,) * len(proto.output)
     types = {output.name: _read_output(output) for output in session.get_outputs()}
     if any(kind is None or None in _numbers(kind) for kind in types.values()):
-        types |= _measured(session, kinds, types)
+        types |= _run_types(session, kinds, types)
     return tuple(types.get(name) for name in proto.output)
 
 
 def _read_output(output: ort.NodeArg) -> TensorType | None:
     if not output.shape:  # a scalar, or nothing is known of it
         return None
-    return _read(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
+    return _tensor_type(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
 
 
-def _named(kind: TensorType) -> list[int | str]:
+def _sizes_or_symbols(kind: TensorType) -> list[int | str]:
     return [_OPEN if d is None and not s else s if d is None else d for d, s in _pairs(kind)]
 
 
@@ -103,16 +103,16 @@ def _numbers(kind: TensorType) -> list[int | str | None]:
     return [d if d is not None else s or None for d, s in _pairs(kind)]
 
 
-def _read(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
+def _tensor_type(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
     shape = tuple(d if isinstance(d, int) else None for d in dims)
     return elem_type, shape, tuple(d if isinstance(d, str) and d != _OPEN else "" for d in dims)
 
 
-def _measured(
+def _run_types(
     session: ort.InferenceSession, kinds: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
 ) -> dict[str, TensorType | None]:
     """Return the types of the results as runs at two sizes show them; known types stay."""
-    names = dict.fromkeys(s for kind in kinds.values() for s in _named(kind) if isinstance(s, str))
+    names = dict.fromkeys(s for kind in kinds.values() for s in _sizes_or_symbols(kind) if isinstance(s, str))
     choices = (_sizes(names, *steps) for steps in _SIZES)
     sizes = next((choice for choice in choices if _fits(choice, kinds)), None)
     if sizes is None:
@@ -121,7 +121,7 @@ def _measured(
     for which, seed in ((0, 0), (0, 1), (1, 2)):
         shapes = {n: _shape(kind, sizes, which) for n, kind in kinds.items()}
         random = np.random.default_rng(seed)
-        feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in kinds.items()}
+        feeds = {name: _random_values(kind[0], shapes[name], random) for name, kind in kinds.items()}
         if any(values is None for values in feeds.values()):
             return {}
         with contextlib.suppress(Exception):
@@ -140,7 +140,7 @@ def _measured(
             _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
         ]
         elem_type = result_type[0] if result_type else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
-        read[output] = _read(elem_type, dims)
+        read[output] = _tensor_type(elem_type, dims)
     return read
 
 
@@ -158,7 +158,7 @@ def _sizes(
 
 
 def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -> list[int]:
-    return [d if isinstance(d, int) else sizes[d][which] for d in _named(kind)]
+    return [d if isinstance(d, int) else sizes[d][which] for d in _sizes_or_symbols(kind)]
 
 
 def _fits(sizes: Mapping[str, tuple[int, int]], kinds: Mapping[str, TensorType]) -> bool:
@@ -166,7 +166,7 @@ def _fits(sizes: Mapping[str, tuple[int, int]], kinds: Mapping[str, TensorType])
     return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
 
 
-def _drawn(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:
+def _random_values(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:
     """Return small values; None for types that are not made up."""
     if elem_type == TensorProto.STRING or not elem_type:
         return None

@@ -66,8 +66,8 @@ def infer_types(
     del work.graph.node[:]
     work.graph.node.extend(nodes)
     work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
-    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
-    return _with_foreign(work, foreign, weights) if foreign else read_types(_inferred(work))
+    foreign = [node for node in work.graph.node if _needs_runtime(node, work)]
+    return _infer_with_runtime(work, foreign, weights) if foreign else read_types(_infer_shapes(work))
 
 
 def light_model(
@@ -96,7 +96,7 @@ def read_types(inferred: ModelProto) -> dict[str, TensorType]:
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
 
-def _with_foreign(
+def _infer_with_runtime(
     work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, Weight]
 ) -> dict[str, TensorType]:
     """Return types where onnxruntime is asked for results of some nodes.
@@ -109,7 +109,7 @@ def _with_foreign(
     answers: dict[str, TensorType] = {}
     types: dict[str, TensorType] = {}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
-        types = read_types(_inferred(_declaring(work, answers)))
+        types = read_types(_infer_shapes(_declaring(work, answers)))
         fresh: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
@@ -120,13 +120,13 @@ def _with_foreign(
                 alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
             results = alike.get(key, [None] * len(node.output))
             fresh.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
-        if _without_made_up(fresh) == _without_made_up(answers):
+        if _drop_made_up_symbols(fresh) == _drop_made_up_symbols(answers):
             break
         answers = fresh
     return types
 
 
-def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+def _drop_made_up_symbols(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
     """Return types without the symbols that inference makes up."""
     return {
         name: (elem_type, shape, tuple("" if s.startswith(_MADE_UP) else s for s in symbols))
@@ -134,7 +134,7 @@ def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
     }
 
 
-def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:
+def _needs_runtime(node: NodeProto, work: ModelProto) -> bool:
     """Whether onnxruntime tells the result of an operator, and onnx does not."""
     return _is_foreign(node) and not any(f.domain == node.domain and f.name == node.op_type for f in work.functions)
 
@@ -209,7 +209,7 @@ def _stand_ins(node: NodeProto) -> list[NodeProto]:
     return made
 
 
-def _inferred(work: ModelProto) -> ModelProto:
+def _infer_shapes(work: ModelProto) -> ModelProto:
     """Return the model with the shapes that ONNX infers, or unchanged if the inference fails."""
     done = _inferred_once(work)
     while _count_from_front(work, done):

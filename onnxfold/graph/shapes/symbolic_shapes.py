@@ -19,7 +19,7 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
         logging.getLogger("onnxruntime.tools.symbolic_shape_infer").setLevel(logging.CRITICAL)
-        light = _without_stubs(light_model(model, weights))
+        light = _turn_stubs_into_inputs(light_model(model, weights))
         inference = SymbolicShapeInference(2**31 - 1, False, False, 0)
         inference._preprocess(light)
         with contextlib.suppress(Exception):  # what it knows until then holds
@@ -33,7 +33,7 @@ def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Coll
     }
 
 
-def _without_stubs(model: ModelProto) -> ModelProto:
+def _turn_stubs_into_inputs(model: ModelProto) -> ModelProto:
     """Return a model whose weights without values are inputs: the tool reads values of weights."""
     stubs = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     kept = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]
