@@ -54,7 +54,7 @@ def uniform_within(space: WidthSpace, budgets: Budgets) -> list[int]:
     """Return the widths of the smallest common channel ratio that holds all budgets."""
 
     def fits(ratio: float) -> bool:
-        return not budgets.exceeded(space.uniform(ratio))
+        return not budgets.exceeded_budgets(space.uniform(ratio))
 
     low, high = 0.0, 1.0
     if not fits(high):

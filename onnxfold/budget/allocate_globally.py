@@ -53,7 +53,7 @@ def allocate_globally(
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
     widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
-    return tied.expanded(widths)
+    return tied.expand_widths(widths)
 
 
 def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
@@ -137,13 +137,13 @@ class _Search:
     def _narrow(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
         """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
         moves = self._narrowing(widths, level, fraction, but)
-        while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
+        while self._load(moves.present_costs())[0] > 1.0 and len(possible := moves.movable):
             moves.take(possible[self._next_to_narrow(moves, possible)])
         return moves.widths
 
     def _next_to_narrow(self, moves: NextMoves, possible: Integers) -> int:
         """Return which of the possible moves to take."""
-        now, after = moves.now(), moves.after(possible)
+        now, after = moves.present_costs(), moves.next_costs(possible)
         added = np.maximum(moves.added[possible], _LEAST_ERROR)
         best = int(np.argmax((self._excess(now) - self._excess(after)) / added))
         if self._tradeoff is None or self._lead(now)[0] >= 0.0:
@@ -162,8 +162,8 @@ class _Search:
     def _widen(self, widths: Integers, but: int = -1) -> Integers:
         """Return wider widths; one group may stay."""
         moves = self._moves(lambda i, width: width if i == but else self._space.wider(i, width, 0), widths)
-        while len(possible := moves.possible):
-            now, after = moves.now(), moves.after(possible)
+        while len(possible := moves.movable):
+            now, after = moves.present_costs(), moves.next_costs(possible)
             fits = (self._load(after) <= 1.0) & (self._lead(after) >= np.minimum(self._lead(now), 0.0))
             if not fits.any():
                 break
@@ -177,10 +177,10 @@ class _Search:
 
     def _improve(self) -> Integers | None:
         moves = self._narrowing(self.widths, 0, _STEP)
-        possible = moves.possible
-        if not self._limits or not len(possible) or self._load(moves.now())[0] > 1.0:
+        possible = moves.movable
+        if not self._limits or not len(possible) or self._load(moves.present_costs())[0] > 1.0:
             return None
-        saved = self._total_load(moves.now()) - self._total_load(moves.after(possible))
+        saved = self._total_load(moves.present_costs()) - self._total_load(moves.next_costs(possible))
         order = np.argsort(-saved / np.maximum(moves.added[possible], _LEAST_ERROR), kind="stable")
         bound = self.total_error * (1.0 - _GAIN)
         for i in possible[order[:_TRIES]].tolist():
@@ -205,8 +205,8 @@ class _Search:
     def _fill(self, widths: Integers, level: int) -> Integers:
         """Return widths that are widened while more than a point is free."""
         moves = self._moves(lambda i, width: self._space.wider(i, width, level), widths)
-        while self._has_slack(moves.now()) and len(possible := moves.possible):
-            now, after = moves.now(), moves.after(possible)
+        while self._has_slack(moves.present_costs()) and len(possible := moves.movable):
+            now, after = moves.present_costs(), moves.next_costs(possible)
             gained = self._used_share(after) - self._used_share(now)
             price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
             fits = (self._load(after) <= 1.0) & (gained > 0.0)

@@ -119,7 +119,7 @@ class _SparseMoves(SingleMoves):
         product = self._pair_product[pair]
         step = (to - self._widths[groups])[owner]
         lengths = self._numerators[self._index[product]] + self._adds[pair] * step[:, None]
-        new = self._factors[product] * self._table.counted(lengths, self._index[product]).prod(axis=1)
+        new = self._factors[product] * self._table.count_lengths(lengths, self._index[product]).prod(axis=1)
         changes = np.zeros(len(groups), np.int64)
         np.add.at(changes, owner, new - self._values[product])
         return changes
@@ -139,7 +139,7 @@ class _SparseMoves(SingleMoves):
 
     def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
         index = self._index[chosen]
-        lengths = self._table.counted(self._numerators[index], index)
+        lengths = self._table.count_lengths(self._numerators[index], index)
         values: Integers = self._factors[chosen] * lengths.prod(axis=1)
         return values
 

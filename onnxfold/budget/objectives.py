@@ -13,7 +13,7 @@ from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.tiled_macs import TiledMacsCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels import FoldGroup
-from onnxfold.config.checks import one_of
+from onnxfold.config.checks import choice
 from onnxfold.graph.tensors import Matrix
 from onnxfold.latency.table import LatencyTable
 
@@ -72,7 +72,7 @@ def find_objective(name: str) -> Objective:
     ConfigError
         If there is none of this name.
     """
-    return OBJECTIVES[one_of("objective", name, list(OBJECTIVES))]
+    return OBJECTIVES[choice("objective", name, list(OBJECTIVES))]
 
 
 @dataclass(frozen=True, eq=False)

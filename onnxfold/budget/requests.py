@@ -66,7 +66,7 @@ class Budgets:
         """Whether one of the limits is of time."""
         return any(budget.unit == NANOSECONDS for budget in self.budgets)
 
-    def exceeded(self, widths: Sequence[int]) -> tuple[Budget, ...]:
+    def exceeded_budgets(self, widths: Sequence[int]) -> tuple[Budget, ...]:
         """Return the budgets that widths exceed."""
         return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)
 
@@ -81,7 +81,7 @@ class Budgets:
 
     def unreachable(self, narrowest: Sequence[int], widths: str = "at one channel per group") -> BudgetError:
         """Return the error that says that even the narrowest widths exceed a budget, with the closest values."""
-        names = " and ".join(budget.name for budget in self.exceeded(narrowest))
+        names = " and ".join(budget.name for budget in self.exceeded_budgets(narrowest))
         return BudgetError(
             f"the budget of {names} cannot be reached: {widths}: {self.closest(narrowest)}; raise the limit, "
             "or run 'onnxfold inspect' for the reasons"

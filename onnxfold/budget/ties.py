@@ -67,7 +67,7 @@ class TiedWidths:
             return tradeoff
         return replace(tradeoff, weights=self.cost(tradeoff.weights), running=self.cost(tradeoff.running))
 
-    def expanded(self, widths: Sequence[int]) -> list[int]:
+    def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""
         return [widths[number] for number in self.numbers]
 

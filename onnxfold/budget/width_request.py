@@ -55,7 +55,7 @@ class WidthRequest:
         """Whether the request says by itself that every group keeps its width."""
         return self.widths is not None and all(w == g.size for w, g in zip(self.widths, self.space.groups, strict=True))
 
-    def knowing(self, lossless: Sequence[int]) -> "WidthRequest":
+    def add_lossless(self, lossless: Sequence[int]) -> "WidthRequest":
         """Return the request, with the widths of all groups without exact duplicates."""
         return replace(self, space=replace(self.space, lossless=lossless))
 
@@ -82,7 +82,7 @@ class WidthRequest:
         ]
 
     def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:
-        steps = Counter(self.space.relaxed(widths))
+        steps = Counter(self.space.relaxed_steps(widths))
         if not steps:
             return []
         what = " and ".join(
@@ -155,7 +155,7 @@ def width_request(
         if config.allocation == "uniform" and not limits and latency is None:
             tied = TiedWidths.of(groups)
             widths = solve_uniform(tied.space(space), tied.cost(cost), before, sparsity)
-            return replace(goal, widths=tied.expanded(widths))
+            return replace(goal, widths=tied.expand_widths(widths))
         require_reachable(space, cost, before, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
         limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})
@@ -163,7 +163,7 @@ def width_request(
     goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
     if config.allocation == "uniform":
         return replace(goal, widths=uniform_within(space, goal.budgets))
-    if goal.budgets.exceeded(space.narrowest):
+    if goal.budgets.exceeded_budgets(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
     if per_token and config.objective == DEFAULT_OBJECTIVE:
         return goal

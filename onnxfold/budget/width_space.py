@@ -90,7 +90,7 @@ class WidthSpace:
             return ()
         return (*self.lossless[i : i + 1], self.groups[i].size)
 
-    def relaxed(self, widths: Sequence[int]) -> list[int]:
+    def relaxed_steps(self, widths: Sequence[int]) -> list[int]:
         """Return, for every group that is not at a preferred width, the step that its width is a multiple of."""
         return [
             next(step for step in ladder if widths[i] % step == 0)

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.cluster.partition import Labels, renumber
-from onnxfold.graph.axes import to_front
+from onnxfold.graph.axes import move_to_front
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
@@ -146,7 +146,7 @@ def _contract_in_parts(values: Array, member: Member, vectors: dict[int, tuple[i
 
 def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vector]]) -> tuple[Vector, Vector]:
     """Contract all axes but the member's with their vectors; return that and the norm of each entry's rows."""
-    front = to_front(values, member.axis.axis, member.axis.blocks)
+    front = move_to_front(values, member.axis.axis, member.axis.blocks)
     norms = np.linalg.norm(front.reshape(len(front), -1), axis=1)
     for axis, (blocks, vector) in vectors.items():
         if blocks > 1:  # each block of axis 0 has columns of its own
@@ -158,7 +158,7 @@ def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vecto
     if member.axis.blocks > 1:  # axis 0 is split between the member's blocks
         values = values * vectors[0][1].reshape(-1, *[1] * (values.ndim - 1))
         vectors[0] = (1, np.ones(values.shape[0] // member.axis.blocks))
-    front = to_front(values, member.axis.axis, member.axis.blocks)
+    front = move_to_front(values, member.axis.axis, member.axis.blocks)
     for axis in sorted(vectors, reverse=True):
         # Axes behind the member's keep their number; those before it moved back by one.
         front = np.tensordot(front, vectors[axis][1], axes=([axis if axis > member.axis.axis else axis + 1], [0]))

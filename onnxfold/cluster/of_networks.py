@@ -13,7 +13,7 @@ import numpy as np
 from onnxfold.cluster.candidates import Candidates, Computed
 from onnxfold.cluster.clusterings.top_norm import row_norms
 from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
-from onnxfold.cluster.clusterings.zipping import correlations, zipped
+from onnxfold.cluster.clusterings.zipping import correlations, zip_channels
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner, Task
 from onnxfold.errors import ConfigError
@@ -43,7 +43,7 @@ def _merge_correlated(task: Task, k: int) -> ChannelPartition:
     labels = np.arange(group.size)
     for block in range(group.block_count):
         units = np.flatnonzero(blocks == block)
-        inner = zipped(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
+        inner = zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
         labels[units] = units[inner]
     return _strongest(task, labels, blocks, k)
 

@@ -102,7 +102,7 @@ class Means(ChannelPartition):
         matrix[:, kept] = means
         return matrix
 
-    def averaged(self, rows: Matrix) -> Matrix:
+    def mean_rows(self, rows: Matrix) -> Matrix:
         """Return P times rows of shape (n, m), without building P: shape (k, m)."""
         kept = self._kept_units
         share = 1.0 / self.cluster_sizes[self.labels[kept]]

@@ -313,7 +313,7 @@ class Partitioner:
         return "kmeans" if self.averages else SELECTION
 
 
-def one_by_one(
+def width_row(
     name: str,
     compute: Callable[[Task, int], ChannelPartition],
     summary: str,
@@ -344,7 +344,7 @@ def one_by_one(
     return Partitioner(name, candidates, summary, averages)
 
 
-def clustered(
+def cluster_row(
     name: str,
     clustering: Clustering,
     summary: str,
@@ -353,7 +353,7 @@ def clustered(
     averages_apart: bool = False,
 ) -> Partitioner:
     """Return a row that clusters the points of a task, `wide` those of a wide one; it averages what is in a cluster."""
-    return one_by_one(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
+    return width_row(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
 
 
 #: The row that selects channels where one that averages must not, as the mean of different channels means nothing,
@@ -368,20 +368,20 @@ PARTITIONERS = {
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
             needs_moments=True, rotates_tables=True,
         ),
-        clustered("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
-        clustered(
+        cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
+        cluster_row(
             "kmeans-heads", kmeans, "the same, heads of attention averaged as channels are",
             wide=kmeans_by_products, averages_apart=True,
         ),
-        clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
-        clustered("complete", complete_linkage, "agglomerative, complete linkage"),
-        clustered("average", average_linkage, "agglomerative, average linkage"),
-        clustered("single", single_linkage, "agglomerative, single linkage"),
-        clustered("spectral", spectral, "spectral clustering, self-tuning affinity"),
-        clustered("greedy", greedy, "nearest pairs by direction, one at a time"),
-        one_by_one("ifm", _ifm, "iterative feature merging"),
-        one_by_one("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
-        one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
+        cluster_row("ward", ward_linkage, "agglomerative, Ward's linkage"),
+        cluster_row("complete", complete_linkage, "agglomerative, complete linkage"),
+        cluster_row("average", average_linkage, "agglomerative, average linkage"),
+        cluster_row("single", single_linkage, "agglomerative, single linkage"),
+        cluster_row("spectral", spectral, "spectral clustering, self-tuning affinity"),
+        cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
+        width_row("ifm", _ifm, "iterative feature merging"),
+        width_row("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
+        width_row("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
             averages=False, rotates_tables=True,

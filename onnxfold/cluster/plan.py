@@ -35,7 +35,7 @@ class FoldPlan:
                 members.setdefault(member.axis.tensor, []).append((member, partition))
         return members
 
-    def on_axis(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
+    def groups_on(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
         """Return the groups that lie on the axis of an activation, with their partitions."""
         return self._groups_by_axis.get(axis, [])
 
@@ -78,7 +78,7 @@ class FoldPlan:
             tuple(self.classes[i] for i in kept),
         )
 
-    def kept_between(self, axis: Axis, start: int, stop: int) -> int:
+    def count_kept(self, axis: Axis, start: int, stop: int) -> int:
         """Return how many of the positions ``start:stop`` of an axis remain."""
         gone = self._dropped_positions.get(axis)
         lost = 0 if gone is None else int(np.searchsorted(gone, stop) - np.searchsorted(gone, start))
@@ -92,7 +92,7 @@ class FoldPlan:
         """Whether an axis loses positions."""
         return axis in self._dropped_positions
 
-    def folded(self, member: Member, partition: ChannelPartition) -> Member:
+    def fold_member(self, member: Member, partition: ChannelPartition) -> Member:
         """Return a member with the positions, shape (k, r), that its clusters have after the fold."""
         old = member.positions[partition.representatives]
         gone = self._dropped_positions.get(member.axis, np.zeros(0, np.int64))

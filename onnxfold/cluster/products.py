@@ -49,7 +49,7 @@ class Products:
         np.sqrt(distances, out=distances)
         return np.asarray(linkage(distances, "ward"), np.float64)
 
-    def with_means(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
+    def mean_products(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
         """Return the inner products of k weighted means with all points, shape (k, n), and with themselves.
 
         Points with the label -1 belong to no cluster; no other label may be missing.
@@ -66,7 +66,7 @@ class Products:
         """Return the part of the points' variance that lies within clusters, or in points with the label -1."""
         total = float(self.gram.trace()) - float(self.gram.mean()) * len(self.gram)
         sizes = np.bincount(labels[labels >= 0])
-        _, means = self.with_means(labels, np.ones(len(labels)), len(sizes))
+        _, means = self.mean_products(labels, np.ones(len(labels)), len(sizes))
         lost = float(self.gram.trace()) - float((sizes * means).sum())
         return max(lost, 0.0) / total if total > 0.0 else 0.0
 
@@ -83,7 +83,7 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
     apart = np.zeros(n)
     for _ in range(_MAX_ITERATIONS):
         labels = _fill_empty(labels, apart, k)
-        cross, squares = points.with_means(labels, weights, k)
+        cross, squares = points.mean_products(labels, weights, k)
         nearest = np.empty_like(labels)
         for part in parts(n):
             distance = squares - 2.0 * cross[:, part].T

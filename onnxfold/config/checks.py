@@ -96,10 +96,10 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
 
 def positive(name: str, value: Any, *, most: float) -> float:
     """Return a number above 0 as a float."""
-    return up_to(name, value, most=most, zero=False)
+    return bounded_number(name, value, most=most, zero=False)
 
 
-def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
+def bounded_number(name: str, value: Any, *, most: float, zero: bool) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     number = _real(name, value)
     if not (number >= 0.0 if zero else number > 0.0) or not number <= most:
@@ -159,7 +159,7 @@ def path(name: str, value: Any) -> Path:
     return Path(text)
 
 
-def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+def choice(name: str, value: Any, known: Sequence[str]) -> str:
     """Return one of some texts."""
     if text(name, value) not in known:
         raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(known)}")

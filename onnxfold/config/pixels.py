@@ -34,7 +34,7 @@ class PixelScale:
         return "mean {}, std {} of {} from 0 to {:g}".format(*shown, pixels, self.largest)
 
 
-def checked_together(name: str, value: Any) -> Any:
+def pass_through(name: str, value: Any) -> Any:
     """Return an option as it is: :func:`pixel_scale` checks the three of them together."""
     return value
 
@@ -46,7 +46,7 @@ def pixel_scale(mean: Any, std: Any, channels: Any = RGB) -> PixelScale | None:
     255. A mean of 0 and a deviation of 1 fit both, so the other option decides.
     """
     means, deviations = _numbers("mean", mean, zero=True), _numbers("std", std, zero=False)
-    checks.one_of("channels", channels, CHANNELS)
+    checks.choice("channels", channels, CHANNELS)
     if not means and not deviations:
         return PixelScale((), (), _BYTE, BGR) if channels == BGR else None
     if not means or not deviations:
@@ -72,4 +72,4 @@ def _numbers(name: str, value: Any, *, zero: bool) -> tuple[float, ...]:
     values = checks.entries(name, value) if several else (value,)
     if not 1 <= len(values) <= _MOST_CHANNELS:
         raise ConfigError(f"{name} has {len(values)} numbers: give one, or one per channel")
-    return tuple(checks.up_to(name, v, most=_BYTE, zero=zero) for v in values)
+    return tuple(checks.bounded_number(name, v, most=_BYTE, zero=zero) for v in values)

@@ -47,7 +47,7 @@ def reference(names: Iterable[str]) -> str:
     types = get_type_hints(FoldConfig)
     entries = []
     for name in names:
-        text = textwrap.fill(OPTIONS[name].in_reference, _WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
+        text = textwrap.fill(OPTIONS[name].reference_help, _WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
         entries.append(f"{name} : {_as_text(types[name])}\n{text}")
     return "\n".join(entries)
 

@@ -30,7 +30,9 @@ class Output:
     may_be_stdout: bool = False  # whether '-' means standard output
 
 
-def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False) -> list[Output]:
+def option_outputs(
+    path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False
+) -> list[Output]:
     """Return the output of an option that may have been left out."""
     return [] if path is None else [Output(path, role, endings, may_be_stdout=may_be_stdout)]
 

@@ -24,7 +24,7 @@ _STALE_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Part:
+class PartFile:
     """An incomplete file."""
 
     path: Path
@@ -49,7 +49,7 @@ def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
 
 
 @contextmanager
-def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
+def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
     """Open a new part in a folder; it is gone at the end unless it was moved."""
     remove_stale(folder)
     path = _fresh(folder)
@@ -58,7 +58,7 @@ def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             hold(file.fileno())
             path = _mark_path(path)
-            yield Part(path, file)
+            yield PartFile(path, file)
     finally:
         path.unlink(missing_ok=True)
 

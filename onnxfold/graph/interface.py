@@ -12,7 +12,7 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
     """Remove inputs and outputs, and rename others; return whether anything changed."""
     if not removed and not names:
         return False
-    shapes, learned = dict(view.input_shapes), dict(view.learned)
+    shapes, learned = dict(view.input_shapes), dict(view.learned_types)
     model = ModelProto()
     model.CopyFrom(view.model)
     graph = model.graph

@@ -23,7 +23,7 @@ def multiplies_integers(node: NodeProto) -> bool:
     return node.op_type in _PRODUCTS
 
 
-def dequantized(nodes: Iterable[NodeProto]) -> set[str]:
+def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
     """Return the tensors whose integers stand for floats.
 
     They are what a DequantizeLinear dequantises, of looked-up rows the table, and factors of integer products.

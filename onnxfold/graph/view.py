@@ -194,7 +194,7 @@ class GraphView:
         self._types = None
 
     @property
-    def learned(self) -> Mapping[str, TensorType]:
+    def learned_types(self) -> Mapping[str, TensorType]:
         """Types that were found by other means than shape inference; they are not written into the model."""
         return self._learned
 
@@ -287,7 +287,7 @@ class GraphView:
 
     def held(self, values: Array) -> Weight:
         """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
-        return values if self._scratch is None else self._scratch.kept(values)
+        return values if self._scratch is None else self._scratch.keep(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
         """Add or replace initializers, as they are given."""

@@ -42,7 +42,7 @@ def default_limit() -> int:
 
 
 @contextmanager
-def limited_to(most: int | str | None) -> Iterator[int]:
+def memory_limit(most: int | str | None) -> Iterator[int]:
     """Set the limit for what runs inside the block; None leaves it as it is at the beginning."""
     # What the machine has is looked up once, not by every step of the work.
     token = _chosen.set(limit() if most is None else parse_bytes(most))

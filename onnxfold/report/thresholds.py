@@ -73,7 +73,7 @@ class Thresholds:
         """
 
         def number(name: str, value: Any, most: float, *, zero: bool) -> float | None:
-            return None if value is None else checks.up_to(name, value, most=most, zero=zero)
+            return None if value is None else checks.bounded_number(name, value, most=most, zero=zero)
 
         return cls(
             number("min_agreement", _fraction("min_agreement", min_agreement), 1.0, zero=False),

@@ -13,7 +13,7 @@ from math import prod
 import onnx
 from onnx import NodeProto, TensorProto
 
-from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, numbered
+from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.budget.costs.shapes import graphs_of
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.graph.nodes import attr_int, captured_names
@@ -36,7 +36,7 @@ class FlashCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in numbered(graphs) for p in _graph(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _graph(view, axes)]
         super().__init__([Product(MODEL_BYTES), *products], group_count(graphs))
 
 

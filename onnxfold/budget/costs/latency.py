@@ -12,7 +12,16 @@ from math import prod
 
 from onnx import NodeProto
 
-from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, Tiling, group_count, numbered
+from onnxfold.budget.costs.lengths import (
+    FoldedAxes,
+    Graphs,
+    Length,
+    Product,
+    SumCost,
+    Tiling,
+    group_count,
+    number_groups,
+)
 from onnxfold.budget.costs.macs import axis_lengths
 from onnxfold.budget.costs.shapes import BatchOfOne
 from onnxfold.budget.costs.tiled_macs import ALIGNED, UNIT, UNTILED, UNTILED_DEPTHWISE
@@ -49,7 +58,7 @@ class Timed:
 
 def timed_nodes(graphs: Graphs) -> Iterator[Timed]:
     """Yield the nodes of all graphs."""
-    for view, axes in numbered(graphs):
+    for view, axes in number_groups(graphs):
         sizes = BatchOfOne(view)
         for node in used_nodes(view):
             yield _time_node(view, axes, sizes, node)

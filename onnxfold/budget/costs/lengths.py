@@ -69,7 +69,7 @@ class Length:
     @property
     def constant(self) -> int:
         """Count of the length without channels of any group."""
-        return int(tiled(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
+        return int(tiled_counts(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
 
     @property
     def most(self) -> int:
@@ -83,7 +83,7 @@ def tiling_table(tilings: Sequence[Tiling]) -> Integers:
     return np.array([astuple(tiling) for tiling in tilings], np.int64).reshape(-1, 5).T
 
 
-def tiled(lengths: Integers, table: Integers) -> Integers:
+def tiled_counts(lengths: Integers, table: Integers) -> Integers:
     """Return the counts of lengths, shape (n_lengths, ...), under tilings of shape (5, n_lengths, ...)."""
     size, least, aligned, within, without = table
     whole = -(-lengths // size) * size * within
@@ -139,9 +139,9 @@ class FoldedAxes:
             blocks = self._blocks.get(key, 1)
             fixed = size * blocks - self._covered.get(key, 0)
             lengths.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
-        return self.unless_spare(tensor, lengths)
+        return self.drop_spare(tensor, lengths)
 
-    def unless_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
+    def drop_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
         """Return lengths whose product is 0 where a weight is spare: while the group that it belongs to is whole."""
         if weight not in self._spare:
             return list(lengths)
@@ -183,15 +183,15 @@ class ProductTable:
         fixed = self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
         return np.concatenate([products, np.zeros((1, *products.shape[1:]), np.int64)]) + fixed
 
-    def counted(self, numerators: Integers, which: Integers) -> Integers:
+    def count_lengths(self, numerators: Integers, which: Integers) -> Integers:
         """Return the counts of some lengths by their numerators; `which` are their numbers, of the same shape."""
         quotients = numerators // self._blocks[which] if self._divides else numerators
-        return quotients if self._tilings is None else tiled(quotients, self._tilings[:, which])
+        return quotients if self._tilings is None else tiled_counts(quotients, self._tilings[:, which])
 
     def __call__(self, widths: Integers) -> Integers:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
         numerators = self.numerators(widths)
-        lengths = self.counted(numerators, np.arange(len(numerators))[:, None])
+        lengths = self.count_lengths(numerators, np.arange(len(numerators))[:, None])
         values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
 
@@ -246,7 +246,7 @@ class SumCost(Cost):
         return SumCost(products, max(numbers, default=-1) + 1, self.divisor)
 
 
-def numbered(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
+def number_groups(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
     """Return every graph with the lengths of its axes, groups numbered over all graphs."""
     pairs, first = [], 0
     for view, groups in graphs:

@@ -27,7 +27,7 @@ from onnxfold.budget.costs.lengths import (
     Product,
     ProductTable,
     group_count,
-    numbered,
+    number_groups,
 )
 from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
@@ -43,7 +43,7 @@ class RamCost(Cost):
 
     def __init__(self, graphs: Graphs) -> None:
         count = group_count(graphs)
-        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in numbered(graphs)]
+        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in number_groups(graphs)]
 
     def many(self, widths: Integers) -> Integers:
         """Return the peak bytes, shape (m,), for m choices of widths, shape (m, n_groups)."""

@@ -4,7 +4,7 @@ import onnx
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import open_bodies
-from onnxfold.graph.inlining import inlined
+from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import subgraphs
 from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.shapes.tensor_types import Shape, TensorType
@@ -26,7 +26,7 @@ class BatchOfOne:
         closed = {name: shape for name, shape in known.items() if None not in shape}
         if any(shapes[name] != shape for name, shape in closed.items()):
             sizes = {**view.input_shapes, **closed}
-            self._types = infer_types(view.model, view.weights, sizes, view.learned)  # type: ignore[arg-type]
+            self._types = infer_types(view.model, view.weights, sizes, view.learned_types)  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""
@@ -87,7 +87,7 @@ def graphs_of(view: GraphView) -> list[GraphView]:
         return [view]
     copy = view.copy()
     if functions:
-        copy.replace_model(inlined(copy.model))
+        copy.replace_model(inline_calls(copy.model))
     return _open_graphs(copy)
 
 

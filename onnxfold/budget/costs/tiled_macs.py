@@ -11,7 +11,7 @@ from onnxfold.budget.costs.lengths import (
     SumCost,
     Tiling,
     group_count,
-    numbered,
+    number_groups,
 )
 from onnxfold.budget.costs.macs import axis_lengths
 from onnxfold.budget.costs.shapes import BatchOfOne, common_batch
@@ -45,7 +45,7 @@ class TiledMacsCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in numbered(graphs) for p in _products(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes)]
         super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
 
 

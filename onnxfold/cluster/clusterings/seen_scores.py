@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, Computed, not_measured
+from onnxfold.cluster.candidates import Candidates, Computed, no_measure
 from onnxfold.cluster.clusterings.top_norm import keep_largest
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
@@ -86,7 +86,7 @@ class ByScore(Computed):
         def partition(k: int) -> ChannelPartition:
             return keep_largest(scores, group, k)
 
-        super().__init__(group, partition, group.size, moments, not_measured, cluster)
+        super().__init__(group, partition, group.size, moments, no_measure, cluster)
 
 
 class ByComparedScore(Candidates):

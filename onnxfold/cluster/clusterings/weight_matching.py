@@ -62,7 +62,7 @@ def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequenc
     for g, group in enumerate(groups):
         for member in group.members:
             on_tensor.setdefault(member.axis.tensor, []).append((g, member))
-    state = _State(view, groups, sources, on_tensor)
+    state = _Matching(view, groups, sources, on_tensor)
     for round_number in range(_MOST_ROUNDS):
         changed = [state.solve(g) for g in range(len(groups))]
         if round_number and not any(changed):
@@ -83,7 +83,7 @@ def _sides(group: FoldGroup, source: Labels | None) -> list[tuple[Labels, Labels
 
 
 @dataclass(eq=False)
-class _State:
+class _Matching:
     view: GraphView
     groups: Sequence[FoldGroup]
     sources: Sequence[Labels | None]

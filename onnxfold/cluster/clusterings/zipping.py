@@ -30,7 +30,7 @@ def correlations(covariances: Sequence[Matrix]) -> Matrix:
     return np.asarray(np.mean(matrices, axis=0))
 
 
-def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
+def zip_channels(likeness: Matrix, sources: Labels, k: int) -> Labels:
     """Merge pairs until k channels are left."""
     n, networks = len(likeness), max(len(np.unique(sources)), 1)
     alike = np.array(likeness, np.float64)

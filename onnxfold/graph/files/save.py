@@ -10,11 +10,11 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
-from onnxfold.files import Output, Target, explained, replacing, target_of
+from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
 from onnxfold.files.locks import folder_lock
 from onnxfold.files.parts import part_file
 from onnxfold.graph.files.model_files import lazy_files
-from onnxfold.graph.files.weight_file import MARK, data_path, placed, without_orphans
+from onnxfold.graph.files.weight_file import MARK, data_path, drop_orphans, place_weights
 from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -88,19 +88,19 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
     model, keep = target.real, [*keep, *lazy_files(view)]
     if not external_data and weight_bytes(view) <= PROTOBUF_LIMIT:
         payload = to_model(view).SerializeToString(deterministic=True)
-        with folder_lock(model.parent), without_orphans(model, keep), replacing(path) as file:
+        with folder_lock(model.parent), drop_orphans(model, keep), replace_file(path) as file:
             file.write(payload)
         return
     _require_one_folder(target)
     with ExitStack() as stack:
-        stack.enter_context(explained(data_path(path)))
+        stack.enter_context(explain_errors(data_path(path)))
         weights = stack.enter_context(part_file(model.parent, private=target.status is not None))
         tensors = _write_weights(view, weights.file)
         stack.enter_context(folder_lock(model.parent))
-        stack.enter_context(without_orphans(model, keep))
-        location = stack.enter_context(placed(weights, model, target.status))
+        stack.enter_context(drop_orphans(model, keep))
+        location = stack.enter_context(place_weights(weights, model, target.status))
         payload = _with_external(view, tensors, location)
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(payload)
 
 

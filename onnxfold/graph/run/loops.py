@@ -59,7 +59,7 @@ def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> Open
 
 
 @contextmanager
-def ending(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
+def limit_run(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
     """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`."""
     if loop is None:
         yield None

@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, subgraphs
-from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView
@@ -123,7 +123,7 @@ class NodeRunner:
     def _run_alone(self, arrays: dict[str, Array]) -> list[Array]:
         if self._session is None:
             self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
-        with ending(self._loop) as options:
+        with limit_run(self._loop) as options:
             return list(self._session.run(self._outputs, arrays, options))
 
     def _is_packed(self) -> bool:

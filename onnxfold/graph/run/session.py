@@ -14,7 +14,7 @@ from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.run.empty_inputs import fit_feeds
-from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.run.twin import float32_twin, has_other_floats
@@ -117,7 +117,7 @@ class Session:
         feeds = fit_feeds(feeds, self._shapes)
         self._sizes.require(feeds)
         try:
-            with ending(self._loop) as options:
+            with limit_run(self._loop) as options:
                 return list(self._session.run(self.output_names, feeds, options))
         except VerificationError:
             raise

@@ -40,7 +40,7 @@ class Footprint:
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
-        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
+        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned_types)
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
@@ -71,7 +71,7 @@ class Footprint:
         needed = self.peak if times == 1 else self.constant + self.growing * times
         memory.require(int(needed * networks), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
 
-    def fitting(self, networks: int, most: int, least: int = 1) -> int:
+    def count_fitting(self, networks: int, most: int, least: int = 1) -> int:
         """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
         return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
 

@@ -147,4 +147,4 @@ def _fitting(view: GraphView, interface: TokenInterface, length: int) -> int:
             along = past + length if one.part is Part.MASK else length
             shapes[one.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(one.shape))
     batch = interface.fixed_batch or 1
-    return Footprint.of(view, shapes, walked=True).fitting(2, memory.limit()) * batch
+    return Footprint.of(view, shapes, walked=True).count_fitting(2, memory.limit()) * batch
