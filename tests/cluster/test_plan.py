@@ -73,7 +73,7 @@ def test_positions_after_the_fold() -> None:
     members = {m.axis: m for m, _ in plan.members_of("conv_3_w")}
     assert set(members) == {joined}
     (second,) = [m for m, p in plan.members_of("conv_3_w") if p is right]
-    assert plan.folded(second, right).positions.tolist() == [[3], [4], [5]]
+    assert plan.fold_member(second, right).positions.tolist() == [[3], [4], [5]]
 
 
 @pytest.mark.parametrize("with_deviation", [False, True])
