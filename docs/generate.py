@@ -93,7 +93,7 @@ def render_options() -> str:
     for group in GROUPS:
         entries = {name: option for name, option in OPTIONS.items() if option.group == group}
         lines = [
-            _entry(f"`{name}`, `{types[name]}`", option.in_reference.replace("`", "")) + "\n"
+            _entry(f"`{name}`, `{types[name]}`", option.reference_help.replace("`", "")) + "\n"
             for name, option in entries.items()
         ]
         parts += [f"\n## {group}\n\n", *lines]

@@ -130,9 +130,9 @@ def export_model(
         If the file cannot be written.
     """
     start = time.perf_counter()
-    checks.one_of("backend", backend, BACKENDS)
-    checks.one_of("dtype", dtype, DTYPES)
-    checks.one_of("format", output_format, ("tflite", "c-array"))
+    checks.choice("backend", backend, BACKENDS)
+    checks.choice("dtype", dtype, DTYPES)
+    checks.choice("format", output_format, ("tflite", "c-array"))
     verify, force, seed = checks.flag("verify", verify), checks.flag("force", force), checks.seed(seed)
     scale = pixel_scale(mean, std, channels)
     if calibration is not None and (dtype != "int8" or backend == "onnx2tf"):

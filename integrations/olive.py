@@ -42,7 +42,7 @@ class OnnxFold(Pass):  # type: ignore[misc,unused-ignore]  # a base without type
             entry.name: PassConfigParam(
                 type_=Any,  # FoldConfig checks the types itself, with a line that says what is wrong
                 default_value=None if entry.default is MISSING else entry.default,
-                description=OPTIONS[entry.name].in_reference,
+                description=OPTIONS[entry.name].reference_help,
             )
             for entry in fields(FoldConfig)
         }

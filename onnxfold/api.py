@@ -32,7 +32,7 @@ from onnxfold.graph.files.load import ModelLike, blames_broken_files
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import load_arrays
 from onnxfold.inspection import Inspection, inspect_model, measure
-from onnxfold.machine.memory import limited_to
+from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
 __all__ = [
@@ -130,7 +130,7 @@ def _fold(
 ) -> FoldResult:  # fmt: skip
     """Fold a model, which lies in a folder perhaps: the steps of the data path."""
     start = time.perf_counter()
-    with limited_to(config.max_memory):
+    with memory_limit(config.max_memory):
         task = open_task(model, config, tell, networks=networks, shared_inputs=run_on)
         reads = files_read(model, config, folder)
         dropped = drop_blocks(task)

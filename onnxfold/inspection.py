@@ -15,7 +15,7 @@ from onnxfold.folding.after.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.after.stored_size import bytes_of, stored_size
 from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.graph.quantized import dequantized
+from onnxfold.graph.quantized import dequantized_tensors
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
@@ -178,7 +178,7 @@ def _plain_size(size: ModelSize) -> dict[str, Any]:
 
 
 def _quantised_note(view: GraphView) -> list[str]:
-    integers = sum(view.weight_size(name) for name in dequantized(view.nodes) if view.is_weight(name))
+    integers = sum(view.weight_size(name) for name in dequantized_tensors(view.nodes) if view.is_weight(name))
     if not integers:
         return []
     return [f"{integers:,} weights are quantised and cannot be merged: inspect the float32 model for its fold groups"]

@@ -15,7 +15,7 @@ from onnxfold.folding.fold_task import check_request
 from onnxfold.folding.networks.joined_model import join_models
 from onnxfold.folding.networks.merged_report import merge_record
 from onnxfold.graph.files.load import ModelLike
-from onnxfold.machine.memory import limited_to
+from onnxfold.machine.memory import memory_limit
 from onnxfold.passes.join.heads import HEADS
 from onnxfold.progress import Progress, silent
 
@@ -84,20 +84,20 @@ def merge(
     """
     requested: dict[str, Any] = dict(options)
     listed = _checked_models(models)
-    checks.one_of("heads", heads, HEADS)
+    checks.choice("heads", heads, HEADS)
     names = checks.texts("labels", labels)
     if until is not None:
         checks.text("until", until)
     if width is not None and any(requested.get(goal) is not None for goal in _GOALS):
         raise ConfigError("width says how far to merge: give it without sparsity, limits and device")
     if width is not None or all(requested.get(goal) is None for goal in _GOALS):
-        width = checks.up_to("width", 1.0 if width is None else width, most=len(listed), zero=False)
+        width = checks.bounded_number("width", 1.0 if width is None else width, most=len(listed), zero=False)
         requested["channel_ratio"] = 1.0 - width / len(listed)
     config = FoldConfig(**requested)
     check_request(config, of_networks=True)
     tell = progress or silent
     tell("load", 0, 0)
-    with limited_to(config.max_memory):
+    with memory_limit(config.max_memory):
         joined = join_models(listed, heads, config.input_shapes, names)
     if until is not None:
         config = replace(config, keep=(*config.keep, *joined.behind(until)))

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnxfold
 from onnxfold.errors import MemoryLimitError, ModelNotFoundError
 from onnxfold.graph.files.load import load
-from onnxfold.graph.inlining import inlined, require_inlinable
+from onnxfold.graph.inlining import inline_calls, require_inlinable
 from onnxfold.graph.run.session import InputInfo, Session
 from onnxfold.graph.shapes.footprint import Footprint
 from onnxfold.inputs.images.synthetic import synthetic_inputs
@@ -68,10 +68,10 @@ def test_nested_functions_are_counted_before_they_are_written_out(function: obje
 def test_functions_of_a_bearable_size_are_written_out() -> None:
     model = nested_functions(6)
     before = sum(node.op_type == "Relu" for node in model.graph.node)
-    written = inlined(model)
+    written = inline_calls(model)
     assert sum(node.op_type == "Relu" for node in written.graph.node) == before + 2**5
-    with memory.limited_to("64K"), pytest.raises(MemoryLimitError, match="functions written out"):
-        inlined(model)
+    with memory.memory_limit("64K"), pytest.raises(MemoryLimitError, match="functions written out"):
+        inline_calls(model)
 
 
 def test_a_long_chain_of_functions_is_no_recursion() -> None:
@@ -129,13 +129,13 @@ def test_what_nobody_knows_before_is_tried_in_a_process_with_a_limit() -> None:
     first = next(n for n in model.graph.node if n.op_type == "ConstantOfShape")
     first.input[0] = "shape"
     feeds = {"x": np.ones((8, 7), np.float32)}
-    with memory.limited_to("1G"), pytest.raises(MemoryLimitError, match=r"more memory than the limit of 1\.0 GiB"):
+    with memory.memory_limit("1G"), pytest.raises(MemoryLimitError, match=r"more memory than the limit of 1\.0 GiB"):
         Session(model).run(feeds)
 
 
 def test_large_inputs_are_counted_before_they_are_made() -> None:
     view = load(mlp(0))
-    with memory.limited_to("64K"), pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
+    with memory.memory_limit("64K"), pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
         synthetic_inputs(view, samples=10_000, exactly=True)
     with pytest.raises(MemoryLimitError, match="input 'x' of the shape"):
         noise_inputs([InputInfo("x", np.dtype(np.float32), (1, 60_000, 60_000, 64))], samples=1, seed=0)

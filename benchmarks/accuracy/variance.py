@@ -64,7 +64,7 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
     for group, partition in plan:
         for layer in group_layers(original, group):
             tensor = layer.normalization.output[0] if layer.normalization is not None else layer.output
-            rows = plan.folded(layer.rows, partition).positions
+            rows = plan.fold_member(layer.rows, partition).positions
             found.append((layer.node.name, tensor, layer.rows.positions[:, 0], rows[:, 0], partition.labels))
     tensors = [tensor for _, tensor, *_ in found]
     dense, folded = (channel_variances(to_model(v), tensors, images) for v in (original, folded.view))

@@ -24,7 +24,7 @@ from onnxfold.folding.inputs.choose_inputs import choose_inputs
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.progress import silent
-from onnxfold.report import joined
+from onnxfold.report import join_diagnostics
 
 #: Test images of small networks: an agreement of 90 % is then known to within 2 points.
 IMAGES = 1000
@@ -157,7 +157,7 @@ def measure(subject: Subject, kind: str, cache: str | None) -> Iterator[Row]:
         except (BudgetError, NothingToFoldError):
             continue
         checked = verify(subject.path, folded.view, threads=None, samples=data.inputs.held_out)
-        curves = joined([graph.diagnostics for graph in folded.graphs])
+        curves = join_diagnostics([graph.diagnostics for graph in folded.graphs])
         known = signs_of(checked.fidelity, checked.samples, data.inputs.kind, curves)
         if known is None:
             raise ValueError(f"{subject.name}: no output names classes")

@@ -253,7 +253,7 @@ def _known(kind: str, runtime: str, dtype: str) -> str:
         raise ConfigError(f"runtime '{runtime}' is unknown; use one of {', '.join(RUNTIMES)}")
     if kind == "qemu" and runtime == "tflm":
         raise ConfigError("firmware for QEMU supports only the runtime 'generated'")
-    checks.one_of("dtype", dtype, ("float32", "int8"))
+    checks.choice("dtype", dtype, ("float32", "int8"))
     if dtype == "int8" and (runtime or KINDS[kind]) == "generated":
         raise ConfigError("generated C computes in float32: int8 is for the runtime tflm")
     return runtime or KINDS[kind]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, NodeProto, helper
 
 from onnxfold.graph.nodes import attribute, node_key
-from onnxfold.graph.renamed_nodes import renamed
+from onnxfold.graph.renamed_nodes import rename_tensors
 from onnxfold.graph.tensors import LazyTensor, Weight
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -41,7 +41,7 @@ class InlineConstantIf(Pass):
                 continue
             names = dict(_new_names(node_key(node), body, used))
             weights.update({names[t.name]: LazyTensor(t) for t in body.initializer})
-            nodes += [renamed(inner, names) for inner in body.node]
+            nodes += [rename_tensors(inner, names) for inner in body.node]
             for inner_output, output in zip(body.output, node.output, strict=False):
                 if output:
                     source = names.get(inner_output.name, inner_output.name)

@@ -40,10 +40,10 @@ def require_reachable(space: WidthSpace, cost: Cost, before: int, sparsity: floa
     """
     smallest = cost(space.narrowest)
     if smallest > before * (1.0 - sparsity + TOLERANCE):
-        given = f", with the widths of {len(space.fixed)} of them given" if space.fixed else ""
-        said = f"{1 - smallest / before:.3g} is the most that the fold groups of this model allow{given}"
+        condition = f", with the widths of {len(space.fixed)} of them given" if space.fixed else ""
+        said = f"{1 - smallest / before:.3g} is the most that the fold groups of this model allow{condition}"
         if smallest >= before:
-            said = f"no width of the fold groups makes this model smaller{given}"
+            said = f"no width of the fold groups makes this model smaller{condition}"
         raise BudgetError(
             f"sparsity {sparsity:.3g} cannot be reached: {said}; ask for less, "
             "or run 'onnxfold inspect' for the reasons"
@@ -54,7 +54,7 @@ def uniform_within(space: WidthSpace, budgets: Budgets) -> list[int]:
     """Return the widths of the smallest common channel ratio that holds all budgets."""
 
     def fits(ratio: float) -> bool:
-        return not budgets.exceeded(space.uniform(ratio))
+        return not budgets.exceeded_budgets(space.uniform(ratio))
 
     low, high = 0.0, 1.0
     if not fits(high):
@@ -71,15 +71,15 @@ def _closest_between(wide: list[int], narrow: list[int], cost: Cost, target: flo
     """Take groups from `wide` to `narrow`, widest first, and stop where the cost is closest to the target."""
     moves = single_moves(cost, wide)
     order = sorted((i for i in range(len(wide)) if wide[i] != narrow[i]), key=lambda i: -wide[i])
-    taken, best_distance = len(order), abs(cost(narrow) - target)
+    best_count, best_distance = len(order), abs(cost(narrow) - target)
     for count in range(len(order) + 1):
         if count:
             moves.take(order[count - 1], narrow[order[count - 1]])
         distance = abs(moves.total - target)
         if distance < best_distance:
-            taken, best_distance = count, distance
+            best_count, best_distance = count, distance
     chosen = list(wide)
-    for i in order[:taken]:
+    for i in order[:best_count]:
         chosen[i] = narrow[i]
     return chosen
 

@@ -52,33 +52,33 @@ def allocate_globally(
     tied = TiedWidths.of(space.groups)
     if tradeoff is not None:
         errors = [curve * share for curve, share in zip(errors, tradeoff.shares_of_error, strict=True)]
-    found = _allocated(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
-    return tied.expanded(found)
+    widths = _allocate(tied.space(space), tied.errors(errors), tied.budgets(budgets), tied.tradeoff(tradeoff))
+    return tied.expand_widths(widths)
 
 
-def _allocated(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
+def _allocate(space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None) -> list[int]:
     if tradeoff is None:
-        return _searched(space, errors, budgets).whole_widths
-    found = _searched(space, errors, budgets, tradeoff)
+        return _search_widths(space, errors, budgets).whole_widths
+    search = _search_widths(space, errors, budgets, tradeoff)
     if tradeoff.added_error == np.inf:
-        return found.whole_widths
-    plain = _searched(space, errors, budgets)
+        return search.whole_widths
+    plain = _search_widths(space, errors, budgets)
     bound = plain.total_error + tradeoff.added_error
-    if found.total_error > bound:
-        found = plain
+    if search.total_error > bound:
+        search = plain
         # Bisection between no share, whose error is allowed, and the whole one, whose error is not.
         low, high = 0.0, tradeoff.share
         for _ in range(_BISECTIONS):
             share = (low + high) / 2.0
-            tried = _searched(space, errors, budgets, replace(tradeoff, share=share))
+            tried = _search_widths(space, errors, budgets, replace(tradeoff, share=share))
             if tried.total_error <= bound:
-                found, low = tried, share
+                search, low = tried, share
             else:
                 high = share
-    return found.whole_widths
+    return search.whole_widths
 
 
-def _searched(
+def _search_widths(
     space: WidthSpace, errors: Sequence[Matrix], budgets: Budgets, tradeoff: Tradeoff | None = None
 ) -> "_Search":
     search = _Search(space, errors, budgets, tradeoff)
@@ -129,21 +129,21 @@ class _Search:
     def narrow(self) -> None:
         """Narrow until all budgets hold; groups relax where nothing else is left to narrow."""
         for level in range(self._space.levels):
-            self.widths = self._narrowed(self.widths, level, _STEP)
+            self.widths = self._narrow(self.widths, level, _STEP)
             if self._load(self._costs_of(self.widths))[0] <= 1.0:
                 return
         raise self._budgets.unreachable(self.widths.tolist())
 
-    def _narrowed(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
+    def _narrow(self, widths: Integers, level: int, fraction: float, but: int = -1) -> Integers:
         """Return widths that are narrowed until all budgets hold or none can be narrowed; one group may stay."""
         moves = self._narrowing(widths, level, fraction, but)
-        while self._load(moves.now())[0] > 1.0 and len(possible := moves.possible):
+        while self._load(moves.present_costs())[0] > 1.0 and len(possible := moves.movable):
             moves.take(possible[self._next_to_narrow(moves, possible)])
         return moves.widths
 
     def _next_to_narrow(self, moves: NextMoves, possible: Integers) -> int:
         """Return which of the possible moves to take."""
-        now, after = moves.now(), moves.after(possible)
+        now, after = moves.present_costs(), moves.next_costs(possible)
         added = np.maximum(moves.added[possible], _LEAST_ERROR)
         best = int(np.argmax((self._excess(now) - self._excess(after)) / added))
         if self._tradeoff is None or self._lead(now)[0] >= 0.0:
@@ -157,13 +157,13 @@ class _Search:
 
     def widen(self) -> None:
         """Widen by preferred steps as far as the budgets allow, unless the cost of running falls behind."""
-        self.widths = self._widened(self.widths)
+        self.widths = self._widen(self.widths)
 
-    def _widened(self, widths: Integers, but: int = -1) -> Integers:
+    def _widen(self, widths: Integers, but: int = -1) -> Integers:
         """Return wider widths; one group may stay."""
         moves = self._moves(lambda i, width: width if i == but else self._space.wider(i, width, 0), widths)
-        while len(possible := moves.possible):
-            now, after = moves.now(), moves.after(possible)
+        while len(possible := moves.movable):
+            now, after = moves.present_costs(), moves.next_costs(possible)
             fits = (self._load(after) <= 1.0) & (self._lead(after) >= np.minimum(self._lead(now), 0.0))
             if not fits.any():
                 break
@@ -172,21 +172,21 @@ class _Search:
 
     def improve(self) -> None:
         """Narrow a group by a step, and widen others, as long as this lowers the error."""
-        while (better := self._improved()) is not None:
+        while (better := self._improve()) is not None:
             self.widths = better
 
-    def _improved(self) -> Integers | None:
+    def _improve(self) -> Integers | None:
         moves = self._narrowing(self.widths, 0, _STEP)
-        possible = moves.possible
-        if not self._limits or not len(possible) or self._load(moves.now())[0] > 1.0:
+        possible = moves.movable
+        if not self._limits or not len(possible) or self._load(moves.present_costs())[0] > 1.0:
             return None
-        saved = self._total_load(moves.now()) - self._total_load(moves.after(possible))
+        saved = self._total_load(moves.present_costs()) - self._total_load(moves.next_costs(possible))
         order = np.argsort(-saved / np.maximum(moves.added[possible], _LEAST_ERROR), kind="stable")
         bound = self.total_error * (1.0 - _GAIN)
         for i in possible[order[:_TRIES]].tolist():
             widths = self.widths.copy()
             widths[i] = moves.to[i]
-            widths = self._widened(self._widened(widths, but=i))
+            widths = self._widen(self._widen(widths, but=i))
             if self._error_of(widths) < bound:
                 return widths
         return None
@@ -194,20 +194,20 @@ class _Search:
     def relax(self) -> None:
         """Use the budgets up to a point: by whatever steps, the cheapest first, then by exchanges."""
         for level in range(self._space.levels):
-            self.widths = self._filled(self.widths, level)
+            self.widths = self._fill(self.widths, level)
         for level in range(self._space.levels):
             while self._has_slack(self._costs_of(self.widths)):
-                exchanged = self._exchanged(level)
+                exchanged = self._exchange(level)
                 if exchanged is None:
                     break
                 self.widths = exchanged
 
-    def _filled(self, widths: Integers, level: int) -> Integers:
+    def _fill(self, widths: Integers, level: int) -> Integers:
         """Return widths that are widened while more than a point is free."""
         moves = self._moves(lambda i, width: self._space.wider(i, width, level), widths)
-        while self._has_slack(moves.now()) and len(possible := moves.possible):
-            now, after = moves.now(), moves.after(possible)
-            gained = self._used(after) - self._used(now)
+        while self._has_slack(moves.present_costs()) and len(possible := moves.movable):
+            now, after = moves.present_costs(), moves.next_costs(possible)
+            gained = self._used_share(after) - self._used_share(now)
             price = moves.added[possible] if self._tradeoff is None else (after[-1] - now[-1]).astype(np.float64)
             fits = (self._load(after) <= 1.0) & (gained > 0.0)
             if not fits.any():
@@ -215,28 +215,28 @@ class _Search:
             moves.take(possible[int(np.argmin(np.where(fits, price / np.where(fits, gained, 1.0), np.inf)))])
         return moves.widths
 
-    def _exchanged(self, level: int) -> Integers | None:
+    def _exchange(self, level: int) -> Integers | None:
         """Return widths that use more of the budgets and lose no more: a group a step wider, others narrower."""
-        used, error = self._used(self._costs_of(self.widths))[0], self.total_error
-        found: list[tuple[float, int, Integers]] = []
+        used, error = self._used_share(self._costs_of(self.widths))[0], self.total_error
+        options: list[tuple[float, int, Integers]] = []
         for i in self._space.free:
             widths = self.widths.copy()
             widths[i] = self._space.wider(i, int(widths[i]), level)
-            widths = self._filled(self._narrowed(widths, level, 0.0, but=i), level)
+            widths = self._fill(self._narrow(widths, level, 0.0, but=i), level)
             costs = self._costs_of(widths)
             added = self._error_of(widths) - error
-            if self._load(costs)[0] <= 1.0 and self._used(costs)[0] > used and added <= 0.0:
-                found.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
-        return min(found, key=lambda option: option[:2])[2] if found else None
+            if self._load(costs)[0] <= 1.0 and self._used_share(costs)[0] > used and added <= 0.0:
+                options.append((added if self._tradeoff is None else float(costs[-1][0]), i, widths))
+        return min(options, key=lambda option: option[:2])[2] if options else None
 
     def _narrowing(self, widths: Integers, level: int, fraction: float, but: int = -1) -> NextMoves:
         """Return the next step of every group to a narrower width; one group may stay."""
 
         def narrower(i: int, width: int) -> int:
-            found = self._space.narrower(i, width, level, fraction)
+            next_width = self._space.narrower(i, width, level, fraction)
             if fraction and width == self._space.groups[i].size and self._space.groups[i].widest:
-                found = min(found, self._worthwhile(i, self._space.step(i, level)))
-            return width if i == but else min(max(found, self._lowest[i]), width)
+                next_width = min(next_width, self._worthwhile(i, self._space.step(i, level)))
+            return width if i == but else min(max(next_width, self._lowest[i]), width)
 
         return self._moves(narrower, widths)
 
@@ -263,29 +263,29 @@ class _Search:
 
     def _load(self, costs: list[Integers]) -> Matrix:
         """Return cost / limit of the tightest budget, shape (m,)."""
-        loads = [found / limit for found, limit in zip(costs, self._limits, strict=False)]
+        loads = [cost / limit for cost, limit in zip(costs, self._limits, strict=False)]
         count = len(costs[0]) if costs else 1
         return np.max([np.zeros(count), *loads], axis=0)  # type: ignore[no-any-return]
 
     def _total_load(self, costs: list[Integers]) -> Matrix:
         """Return the sum of cost / limit over the budgets, shape (m,)."""
-        return sum((found / limit for found, limit in zip(costs, self._limits, strict=False)), np.zeros(len(costs[0])))
+        return sum((cost / limit for cost, limit in zip(costs, self._limits, strict=False)), np.zeros(len(costs[0])))
 
     def _excess(self, costs: list[Integers]) -> Matrix:
         """Return how far the budgets are exceeded, summed, in units of the limits, shape (m,)."""
         total = np.zeros(len(costs[0]))
-        for found, limit in zip(costs, self._limits, strict=False):
-            load = found / limit
+        for cost, limit in zip(costs, self._limits, strict=False):
+            load = cost / limit
             total += np.maximum(load - 1.0, 0.0) + _TIES * load
         return total
 
-    def _used(self, costs: list[Integers]) -> Matrix:
+    def _used_share(self, costs: list[Integers]) -> Matrix:
         """Return the part of the budget with least room that is used, in units of its cost at full widths."""
         pairs = zip(costs, self._limits, self._whole, strict=False)
-        return np.max([(found - limit) / max(whole, 1) for found, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
+        return np.max([(cost - limit) / max(whole, 1) for cost, limit, whole in pairs], axis=0)  # type: ignore[no-any-return]
 
     def _has_slack(self, costs: list[Integers]) -> bool:
-        return bool(self._limits) and bool(self._used(costs)[0] < -_SLACK)
+        return bool(self._limits) and bool(self._used_share(costs)[0] < -_SLACK)
 
 
 def _lowest(errors: Matrix, step: int) -> int:

@@ -23,9 +23,9 @@ def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
         producers = group.by_node(Role.PRODUCER)
         if len(producers) > 1:
             added.update(producers)
-    found = []
+    shares = []
     for group in groups:
         readers = group.by_node(Role.CONSUMER)
         counts = [_ADDED if reader in added else 1.0 for reader in readers]
-        found.append(sum(counts) / len(counts) if counts else 1.0)
-    return found
+        shares.append(sum(counts) / len(counts) if counts else 1.0)
+    return shares

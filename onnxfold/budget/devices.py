@@ -178,16 +178,16 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
+def _profile(name: str, content: bytes, label: str) -> DeviceProfile:
     try:
         table = tomllib.loads(content.decode())
     except RecursionError:
-        raise ConfigError(f"device profile {where} is nested too deeply: it is not a profile") from None
+        raise ConfigError(f"device profile {label} is nested too deeply: it is not a profile") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise ConfigError(f"device profile {where} is not TOML: {error}") from None
+        raise ConfigError(f"device profile {label} is not TOML: {error}") from None
     problem = _problem(table)
     if problem:
-        raise ConfigError(f"device profile {where} {problem}; see the profiles that come with onnxfold")
+        raise ConfigError(f"device profile {label} {problem}; see the profiles that come with onnxfold")
     table["aliases"] = tuple(table.get("aliases", ()))
     table["cycles_per_instruction"] = {
         operator: (float(low), float(high)) for operator, (low, high) in table.get("cycles_per_instruction", {}).items()
@@ -195,13 +195,13 @@ def _profile(name: str, content: bytes, where: str) -> DeviceProfile:
     profile = DeviceProfile(name=name, **table)
     for key, left in device_budgets(profile).items():
         if left < 1:
-            taken = "runtime_ram_bytes and stack_bytes leave" if key == "ram" else "runtime_flash_bytes leaves"
-            raise ConfigError(f"device profile {where}: {taken} no {key} for a model")
+            shares = "runtime_ram_bytes and stack_bytes leave" if key == "ram" else "runtime_flash_bytes leaves"
+            raise ConfigError(f"device profile {label}: {shares} no {key} for a model")
     return profile
 
 
 def _problem(table: Mapping[str, Any]) -> str:
-    """Return what is wrong with a profile in words, '' if nothing is."""
+    """Return the fault of a profile in words, '' if it has none."""
     known = [f for f in fields(DeviceProfile) if f.name != "name"]
     types = {f.name: f.type for f in known}
     required = {f.name for f in known if f.default is MISSING and f.default_factory is MISSING}

@@ -14,7 +14,7 @@ _K, _M = 1 << 10, 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """What a model needs on any board."""
+    """The memory that a model needs on any board."""
 
     runtime: str
     model_bytes: int  # the model in read-only memory, without a runtime
@@ -39,7 +39,7 @@ class MemoryNeed:
         return self.ram_bytes is not None and self.ram_bytes > profile.internal_ram_bytes
 
     def room_for_activations(self, profile: DeviceProfile) -> int:
-        """Return what a board leaves to activations beside the arrays and the runtime's tables; less than 0 is none."""
+        """Return the bytes for activations that a board leaves beside arrays and tables; less than 0 is none."""
         internal = profile.internal_ram_bytes - self.buffer_bytes
         return max(internal, profile.model_psram_bytes if internal >= 0 else 0) - self.table_bytes
 

@@ -27,7 +27,7 @@ class SingleMoves(ABC):
 
     @abstractmethod
     def changes(self, groups: Integers, to: Integers) -> Integers:
-        """Return what moving each of some groups alone adds to the cost, before :meth:`cost` is applied."""
+        """Return the additions to the cost of moving each of some groups alone, before :meth:`cost` is applied."""
 
     @abstractmethod
     def cost(self, changes: Integers) -> Integers:
@@ -56,13 +56,13 @@ class _DenseMoves(SingleMoves):
         return self._total
 
     def changes(self, groups: Integers, to: Integers) -> Integers:
-        found = [np.zeros(0, np.int64)]
+        changes = [np.zeros(0, np.int64)]
         bounds = [*range(0, len(groups), max(_TABLE // max(len(self._widths), 1), 1)), len(groups)]
         for start, stop in pairwise(bounds):
             trials = np.repeat(self._widths[None], stop - start, axis=0)
             trials[np.arange(stop - start), groups[start:stop]] = to[start:stop]
-            found.append(self._cost.many(trials) - self._total)
-        return np.concatenate(found)
+            changes.append(self._cost.many(trials) - self._total)
+        return np.concatenate(changes)
 
     def cost(self, changes: Integers) -> Integers:
         return self._total + changes
@@ -119,7 +119,7 @@ class _SparseMoves(SingleMoves):
         product = self._pair_product[pair]
         step = (to - self._widths[groups])[owner]
         lengths = self._numerators[self._index[product]] + self._adds[pair] * step[:, None]
-        new = self._factors[product] * self._table.counted(lengths, self._index[product]).prod(axis=1)
+        new = self._factors[product] * self._table.count_lengths(lengths, self._index[product]).prod(axis=1)
         changes = np.zeros(len(groups), np.int64)
         np.add.at(changes, owner, new - self._values[product])
         return changes
@@ -139,7 +139,7 @@ class _SparseMoves(SingleMoves):
 
     def _products(self, chosen: npt.NDArray[np.int64]) -> Integers:
         index = self._index[chosen]
-        lengths = self._table.counted(self._numerators[index], index)
+        lengths = self._table.count_lengths(self._numerators[index], index)
         values: Integers = self._factors[chosen] * lengths.prod(axis=1)
         return values
 

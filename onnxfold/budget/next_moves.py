@@ -44,14 +44,14 @@ class NextMoves:
             changes[affected] = cost.changes(affected, self.to[affected])
 
     @property
-    def possible(self) -> Integers:
+    def movable(self) -> Integers:
         """The groups that can move."""
         return np.flatnonzero(self.to != self.widths)
 
-    def now(self) -> list[Integers]:
+    def present_costs(self) -> list[Integers]:
         """Return the present costs, one array of one number each."""
         return [np.array([cost.total], np.int64) for cost in self._costs]
 
-    def after(self, groups: Integers) -> list[Integers]:
+    def next_costs(self, groups: Integers) -> list[Integers]:
         """Return the costs after the next move of each of some groups, one array per cost."""
         return [cost.cost(changes[groups]) for cost, changes in zip(self._costs, self._changes, strict=True)]

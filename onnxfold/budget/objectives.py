@@ -13,7 +13,7 @@ from onnxfold.budget.costs.lengths import Cost, Graphs
 from onnxfold.budget.costs.tiled_macs import TiledMacsCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.channels import FoldGroup
-from onnxfold.config.checks import one_of
+from onnxfold.config.checks import choice
 from onnxfold.graph.tensors import Matrix
 from onnxfold.latency.table import LatencyTable
 
@@ -72,7 +72,7 @@ def find_objective(name: str) -> Objective:
     ConfigError
         If there is none of this name.
     """
-    return OBJECTIVES[one_of("objective", name, list(OBJECTIVES))]
+    return OBJECTIVES[choice("objective", name, list(OBJECTIVES))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Tradeoff:
         more = (LatencyTable.from_dict(table),) if objective.needs_table else ()
         weights, running, full = WeightCost(graphs), objective.cost(graphs, *more), [group.size for group in groups]
         whole = weights(full), running(full)
-        shares = [share for _, found in graphs for share in shares_of_error(found)]
+        shares = [share for _, members in graphs for share in shares_of_error(members)]
         row = objective
         limits = row.share, row.up_to, row.price, row.added_error, row.largest_cut
         return cls(weights, running, *limits, whole, shares)
@@ -140,5 +140,5 @@ class Tradeoff:
             Both costs of m choices of widths.
         """
         removed = [1.0 - left / max(whole, 1) for left, whole in zip((weights, running), self.whole, strict=True)]
-        found: Matrix = removed[1] - self.share * np.minimum(removed[0], self.up_to)
-        return found
+        lead: Matrix = removed[1] - self.share * np.minimum(removed[0], self.up_to)
+        return lead

@@ -15,7 +15,7 @@ from onnxfold.graph.view import GraphView
 
 
 class Reader(Enum):
-    """What computes or reads the channels of a group."""
+    """The kind of layer that computes or reads the channels of a group."""
 
     CONVOLUTION = "convolution"  #: plain or depthwise, of images
     OTHER = "other"
@@ -33,15 +33,15 @@ def preferred_steps(view: GraphView, groups: Sequence[FoldGroup], block: int = 1
 
     A step is a multiple of the number of blocks, and never larger than the group.
     """
-    found = []
+    ladders = []
     for group in groups:
         touched = set(_readers(view, group))
         wanted = STEPS[Reader.CONVOLUTION if Reader.CONVOLUTION in touched else Reader.OTHER]
         tile = max(block, WIDE_STEP if group.size >= WIDE else 1)
         larger = (tile,) if tile > wanted[0] > 1 else ()
         steps = dict.fromkeys(lcm(step, group.block_count) for step in (*larger, *wanted, 1))
-        found.append(tuple(step for step in steps if step <= group.size))
-    return found
+        ladders.append(tuple(step for step in steps if step <= group.size))
+    return ladders
 
 
 def _readers(view: GraphView, group: FoldGroup) -> Iterator[Reader]:

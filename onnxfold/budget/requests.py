@@ -38,9 +38,9 @@ class Budget:
 
     def describe(self, value: int) -> str:
         """Return a value of this cost and the limit, as text."""
-        return f"{self.name} {self._with_unit(value)} (limit {self._with_unit(self.limit)})"
+        return f"{self.name} {self._amount(value)} (limit {self._amount(self.limit)})"
 
-    def _with_unit(self, value: int) -> str:
+    def _amount(self, value: int) -> str:
         if self.unit == NANOSECONDS:
             return f"{milliseconds(value * 1e-9)} ms"
         return f"{value:,} {self.unit}".rstrip()
@@ -58,15 +58,15 @@ class Budgets:
         for name in limits:
             if name not in COSTS:
                 raise ConfigError(f"budget '{name}' is not one of: {', '.join(COSTS)}")
-        found = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
-        return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in found))
+        rows = [(name, limit, *COSTS[name]) for name, limit in limits.items()]
+        return cls(tuple(Budget(name, limit, unit, cost(graphs)) for name, limit, cost, unit in rows))
 
     @property
     def limit_time(self) -> bool:
         """Whether one of the limits is of time."""
         return any(budget.unit == NANOSECONDS for budget in self.budgets)
 
-    def exceeded(self, widths: Sequence[int]) -> tuple[Budget, ...]:
+    def exceeded_budgets(self, widths: Sequence[int]) -> tuple[Budget, ...]:
         """Return the budgets that widths exceed."""
         return tuple(budget for budget in self.budgets if budget.cost(widths) > budget.limit)
 
@@ -79,11 +79,11 @@ class Budgets:
         """Return the costs of widths and the limits of all budgets, as text."""
         return ", ".join(budget.describe(budget.cost(widths)) for budget in self.budgets)
 
-    def unreachable(self, narrowest: Sequence[int], where: str = "at one channel per group") -> BudgetError:
+    def unreachable(self, narrowest: Sequence[int], widths: str = "at one channel per group") -> BudgetError:
         """Return the error that says that even the narrowest widths exceed a budget, with the closest values."""
-        names = " and ".join(budget.name for budget in self.exceeded(narrowest))
+        names = " and ".join(budget.name for budget in self.exceeded_budgets(narrowest))
         return BudgetError(
-            f"the budget of {names} cannot be reached: {where}: {self.closest(narrowest)}; raise the limit, "
+            f"the budget of {names} cannot be reached: {widths}: {self.closest(narrowest)}; raise the limit, "
             "or run 'onnxfold inspect' for the reasons"
         )
 

@@ -38,7 +38,7 @@ class TiedWidths:
         if self.are_free:
             return space
         first = [self.numbers.index(number) for number in range(len(set(self.numbers)))]
-        lossless = [max(space.lossless[i] for i in found) for found in self._members] if space.lossless else ()
+        lossless = [max(space.lossless[i] for i in members) for members in self._members] if space.lossless else ()
         return WidthSpace(
             [space.groups[i] for i in first],
             {number: space.fixed[i] for number, i in enumerate(first) if i in space.fixed},
@@ -51,7 +51,7 @@ class TiedWidths:
         """Return one error curve per number."""
         if self.are_free:
             return errors
-        return [sum((errors[i] for i in found[1:]), start=errors[found[0]]) for found in self._members]
+        return [sum((errors[i] for i in members[1:]), start=errors[members[0]]) for members in self._members]
 
     def cost(self, cost: Cost) -> Cost:
         """Return a cost as a function of one width per number."""
@@ -67,13 +67,13 @@ class TiedWidths:
             return tradeoff
         return replace(tradeoff, weights=self.cost(tradeoff.weights), running=self.cost(tradeoff.running))
 
-    def expanded(self, widths: Sequence[int]) -> list[int]:
+    def expand_widths(self, widths: Sequence[int]) -> list[int]:
         """Return one width per group."""
         return [widths[number] for number in self.numbers]
 
     @property
     def _members(self) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in set(self.numbers)]
+        members: list[list[int]] = [[] for _ in set(self.numbers)]
         for i, number in enumerate(self.numbers):
-            found[number].append(i)
-        return found
+            members[number].append(i)
+        return members

@@ -55,7 +55,7 @@ class WidthRequest:
         """Whether the request says by itself that every group keeps its width."""
         return self.widths is not None and all(w == g.size for w, g in zip(self.widths, self.space.groups, strict=True))
 
-    def knowing(self, lossless: Sequence[int]) -> "WidthRequest":
+    def add_lossless(self, lossless: Sequence[int]) -> "WidthRequest":
         """Return the request, with the widths of all groups without exact duplicates."""
         return replace(self, space=replace(self.space, lossless=lossless))
 
@@ -72,8 +72,8 @@ class WidthRequest:
             return notes
         if reached > self.sparsity and all(widths[i] == groups[i].size for i in free):
             goal = f"the default of {self.sparsity:g}" if self.by_default else f"{self.sparsity:g}"
-            given = "given widths, those of all groups," if not free else "given widths"
-            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the {given} alone remove as much"]
+            subject = "given widths, those of all groups," if not free else "given widths"
+            return [*notes, f"reached sparsity {reached:.3f} instead of {goal}: the {subject} alone remove as much"]
         whole = "whole numbers" if round_to == 1 else f"whole numbers, multiples of {round_to} where possible"
         return [
             *notes,
@@ -82,7 +82,7 @@ class WidthRequest:
         ]
 
     def _notes_on_relaxed(self, widths: Sequence[int]) -> list[str]:
-        steps = Counter(self.space.relaxed(widths))
+        steps = Counter(self.space.relaxed_steps(widths))
         if not steps:
             return []
         what = " and ".join(
@@ -116,7 +116,7 @@ class WidthRequest:
 
 def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: FoldConfig) -> WidthRequest:
     """Return the request that keeps all widths."""
-    groups = [group for _, found in graphs for group in found]
+    groups = [group for _, members in graphs for group in members]
     sizes = {i: group.size for i, group in enumerate(groups)}
     return WidthRequest(WidthSpace(groups, sizes), Budgets(()), config, list(sizes.values()), may_keep=True)
 
@@ -132,11 +132,11 @@ def width_request(
     whole: Sequence[int] = (),
 ) -> WidthRequest:
     """Return the conditions of a configuration on the widths of some graphs."""
-    groups = [group for _, found in graphs for group in found]
+    groups = [group for _, members in graphs for group in members]
     preferred: list[tuple[int, ...]] = []
     if config.prefers_steps:
         block = LatencyTable.from_dict(config.latency_table).block if config.needs_latency else 1
-        preferred = [steps for view, found in graphs for steps in preferred_steps(view, found, block)]
+        preferred = [steps for view, members in graphs for steps in preferred_steps(view, members, block)]
     space = WidthSpace.of(groups, config.ratios, config.keep, config.least_step, preferred, whole)
     if config.channel_ratio is not None or config.keeps_widths:
         return WidthRequest(space, Budgets(()), config, space.uniform(config.channel_ratio or 0.0))
@@ -154,8 +154,8 @@ def width_request(
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:
             tied = TiedWidths.of(groups)
-            found = solve_uniform(tied.space(space), tied.cost(cost), before, sparsity)
-            return replace(goal, widths=tied.expanded(found))
+            widths = solve_uniform(tied.space(space), tied.cost(cost), before, sparsity)
+            return replace(goal, widths=tied.expand_widths(widths))
         require_reachable(space, cost, before, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
         limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})
@@ -163,7 +163,7 @@ def width_request(
     goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
     if config.allocation == "uniform":
         return replace(goal, widths=uniform_within(space, goal.budgets))
-    if goal.budgets.exceeded(space.narrowest):
+    if goal.budgets.exceeded_budgets(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
     if per_token and config.objective == DEFAULT_OBJECTIVE:
         return goal
@@ -190,7 +190,7 @@ def _with_tradeoff(goal: WidthRequest, graphs: Sequence[tuple[GraphView, list[Fo
 
 
 def _room_for_biases(views: Sequence[GraphView], *, everywhere: bool) -> dict[str, int]:
-    """Return what a repair may add, by limit: one number per channel of every layer that it gives a bias."""
+    """Return the room for a repair's biases, by limit: one number per channel of every layer that it gives a bias."""
     room = {"params": 0, "flash": 0}
     for view in views:
         for layer in find_layers(view):

@@ -41,12 +41,12 @@ class WidthSpace:
             )
         fixed = {i: groups[i].size for i in whole}
         for glob, ratio in {**ratios, **dict.fromkeys(keep, 0.0)}.items():
-            found = [i for i, group in enumerate(groups) if group.matches(glob)]
-            if not found:
+            matches = [i for i, group in enumerate(groups) if group.matches(glob)]
+            if not matches:
                 raise ConfigError(f"'{glob}' matches no fold group: see the names that 'onnxfold inspect' prints")
-            ties = {groups[i].tie for i in found} - {None}
-            found += [i for i, group in enumerate(groups) if group.tie in ties and i not in found]
-            fixed.update({i: _worth(groups[i], width_for(groups[i], ratio, round_to)) for i in found})
+            ties = {groups[i].tie for i in matches} - {None}
+            matches += [i for i, group in enumerate(groups) if group.tie in ties and i not in matches]
+            fixed.update({i: _useful_width(groups[i], width_for(groups[i], ratio, round_to)) for i in matches})
         return cls(groups, fixed, round_to, preferred)
 
     @cached_property
@@ -81,7 +81,7 @@ class WidthSpace:
     def wider(self, i: int, width: int, level: int) -> int:
         """Return the next larger width of a group; itself if there is none. Parameters as of :meth:`narrower`."""
         step = self.step(i, level)
-        above = (_worth(self.groups[i], w) for w in (width // step * step + step, *self._exempt(i)) if width < w)
+        above = (_useful_width(self.groups[i], w) for w in (width // step * step + step, *self._exempt(i)) if width < w)
         return min((w for w in above if w <= self.groups[i].size), default=width)
 
     def _exempt(self, i: int) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ class WidthSpace:
             return ()
         return (*self.lossless[i : i + 1], self.groups[i].size)
 
-    def relaxed(self, widths: Sequence[int]) -> list[int]:
+    def relaxed_steps(self, widths: Sequence[int]) -> list[int]:
         """Return, for every group that is not at a preferred width, the step that its width is a multiple of."""
         return [
             next(step for step in ladder if widths[i] % step == 0)
@@ -111,7 +111,7 @@ class WidthSpace:
     def uniform(self, ratio: float) -> list[int]:
         """Return the widths at the same channel ratio for every free group."""
         return [
-            self.fixed.get(i, _worth(group, width_for(group, ratio, self.round_to)))
+            self.fixed.get(i, _useful_width(group, width_for(group, ratio, self.round_to)))
             for i, group in enumerate(self.groups)
         ]
 
@@ -134,7 +134,7 @@ def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
     return min(max(width, step), group.size)
 
 
-def _worth(group: FoldGroup, width: int) -> int:
+def _useful_width(group: FoldGroup, width: int) -> int:
     """Return a width, or the whole one where it would not make the weights fewer."""
     return group.size if group.widest < width < group.size and group.widest else width
 

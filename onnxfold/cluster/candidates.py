@@ -45,7 +45,7 @@ class Candidates(ABC):
 
     @property
     def losses(self) -> Matrix:
-        """What the errors cost the network, shape (n + 1,)."""
+        """Losses of the network by width, shape (n + 1,)."""
         return self.errors
 
     def settle(self) -> None:
@@ -73,7 +73,7 @@ class Weighted(Candidates):
     @property
     def losses(self) -> Matrix:
         """The errors, compounded and multiplied."""
-        return compounded(self.plain.errors) * self.factor
+        return compound_errors(self.plain.errors) * self.factor
 
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""
@@ -117,8 +117,8 @@ class Computed(Candidates):
         """Monotone, linear between the widths of a grid."""
         n, step = self._group.size, self._group.block_count
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})
-        found = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
-        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(found[::-1])[::-1])
+        grid_errors = [self._error(self.partition(k)) if k < n else 0.0 for k in grid]
+        errors = np.interp(np.arange(n + 1), grid, np.maximum.accumulate(grid_errors[::-1])[::-1])
         errors[:step] = np.inf
         return errors
 
@@ -129,34 +129,34 @@ class Computed(Candidates):
         """Compute the errors, and forget the moments and the task."""
         super().settle()
         if self._afterwards is not None:
-            self._moments, self._scatter, self._partition = (), not_measured, self._afterwards
+            self._moments, self._scatter, self._partition = (), no_measure, self._afterwards
 
 
-def not_measured(_: ChannelPartition) -> float:
+def no_measure(_: ChannelPartition) -> float:
     """Stand for a measure of weights that is not needed: there are moments, or errors are known."""
     raise AssertionError("errors are those of moments")
 
 
-def compounded(errors: Matrix) -> Matrix:
+def compound_errors(errors: Matrix) -> Matrix:
     """Return -c log(1 - e / c) for errors e, each the sum over c consumers; infinite where they are."""
     finite = np.isfinite(errors)
     if not finite.any():
         return errors
     consumers = max(float(errors[finite].max()), 1.0)
     part = np.where(finite, errors, 0.0) / consumers
-    found: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
-    return found
+    losses: Matrix = np.where(finite, -consumers * np.log1p(-_MOST_LOST * part), np.inf)
+    return losses
 
 
-def seen_by(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Matrix]:
+def partition_moments(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Matrix]:
     """Return P C and P C P^T."""
     if isinstance(partition, Selection):
         kept = partition.representatives
         cross: Matrix = covariance[kept] + 0.0
         return cross, cross[:, kept]
     if isinstance(partition, Means):
-        cross = partition.averaged(covariance)
-        return cross, partition.averaged(cross.T).T.copy()
+        cross = partition.mean_rows(covariance)
+        return cross, partition.mean_rows(cross.T).T.copy()
     encode = partition.encode
     cross = encode @ covariance
     return cross, cross @ encode.T
@@ -172,7 +172,7 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
         energy = seen.energy
         if not np.isfinite(energy) or energy <= 0.0:
             continue
-        cross, inner = seen_by(partition, seen.trusted)
+        cross, inner = partition_moments(partition, seen.trusted)
         inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
         solved = np.linalg.solve(inner, cross)
         missed = 0.0

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.cluster.partition import Labels, renumber
-from onnxfold.graph.axes import to_front
+from onnxfold.graph.axes import move_to_front
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 
@@ -80,21 +80,21 @@ def _project(
     view: GraphView, groups: list[FoldGroup], labels: list[Labels], random: np.random.Generator
 ) -> list[tuple[Vector, Vector]]:
     """Return per group projections of shape (n, columns) and the rounding that each may have."""
-    where: dict[str, list[tuple[int, Member]]] = defaultdict(list)
+    by_tensor: dict[str, list[tuple[int, Member]]] = defaultdict(list)
     for g, group in enumerate(groups):
         for member in group.members:
-            where[member.axis.tensor].append((g, member))
+            by_tensor[member.axis.tensor].append((g, member))
     draws = [random.standard_normal((label.max() + 1, 64)) for label in labels]
     columns: list[list[Vector]] = [[] for _ in groups]
     scales: list[list[Vector]] = [[] for _ in groups]
-    for tensor, found in where.items():
+    for tensor, members in by_tensor.items():
         values = view.weight(tensor)
         epsilon = _epsilon(values.dtype)
         tolerance = _EPSILONS * epsilon
-        for g, member in found:
+        for g, member in members:
             if member.role is Role.CONSUMER:
                 continue
-            others = [(h, m) for h, m in found if m.axis != member.axis]
+            others = [(h, m) for h, m in members if m.axis != member.axis]
             for _ in range(_PROJECTIONS if epsilon < _COARSE_EPSILON else _COARSE_PROJECTIONS):
                 vectors = _other_axes(values, member, others, labels, draws, random)
                 rows, norms = _contract_in_parts(values, member, vectors)
@@ -146,7 +146,7 @@ def _contract_in_parts(values: Array, member: Member, vectors: dict[int, tuple[i
 
 def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vector]]) -> tuple[Vector, Vector]:
     """Contract all axes but the member's with their vectors; return that and the norm of each entry's rows."""
-    front = to_front(values, member.axis.axis, member.axis.blocks)
+    front = move_to_front(values, member.axis.axis, member.axis.blocks)
     norms = np.linalg.norm(front.reshape(len(front), -1), axis=1)
     for axis, (blocks, vector) in vectors.items():
         if blocks > 1:  # each block of axis 0 has columns of its own
@@ -158,7 +158,7 @@ def _contract(values: Array, member: Member, vectors: dict[int, tuple[int, Vecto
     if member.axis.blocks > 1:  # axis 0 is split between the member's blocks
         values = values * vectors[0][1].reshape(-1, *[1] * (values.ndim - 1))
         vectors[0] = (1, np.ones(values.shape[0] // member.axis.blocks))
-    front = to_front(values, member.axis.axis, member.axis.blocks)
+    front = move_to_front(values, member.axis.axis, member.axis.blocks)
     for axis in sorted(vectors, reverse=True):
         # Axes behind the member's keep their number; those before it moved back by one.
         front = np.tensordot(front, vectors[axis][1], axes=([axis if axis > member.axis.axis else axis + 1], [0]))
@@ -184,13 +184,13 @@ def _split(old: Labels, projected: Vector, tolerance: Vector) -> Labels:
     next_label = len(labels)
     for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         if len(members) > 2:
-            parts = _joined(projected[members], tolerance[members])
+            parts = _components(projected[members], tolerance[members])
             labels[members] = next_label + parts
             next_label += len(members)
     return renumber(labels)[0]
 
 
-def _joined(values: Vector, bounds: Vector) -> Labels:
+def _components(values: Vector, bounds: Vector) -> Labels:
     """Return the connected components of points, two being connected that are within bounds in every column."""
     order = np.argsort(values[:, 0], kind="stable")
     v, b, n = values[order], bounds[order], len(values)

@@ -46,6 +46,6 @@ def _diagonals(values: Rows) -> Rows:
 
 
 def member_rows(view: GraphView, member: Member) -> Rows:
-    """Return what a weight holds for each unit, shape (n_units, d)."""
+    """Return the entries of a weight for each unit, shape (n_units, d)."""
     rows = rows_of(view, member)
     return rows.reshape(len(rows), -1)

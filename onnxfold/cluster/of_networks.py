@@ -13,13 +13,13 @@ import numpy as np
 from onnxfold.cluster.candidates import Candidates, Computed
 from onnxfold.cluster.clusterings.top_norm import row_norms
 from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
-from onnxfold.cluster.clusterings.zipping import correlations, zipped
+from onnxfold.cluster.clusterings.zipping import correlations, zip_channels
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner, Task
 from onnxfold.errors import ConfigError
 
 
-def _paired(task: Task, k: int) -> ChannelPartition:
+def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""
     group, partners = task.group, task.partners
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
@@ -34,16 +34,16 @@ def _paired(task: Task, k: int) -> ChannelPartition:
     return _strongest(task, labels, blocks, k)
 
 
-def _zipped(task: Task, k: int) -> ChannelPartition:
+def _merge_correlated(task: Task, k: int) -> ChannelPartition:
     """Merge the most correlated pairs, greedily."""
     group = task.group
     blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
-    found = correlations([seen.covariance for seen in task.moments])
+    likeness = correlations([seen.covariance for seen in task.moments])
     labels = np.arange(group.size)
     for block in range(group.block_count):
         units = np.flatnonzero(blocks == block)
-        inner = zipped(found[np.ix_(units, units)], sources[units], k // group.block_count)
+        inner = zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
         labels[units] = units[inner]
     return _strongest(task, labels, blocks, k)
 
@@ -82,12 +82,23 @@ OF_NETWORKS = {
     p.name: p
     for p in (
         _row(
-            "by-place", _paired, "channels at the same place in every network: the plain mean", pairs=partners_by_place
+            "by-place",
+            _merge_partners,
+            "channels at the same place in every network: the plain mean",
+            pairs=partners_by_place,
         ),
         _row(
-            "matching", _paired, "weight matching: one channel of each network, by their weights", pairs=match_weights
+            "matching",
+            _merge_partners,
+            "weight matching: one channel of each network, by their weights",
+            pairs=match_weights,
         ),
-        _row("zip", _zipped, "greedy pairs by correlation, also within a network (needs inputs)", needs_moments=True),
+        _row(
+            "zip",
+            _merge_correlated,
+            "greedy pairs by correlation, also within a network (needs inputs)",
+            needs_moments=True,
+        ),
     )
 }
 

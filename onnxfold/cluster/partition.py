@@ -93,7 +93,7 @@ class Means(ChannelPartition):
     @property
     def encode(self) -> Matrix:
         """P: averages the members, shape (k, n)."""
-        kept = self._kept
+        kept = self._kept_units
         inner = self._sums(kept)
         means: Matrix = inner.T / inner.sum(axis=0)[:, None]
         if len(kept) == self.size:
@@ -102,22 +102,22 @@ class Means(ChannelPartition):
         matrix[:, kept] = means
         return matrix
 
-    def averaged(self, rows: Matrix) -> Matrix:
+    def mean_rows(self, rows: Matrix) -> Matrix:
         """Return P times rows of shape (n, m), without building P: shape (k, m)."""
-        kept = self._kept
+        kept = self._kept_units
         share = 1.0 / self.cluster_sizes[self.labels[kept]]
-        found: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
-        return found
+        means: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
+        return means
 
     @property
     def decode(self) -> Matrix:
         """Q: adds the members' columns, shape (n, k)."""
         matrix = np.zeros((self.size, self.clusters))
-        matrix[self._kept] = self._sums(self._kept)
+        matrix[self._kept_units] = self._sums(self._kept_units)
         return matrix
 
     @property
-    def _kept(self) -> Labels:
+    def _kept_units(self) -> Labels:
         return np.flatnonzero(self.labels >= 0)
 
     def _sums(self, kept: Labels) -> Matrix:
@@ -224,12 +224,12 @@ def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     >>> p.labels.tolist(), p.encode.tolist(), p.decode.tolist()
     ([0, -1, 0], [[0.5, 0.0, 0.5]], [[1.0], [0.0], [1.0]])
     """
-    given = np.asarray(labels, np.int64)
-    kept = np.flatnonzero(given >= 0)
-    inner, first = renumber(given[kept])
+    numbers = np.asarray(labels, np.int64)
+    kept = np.flatnonzero(numbers >= 0)
+    inner, first = renumber(numbers[kept])
     if len(first) == len(kept):
-        return Selection(kept, len(given))
-    canonical = np.full(len(given), -1, np.int64)
+        return Selection(kept, len(numbers))
+    canonical = np.full(len(numbers), -1, np.int64)
     canonical[kept] = inner
     return Means(canonical, kept[first])
 

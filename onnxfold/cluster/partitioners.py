@@ -97,19 +97,19 @@ class Task:
     @cached_property
     def points(self) -> Points:
         """One point per class of duplicates: mean of what produces it, sum of what consumes it."""
-        return self._of_blocks(rotate)
+        return self._points_by_block(rotate)
 
     @cached_property
     def products(self) -> Products:
         """The inner products of these points."""
-        return Products(self._of_blocks(centred_gram))
+        return Products(self._points_by_block(centred_gram))
 
     @property
     def is_wide(self) -> bool:
         """Whether inner products tell how alike channels are, as points of so many dimensions take too long."""
         return int(self.classes.max()) >= WIDE
 
-    def _of_blocks(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
+    def _points_by_block(self, compute: Callable[[Iterator[npt.NDArray[np.floating]]], Points]) -> Points:
         merge = mean_partition(self.classes)
 
         def blocks() -> Iterator[npt.NDArray[np.floating]]:
@@ -194,8 +194,8 @@ def _distinct(task: Task, k: int) -> ChannelPartition:
             local = split_duplicates(classes[units], per_block)
         else:
             kept = distinct[np.argsort(-norms[units[first]], kind="stable")[:per_block]]
-            rank = {int(one): i for i, one in enumerate(kept)}
-            local = np.array([rank.get(int(one), -1) for one in classes[units]])
+            rank = {int(label): i for i, label in enumerate(kept)}
+            local = np.array([rank.get(int(label), -1) for label in classes[units]])
         labels[units] = np.where(local < 0, -1, local + block * per_block)
     return partial_partition(labels)
 
@@ -235,17 +235,17 @@ def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
 
 
 def _by_norm(task: Task) -> Candidates:
-    return _computed(task, partial(_top, 2), SELECTION)
+    return _weight_candidates(task, partial(_top, 2), SELECTION)
 
 
-def _computed(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
+def _weight_candidates(task: Task, compute: Callable[[Task, int], ChannelPartition], cluster: str) -> Candidates:
     """Return candidates that hang on nothing but weights; what they need again, they compute again."""
     bare = replace(task, moments=())
 
-    def afterwards(k: int) -> ChannelPartition:
+    def recompute(k: int) -> ChannelPartition:
         return compute(replace(bare), k)  # with properties that are not cached yet
 
-    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, afterwards)
+    return Computed(task.group, partial(compute, task), task.distinct, task.moments, task.scatter, cluster, recompute)
 
 
 def _wanda(task: Task) -> Candidates:
@@ -313,7 +313,7 @@ class Partitioner:
         return "kmeans" if self.averages else SELECTION
 
 
-def one_by_one(
+def width_row(
     name: str,
     compute: Callable[[Task, int], ChannelPartition],
     summary: str,
@@ -330,12 +330,12 @@ def one_by_one(
 
     def candidates(task: Task) -> Candidates:
         chosen, used = (_distinct, SELECTION) if selects and task.group.apart else (compute, name)
-        return _computed(task, chosen, used)
+        return _weight_candidates(task, chosen, used)
 
     return Partitioner(name, candidates, summary, averages)
 
 
-def clustered(
+def cluster_row(
     name: str,
     clustering: Clustering,
     summary: str,
@@ -344,7 +344,7 @@ def clustered(
     averages_apart: bool = False,
 ) -> Partitioner:
     """Return a row that clusters the points of a task, `wide` those of a wide one; it averages what is in a cluster."""
-    return one_by_one(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
+    return width_row(name, partial(_clusters, clustering, wide), summary, averages_apart=averages_apart)
 
 
 #: The row that selects channels where one that averages must not, as the mean of different channels means nothing,
@@ -359,20 +359,20 @@ PARTITIONERS = {
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
             needs_moments=True, rotates_tables=True,
         ),
-        clustered("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
-        clustered(
+        cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
+        cluster_row(
             "kmeans-heads", kmeans, "the same, heads of attention averaged as channels are",
             wide=kmeans_by_products, averages_apart=True,
         ),
-        clustered("ward", ward_linkage, "agglomerative, Ward's linkage"),
-        clustered("complete", complete_linkage, "agglomerative, complete linkage"),
-        clustered("average", average_linkage, "agglomerative, average linkage"),
-        clustered("single", single_linkage, "agglomerative, single linkage"),
-        clustered("spectral", spectral, "spectral clustering, self-tuning affinity"),
-        clustered("greedy", greedy, "nearest pairs by direction, one at a time"),
-        one_by_one("ifm", _ifm, "iterative feature merging"),
-        one_by_one("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
-        one_by_one("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
+        cluster_row("ward", ward_linkage, "agglomerative, Ward's linkage"),
+        cluster_row("complete", complete_linkage, "agglomerative, complete linkage"),
+        cluster_row("average", average_linkage, "agglomerative, average linkage"),
+        cluster_row("single", single_linkage, "agglomerative, single linkage"),
+        cluster_row("spectral", spectral, "spectral clustering, self-tuning affinity"),
+        cluster_row("greedy", greedy, "nearest pairs by direction, one at a time"),
+        width_row("ifm", _ifm, "iterative feature merging"),
+        width_row("top-l1", partial(_top, 1), "keep the channels with the largest L1 norm", averages=False),
+        width_row("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
             averages=False, rotates_tables=True,

@@ -35,17 +35,17 @@ class FoldPlan:
                 members.setdefault(member.axis.tensor, []).append((member, partition))
         return members
 
-    def on_axis(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
+    def groups_on(self, axis: Axis) -> list[tuple[FoldGroup, ChannelPartition]]:
         """Return the groups that lie on the axis of an activation, with their partitions."""
-        return self._on_axis.get(axis, [])
+        return self._groups_by_axis.get(axis, [])
 
     @cached_property
-    def _on_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
-        found: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
+    def _groups_by_axis(self) -> dict[Axis, list[tuple[FoldGroup, ChannelPartition]]]:
+        folds: dict[Axis, list[tuple[FoldGroup, ChannelPartition]]] = {}
         for group, partition in self:
             for axis in group.tensors:
-                found.setdefault(axis, []).append((group, partition))
-        return found
+                folds.setdefault(axis, []).append((group, partition))
+        return folds
 
     def partition_of(self, group: FoldGroup) -> ChannelPartition | None:
         """Return the partition of a group, None for one that keeps its width."""
@@ -56,7 +56,7 @@ class FoldPlan:
         return {id(group): partition for group, partition in self}
 
     @cached_property
-    def _dropped(self) -> dict[Axis, Positions]:
+    def _dropped_positions(self) -> dict[Axis, Positions]:
         """Positions that vanish, per axis of any tensor."""
         dropped: dict[Axis, list[Positions]] = {}
         for group, partition in self:
@@ -64,7 +64,7 @@ class FoldPlan:
             members = {m.axis: m.positions for m in group.members}
             for axis, positions in (members | dict(group.tensors)).items():
                 dropped.setdefault(axis, []).append(positions[gone].reshape(-1))
-        return {axis: np.sort(np.concatenate(found)) for axis, found in dropped.items()}
+        return {axis: np.sort(np.concatenate(pieces)) for axis, pieces in dropped.items()}
 
     @cached_property
     def lossy(self) -> "FoldPlan":
@@ -78,24 +78,24 @@ class FoldPlan:
             tuple(self.classes[i] for i in kept),
         )
 
-    def kept_between(self, axis: Axis, start: int, stop: int) -> int:
+    def count_kept(self, axis: Axis, start: int, stop: int) -> int:
         """Return how many of the positions ``start:stop`` of an axis remain."""
-        gone = self._dropped.get(axis)
+        gone = self._dropped_positions.get(axis)
         lost = 0 if gone is None else int(np.searchsorted(gone, stop) - np.searchsorted(gone, start))
         return stop - start - lost
 
     def kept_positions(self, axis: Axis, width: int) -> Positions:
         """Return the positions of an axis, out of `width`, that remain."""
-        return np.setdiff1d(np.arange(width), self._dropped.get(axis, np.zeros(0, np.int64)))
+        return np.setdiff1d(np.arange(width), self._dropped_positions.get(axis, np.zeros(0, np.int64)))
 
     def touches(self, axis: Axis) -> bool:
         """Whether an axis loses positions."""
-        return axis in self._dropped
+        return axis in self._dropped_positions
 
-    def folded(self, member: Member, partition: ChannelPartition) -> Member:
+    def fold_member(self, member: Member, partition: ChannelPartition) -> Member:
         """Return a member with the positions, shape (k, r), that its clusters have after the fold."""
         old = member.positions[partition.representatives]
-        gone = self._dropped.get(member.axis, np.zeros(0, np.int64))
+        gone = self._dropped_positions.get(member.axis, np.zeros(0, np.int64))
         return replace(member, positions=old - np.searchsorted(gone, old))
 
 

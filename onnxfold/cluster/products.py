@@ -49,7 +49,7 @@ class Products:
         np.sqrt(distances, out=distances)
         return np.asarray(linkage(distances, "ward"), np.float64)
 
-    def with_means(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
+    def mean_products(self, labels: Labels, weights: npt.NDArray[np.float64], k: int) -> tuple[Points, Points]:
         """Return the inner products of k weighted means with all points, shape (k, n), and with themselves.
 
         Points with the label -1 belong to no cluster; no other label may be missing.
@@ -66,7 +66,7 @@ class Products:
         """Return the part of the points' variance that lies within clusters, or in points with the label -1."""
         total = float(self.gram.trace()) - float(self.gram.mean()) * len(self.gram)
         sizes = np.bincount(labels[labels >= 0])
-        _, means = self.with_means(labels, np.ones(len(labels)), len(sizes))
+        _, means = self.mean_products(labels, np.ones(len(labels)), len(sizes))
         lost = float(self.gram.trace()) - float((sizes * means).sum())
         return max(lost, 0.0) / total if total > 0.0 else 0.0
 
@@ -82,20 +82,20 @@ def kmeans_by_products(points: Products, weights: npt.NDArray[np.float64], k: in
     labels = np.asarray(fcluster(points.tree, k, "maxclust"), np.int64) - 1
     apart = np.zeros(n)
     for _ in range(_MAX_ITERATIONS):
-        labels = _filled(labels, apart, k)
-        cross, squares = points.with_means(labels, weights, k)
-        found = np.empty_like(labels)
+        labels = _fill_empty(labels, apart, k)
+        cross, squares = points.mean_products(labels, weights, k)
+        nearest = np.empty_like(labels)
         for part in parts(n):
             distance = squares - 2.0 * cross[:, part].T
-            found[part] = distance.argmin(axis=1)
+            nearest[part] = distance.argmin(axis=1)
             apart[part] = distance.min(axis=1) + points.gram.diagonal()[part]
-        if np.array_equal(found, labels):
+        if np.array_equal(nearest, labels):
             break
-        labels = found
-    return _filled(labels, apart, k)
+        labels = nearest
+    return _fill_empty(labels, apart, k)
 
 
-def _filled(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
+def _fill_empty(labels: Labels, apart: npt.NDArray[np.float64], k: int) -> Labels:
     """Give every cluster a member: the points farthest from their mean, of clusters that have more."""
     sizes = np.bincount(labels, minlength=k)
     empty = np.flatnonzero(sizes == 0).tolist()

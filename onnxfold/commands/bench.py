@@ -22,7 +22,7 @@ from onnxfold.commands.shared import (
     wrote,
 )
 from onnxfold.errors import ConfigError
-from onnxfold.files import STDOUT, check_outputs, given, write
+from onnxfold.files import STDOUT, check_outputs, option_outputs, write
 from onnxfold.progress import ProgressBar
 from onnxfold.terminal import say, say_table
 
@@ -76,9 +76,9 @@ def bench(
     set_flags(context, options)
     check_outputs(
         [
-            *given(json_path, "--json", JSON, may_be_stdout=True),
-            *given(html_path, "--html", HTML),
-            *given(png_path, "--png", PNG),
+            *option_outputs(json_path, "--json", JSON, may_be_stdout=True),
+            *option_outputs(html_path, "--html", HTML),
+            *option_outputs(png_path, "--png", PNG),
         ],
         claims_on(models, {f"--device {name}": file_named(name, ".toml") for name in devices}),
     )

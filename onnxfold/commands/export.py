@@ -11,7 +11,7 @@ import click
 
 from onnxfold.commands.options import option
 from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
-from onnxfold.files import STDOUT, Output, check_outputs, given, writing
+from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
 from onnxfold.terminal import say
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
@@ -80,7 +80,7 @@ def export(
     check_outputs(
         [
             Output(output, "OUT", is_folder=is_project),
-            *given(report, "--report", JSON, may_be_stdout=True),
+            *option_outputs(report, "--report", JSON, may_be_stdout=True),
         ],
         claims_on([model], {"--calibration": options["calibration"], "--data": options["data"]}),
     )
@@ -99,7 +99,7 @@ def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]
     """Return what writes a report together with what it is about: on a full disk neither appears."""
     if path is None or path == STDOUT:
         return nullcontext
-    return lambda done: writing({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
+    return lambda done: write_together({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
 
 
 def _project(

@@ -31,7 +31,7 @@ from onnxfold.commands.shared import (
 from onnxfold.config import INT8
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
-from onnxfold.files import STDOUT, check_outputs, given, writing
+from onnxfold.files import STDOUT, check_outputs, option_outputs, write_together
 from onnxfold.progress import ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
@@ -94,9 +94,9 @@ def fold(
                 outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"])
                 if folder is None else [folder.output(output, "OUT")]
             ),
-            *given(report, "--report", (*JSON, *HTML), may_be_stdout=True),
-            *given(save_inputs, "--save-inputs", PNG),
-            *given(map_file, "--merge-map", (".npz",)),
+            *option_outputs(report, "--report", (*JSON, *HTML), may_be_stdout=True),
+            *option_outputs(save_inputs, "--save-inputs", PNG),
+            *option_outputs(map_file, "--merge-map", (".npz",)),
         ],
         claims_on([model if folder is None else folder.model], {
             "the input folder": None if folder is None else folder.path,
@@ -131,7 +131,7 @@ def hand_over(
     if verdict is not None and verdict.is_destroyed and not force:
         more = "" if result.report.inputs is None or result.report.inputs.kind == "data" else ", give --calibration"
         raise BudgetError(f"{verdict}; nothing was written: ask for less{more}, or write it all the same with --force")
-    with writing({path: content.encode() for path, content in report_files(result.report, report).items()}):
+    with write_together({path: content.encode() for path, content in report_files(result.report, report).items()}):
         for write in also:
             write()
         result.save(output)

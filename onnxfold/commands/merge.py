@@ -22,7 +22,7 @@ from onnxfold.commands.shared import (
 )
 from onnxfold.config import INT8
 from onnxfold.config.option import METHOD, OUTPUT
-from onnxfold.files import check_outputs, given
+from onnxfold.files import check_outputs, option_outputs
 from onnxfold.progress import ProgressBar, fold_stages, silent
 
 _MORE = {
@@ -84,7 +84,7 @@ def merge(
     check_outputs(
         [
             *outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]),
-            *given(report, "--report", (*JSON, *HTML), may_be_stdout=True),
+            *option_outputs(report, "--report", (*JSON, *HTML), may_be_stdout=True),
         ],
         claims_on(list(models), files_named(options)),
         [],

@@ -76,7 +76,7 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     default = _DEFAULTS[name]
     several = entry.kind in _ONCE_PER_KEY or entry.kind is Kind.TEXTS
     has_default = default is not None and not several and not left_to_folds
-    settings: dict[str, Any] = {"help": entry.on_command_line}
+    settings: dict[str, Any] = {"help": entry.command_line_help}
     if entry.kind is Kind.FLAG:
         settings["is_flag"] = True
     else:
@@ -90,7 +90,7 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
 
 def _listed(name: str, entry: Option) -> Decorator:
     """Return an option of a sweep whose values are one goal, or one method, each."""
-    text = f"{entry.on_command_line.partition('  [default')[0].rstrip('.')}: a list, one goal each."
+    text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one goal each."
     if entry.kind is Kind.NUMBER:
         return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
     kind = Names(entry.words) if entry.words else str

@@ -15,7 +15,7 @@ import click
 import cloup
 from click.shell_completion import CompletionItem
 
-from onnxfold.machine.memory import limited_to
+from onnxfold.machine.memory import memory_limit
 from onnxfold.terminal import say, say_json
 
 _SHOWN_REFUSALS = 8
@@ -107,7 +107,7 @@ JSON, HTML = (".json",), (".html", ".htm")
 
 def limit_memory(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
     """Set the limit of memory as long as the command runs."""
-    context.with_resource(limited_to(value))
+    context.with_resource(memory_limit(value))
     return value
 
 

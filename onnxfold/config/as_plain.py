@@ -35,9 +35,9 @@ def as_plain(config: "FoldConfig") -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     return fspath(value) if isinstance(value, PathLike) else value
 
 

@@ -45,13 +45,13 @@ def known_keywords(function: F) -> F:
 def whole(name: str, value: Any, *, least: int, most: int) -> int:
     """Return a whole number, numpy's too, as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a whole number")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a whole number")
     number = int(value)
     if number < least:
         bound = "must not be negative" if least == 0 else f"must be at least {least}"
-        raise ConfigError(f"{name}={_shown(number)} {bound}")
+        raise ConfigError(f"{name}={_short_text(number)} {bound}")
     if number > most:
-        raise ConfigError(f"{name}={_shown(number)} must be at most {most}")
+        raise ConfigError(f"{name}={_short_text(number)} must be at most {most}")
     return number
 
 
@@ -60,7 +60,7 @@ def step(name: str, value: Any, *, most: int) -> int | str:
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is neither a whole number nor 'auto'")
+        raise OptionTypeError(f"{name}={_short_text(value)} is neither a whole number nor 'auto'")
     return whole(name, value, least=1, most=most)
 
 
@@ -90,27 +90,27 @@ def fraction(name: str, value: Any, *, zero: bool, meaning: str = "") -> float:
     real = number(name, value)
     if not math.isfinite(real) or not (real >= 0.0 if zero else real > 0.0) or not real < 1.0:
         ending = f": it is {meaning}" if meaning else ""
-        raise ConfigError(f"{name}={_shown(value)} is outside {'[' if zero else '('}0, 1){ending}")
+        raise ConfigError(f"{name}={_short_text(value)} is outside {'[' if zero else '('}0, 1){ending}")
     return real
 
 
 def positive(name: str, value: Any, *, most: float) -> float:
     """Return a number above 0 as a float."""
-    return up_to(name, value, most=most, zero=False)
+    return bounded_number(name, value, most=most, zero=False)
 
 
-def up_to(name: str, value: Any, *, most: float, zero: bool) -> float:
+def bounded_number(name: str, value: Any, *, most: float, zero: bool) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     real = number(name, value)
     if not (real >= 0.0 if zero else real > 0.0) or not real <= most:
-        raise ConfigError(f"{name}={_shown(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
+        raise ConfigError(f"{name}={_short_text(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
     return real
 
 
 def number(name: str, value: Any) -> float:
     """Return a real number as a float."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a number")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a number")
     try:
         return float(value)
     except OverflowError:  # a whole number beyond all floats
@@ -120,14 +120,14 @@ def number(name: str, value: Any) -> float:
 def flag(name: str, value: Any) -> bool:
     """Return True or False; only numpy's booleans are accepted instead."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
-        raise OptionTypeError(f"{name}={_shown(value)} is neither True nor False")
+        raise OptionTypeError(f"{name}={_short_text(value)} is neither True nor False")
     return bool(value)
 
 
 def text(name: str, value: Any) -> str:
     """Return a text."""
     if not isinstance(value, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a string")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a string")
     return value
 
 
@@ -137,9 +137,9 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
 
 
 def entries(name: str, value: Any) -> tuple[Any, ...]:
-    """Return what a sequence holds; a text and a mapping are none."""
+    """Return the entries of a sequence; a text and a mapping are none."""
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a sequence")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a sequence")
     return tuple(value)
 
 
@@ -150,15 +150,15 @@ def path_text(name: str, value: Any) -> str:
 
 def path(name: str, value: Any) -> Path:
     """Return a path."""
-    found = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(found, str):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a path")
-    if "\0" in found:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a path")
+    if "\0" in text:
         raise ConfigError(f"{name} contains a zero byte, which no path may")
-    return Path(found)
+    return Path(text)
 
 
-def one_of(name: str, value: Any, known: Sequence[str]) -> str:
+def choice(name: str, value: Any, known: Sequence[str]) -> str:
     """Return one of some texts."""
     if text(name, value) not in known:
         raise ConfigError(f"{name} '{value}' is unknown; use one of {', '.join(known)}")
@@ -168,18 +168,18 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
 def by_name(name: str, value: Any) -> dict[str, Any]:
     """Return a mapping whose keys are texts as a dict."""
     if not isinstance(value, Mapping):
-        raise OptionTypeError(f"{name}={_shown(value)} is not a mapping by name")
+        raise OptionTypeError(f"{name}={_short_text(value)} is not a mapping by name")
     return {text(f"{name}: key", key): entry for key, entry in value.items()}
 
 
 def shapes(name: str, value: Any) -> dict[str, tuple[int, ...]]:
     """Return shapes by the name of an input; every dimension is a whole number from 1 up."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes_by_name: dict[str, tuple[int, ...]] = {}
     for key, dims in by_name(name, value).items():
         label = f"{name} {key}: dimension"
         sizes = entries(f"{name} {key}", dims)
-        found[key] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
-    return found
+        shapes_by_name[key] = tuple(whole(label, d, least=1, most=LARGEST_DIMENSION) for d in sizes)
+    return shapes_by_name
 
 
 def wholes(name: str, value: Any, *, least: int, most: int) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ def cache(name: str, value: Any) -> str:
     return folder
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a short text of any value, for a message."""
     try:
         shown = repr(value)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onnxfold.config import checks, latency, option, pixels, values
 from onnxfold.config.as_plain import as_plain
-from onnxfold.config.goals import LIMITS, check_goals, in_words
+from onnxfold.config.goals import LIMITS, check_goals, describe_goals
 from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError
@@ -72,7 +72,7 @@ class FoldConfig:
         help="Highest loss of top-1 accuracy on held-out samples of `data`, in points, in [0, 100); sets the sparsity.",
         more="A quarter of the samples decides; the network is run on the others, unless `calibration` or `inputs` is "
         "given: then all samples decide.",
-        check=partial(checks.up_to, most=100, zero=True), kind=Kind.NUMBER, metavar="POINTS",
+        check=partial(checks.bounded_number, most=100, zero=True), kind=Kind.NUMBER, metavar="POINTS",
         request="at most {:g} points of accuracy lost",
     )] = None
     data: Annotated[str | Path | Mapping[str, NDArray[Any]] | None, _Goal(
@@ -143,7 +143,7 @@ class FoldConfig:
     )] = None
     allocation: Annotated[str, _Method(
         help="Allocation of widths: 'global', for those that lose least, or 'uniform'.",
-        check=partial(checks.one_of, known=values.ALLOCATIONS), words="onnxfold.config:ALLOCATIONS", in_sweep=SHARED,
+        check=partial(checks.choice, known=values.ALLOCATIONS), words="onnxfold.config:ALLOCATIONS", in_sweep=SHARED,
         recorded=ALWAYS,
     )] = "global"
     objective: Annotated[str, _Method(
@@ -194,15 +194,15 @@ class FoldConfig:
     )] = ()
     mean: Annotated[float | Sequence[float] | None, _Inputs(
         help="Mean of the pixels of a folder, one or one per channel: up to 1 for pixels of 0..1, larger for 0..255.",
-        check=pixels.checked_together, kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
+        check=pixels.pass_through, kind=Kind.NUMBERS, metavar="M[,M...]", in_merge=True, in_sweep=SHARED,
     )] = None
     std: Annotated[float | Sequence[float] | None, _Inputs(
-        help="Their standard deviation, in these units.", check=pixels.checked_together, kind=Kind.NUMBERS,
+        help="Their standard deviation, in these units.", check=pixels.pass_through, kind=Kind.NUMBERS,
         metavar="S[,S...]", in_merge=True, in_sweep=SHARED,
     )] = None
     channels: Annotated[str, _Inputs(
         help="Order of channels that the model takes: 'rgb', or 'bgr' as OpenCV reads images.",
-        check=pixels.checked_together, metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
+        check=pixels.pass_through, metavar="[rgb|bgr]", words="onnxfold.config.pixels:CHANNELS", in_merge=True,
         in_sweep=SHARED,
     )] = pixels.RGB
     input_shapes: Annotated[Mapping[str, Sequence[int]], _Inputs(
@@ -229,7 +229,7 @@ class FoldConfig:
         more="int8 weights and uint8 activations, as QDQ ONNX that is calibrated on the inputs of the fold; where the "
         "model reads text, integer products that take the ranges of every run. Every goal but `min_fidelity` and every "
         "limit is about the model before it is quantised.",
-        check=partial(checks.one_of, known=values.DTYPES), metavar="TYPE", words="onnxfold.config:DTYPES",
+        check=partial(checks.choice, known=values.DTYPES), metavar="TYPE", words="onnxfold.config:DTYPES",
         in_merge=True, in_sweep=SHARED,
     )] = values.KEEP
     seed: Annotated[int, _Output(
@@ -323,7 +323,7 @@ class FoldConfig:
     def only_drops(self) -> bool:
         """Whether a number of blocks to drop is all that is asked for."""
         goals = (self.sparsity, self.channel_ratio)
-        return isinstance(self.drop_blocks, int) and all(goal is None for goal in goals) and not self.searched
+        return isinstance(self.drop_blocks, int) and all(goal is None for goal in goals) and not self.search_option
 
     @property
     def is_for_speed(self) -> bool:
@@ -342,7 +342,7 @@ class FoldConfig:
 
     @property
     def least_step(self) -> int:
-        """What widths are multiples of, apart from what a runtime prefers."""
+        """Step that widths are multiples of, apart from the steps that a runtime prefers."""
         return 1 if isinstance(self.round_to, str) else self.round_to
 
     @property
@@ -355,18 +355,18 @@ class FoldConfig:
     def lacks_goal(self) -> bool:
         """Whether the request sets no goal, except the ratios of single groups."""
         goals = (self.sparsity, self.channel_ratio)
-        others = self.has_limits or self.searched or self.only_drops or self.lossless
+        others = self.has_limits or self.search_option or self.only_drops or self.lossless
         return all(goal is None for goal in goals) and not others
 
     @property
-    def searched(self) -> str:
+    def search_option(self) -> str:
         """The option by which a search decides how far to fold; empty without one."""
         return "min_fidelity" if self.min_fidelity is not None else "max_drop" if self.max_drop is not None else ""
 
     @property
     def request(self) -> str:
         """The request, in words."""
-        return in_words(self)
+        return describe_goals(self)
 
     @property
     def needs_latency(self) -> bool:
@@ -381,7 +381,7 @@ class FoldConfig:
 
     @property
     def pixel_scale(self) -> pixels.PixelScale | None:
-        """What makes inputs of the pixels of images; None where it is not given."""
+        """Scale that makes inputs of the pixels of images; None where it is not given."""
         return pixels.pixel_scale(self.mean, self.std, self.channels)
 
     @property

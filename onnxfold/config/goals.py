@@ -20,9 +20,9 @@ def check_goals(config: "FoldConfig") -> None:
         raise ConfigError("sparsity and channel_ratio exclude each other: give one of them")
     if config.min_fidelity is not None and config.max_drop is not None:
         raise ConfigError("min_fidelity and max_drop exclude each other: give one of them")
-    if config.searched and (config.sparsity is not None or config.channel_ratio is not None or config.has_limits):
+    if config.search_option and (config.sparsity is not None or config.channel_ratio is not None or config.has_limits):
         raise ConfigError(
-            f"{config.searched} decides how far to fold: give it without sparsity, channel_ratio and limits"
+            f"{config.search_option} decides how far to fold: give it without sparsity, channel_ratio and limits"
         )
     if config.max_drop is not None and config.data is None:
         raise ConfigError("max_drop is measured on labelled samples: give data, an .npz file with labels 'y', too")
@@ -48,8 +48,8 @@ def _require_alone(config: "FoldConfig") -> None:
         raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")
 
 
-def in_words(config: "FoldConfig") -> str:
-    """Return what is requested."""
+def describe_goals(config: "FoldConfig") -> str:
+    """Return the request of a configuration in words."""
     values = {name: (getattr(config, name), option.request) for name, option in options_of(type(config)).items()}
     if isinstance(config.drop_blocks, int):
         values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"

@@ -91,13 +91,13 @@ class Option:
     request: str = ""
 
     @property
-    def on_command_line(self) -> str:
+    def command_line_help(self) -> str:
         """The help as a command line shows it."""
         text = re.sub(r"`(\w+)`", lambda name: f"--{name[1].replace('_', '-')}", self.help)
         return re.sub(r"'([\w-]+)'", r"\1", text) + (f"  [default: {self.default}]" if self.default else "")
 
     @property
-    def in_reference(self) -> str:
+    def reference_help(self) -> str:
         """The help as references show it."""
         return " ".join(filter(None, (self.help, self.more, f"Default: {self.default}." if self.default else "")))
 

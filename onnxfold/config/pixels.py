@@ -14,7 +14,7 @@ _MOST_CHANNELS = 4
 
 @dataclass(frozen=True)
 class PixelScale:
-    """What makes a network's input of RGB pixels: (pixel - mean) / std, in pixels from 0 to `largest`."""
+    """The scale that makes a network's input of RGB pixels: (pixel - mean) / std, in pixels from 0 to `largest`."""
 
     mean: tuple[float, ...]  # one number, or one per channel in the network's order; none where pixels stay as they are
     std: tuple[float, ...]
@@ -34,7 +34,7 @@ class PixelScale:
         return "mean {}, std {} of {} from 0 to {:g}".format(*shown, pixels, self.largest)
 
 
-def checked_together(name: str, value: Any) -> Any:
+def pass_through(name: str, value: Any) -> Any:
     """Return an option as it is: :func:`pixel_scale` checks the three of them together."""
     return value
 
@@ -46,23 +46,23 @@ def pixel_scale(mean: Any, std: Any, channels: Any = RGB) -> PixelScale | None:
     255. A mean of 0 and a deviation of 1 fit both, so the other option decides.
     """
     means, deviations = _numbers("mean", mean, zero=True), _numbers("std", std, zero=False)
-    checks.one_of("channels", channels, CHANNELS)
+    checks.choice("channels", channels, CHANNELS)
     if not means and not deviations:
         return PixelScale((), (), _BYTE, BGR) if channels == BGR else None
     if not means or not deviations:
         raise ConfigError("mean and std belong together: give both, in the same units")
-    told = {v > 1.0 for v in means if v != 0.0} | {v > 1.0 for v in deviations if v != 1.0}
-    if not told:
+    bytewise = {v > 1.0 for v in means if v != 0.0} | {v > 1.0 for v in deviations if v != 1.0}
+    if not bytewise:
         raise ConfigError(
             "mean 0 and std 1 do not say whether pixels go to 1 or to 255: give std 255 for inputs from 0 to 1, or "
             f"std {1 / _BYTE:.8f} (1/255) for inputs from 0 to 255"
         )
-    if len(told) > 1:
+    if len(bytewise) > 1:
         raise ConfigError(
             "mean and std are in different units: numbers up to 1 are for pixels of 0..1, larger ones for pixels of "
             "0..255; give all of them in one"
         )
-    return PixelScale(means, deviations, _BYTE if told.pop() else 1.0, channels)
+    return PixelScale(means, deviations, _BYTE if bytewise.pop() else 1.0, channels)
 
 
 def _numbers(name: str, value: Any, *, zero: bool) -> tuple[float, ...]:
@@ -72,4 +72,4 @@ def _numbers(name: str, value: Any, *, zero: bool) -> tuple[float, ...]:
     values = checks.entries(name, value) if several else (value,)
     if not 1 <= len(values) <= _MOST_CHANNELS:
         raise ConfigError(f"{name} has {len(values)} numbers: give one, or one per channel")
-    return tuple(checks.up_to(name, v, most=_BYTE, zero=zero) for v in values)
+    return tuple(checks.bounded_number(name, v, most=_BYTE, zero=zero) for v in values)

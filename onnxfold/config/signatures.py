@@ -24,16 +24,16 @@ def takes_options(names: Iterable[str]) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        told = signature(function)
-        own = [p for p in told.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        listed = [name for name in names if name not in told.parameters]
+        plain = signature(function)
+        own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        listed = [name for name in names if name not in plain.parameters]
         types = get_type_hints(FoldConfig)
         last = [p for p in own if p.name == "progress"]
         more = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=_default(name), annotation=types[name]) for name in listed
         ]
         parameters = [*(p for p in own if p not in last), *more, *last]
-        function.__signature__ = told.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
         before, returns, after = (function.__doc__ or "").partition("\n\n    Returns\n")
         entries = textwrap.indent(reference(listed), "    ")
         function.__doc__ = f"{before}\n{entries}{returns}{after}"
@@ -47,7 +47,7 @@ def reference(names: Iterable[str]) -> str:
     types = get_type_hints(FoldConfig)
     entries = []
     for name in names:
-        text = textwrap.fill(OPTIONS[name].in_reference, _WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
+        text = textwrap.fill(OPTIONS[name].reference_help, _WIDTH - 8, initial_indent="    ", subsequent_indent="    ")
         entries.append(f"{name} : {_as_text(types[name])}\n{text}")
     return "\n".join(entries)
 

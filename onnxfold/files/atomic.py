@@ -19,32 +19,32 @@ from onnxfold.files.targets import check_new_folder, reason, target_of
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` when the block ends without an error."""
     target = target_of(path)
     if target.is_null:
         yield io.BytesIO()
         return
-    with explained(path), part_file(target.real.parent, private=target.found is not None) as part:
+    with explain_errors(path), part_file(target.real.parent, private=target.status is not None) as part:
         yield part.file
-        part.move_to(target.real, target.found)
+        part.move_to(target.real, target.status)
 
 
 @contextmanager
-def writing(contents: Mapping[Path, bytes]) -> Iterator[None]:
+def write_together(contents: Mapping[Path, bytes]) -> Iterator[None]:
     """Write files that appear together, at the end of a block that ends without an error."""
     with ExitStack() as parts:
         for path, content in contents.items():
-            with explained(path):
-                file = parts.enter_context(replacing(path))
+            with explain_errors(path):
+                file = parts.enter_context(replace_file(path))
                 file.write(content)
                 file.flush()
         yield
 
 
 def write(contents: Mapping[Path, bytes]) -> None:
-    """Write files that appear together, see :func:`writing`."""
-    with writing(contents):
+    """Write files that appear together, see :func:`write_together`."""
+    with write_together(contents):
         pass
 
 
@@ -53,7 +53,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield a folder that becomes `path` when the block ends without an error."""
     check_new_folder(path)
     real = path.resolve()
-    with explained(path), part_directory(real.parent) as part:
+    with explain_errors(path), part_directory(real.parent) as part:
         draft = part / "draft"  # the part itself is locked, and a model is saved under a lock of its folder
         draft.mkdir(0o700)
         yield draft
@@ -88,7 +88,7 @@ def made_folder(path: Path) -> Iterator[None]:
 def part_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path` for drafts of it; :func:`replace_by` moves one into place."""
     target = target_of(path)
-    with explained(path):
+    with explain_errors(path):
         if target.is_null:
             with TemporaryDirectory() as folder:
                 yield Path(folder)
@@ -102,17 +102,17 @@ def replace_by(path: Path, draft: Path) -> None:
     target = target_of(path)
     if target.is_null:
         return
-    with explained(path):
+    with explain_errors(path):
         descriptor = os.open(draft, os.O_RDWR)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        take_place(draft, target.real, target.found)
+        take_place(draft, target.real, target.status)
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explain_errors(path: Path) -> Iterator[None]:
     """Turn what the operating system says into a ModelSaveError that names the file."""
     try:
         yield

@@ -37,18 +37,18 @@ _DISTRIBUTIONS = ("numpy", "onnx", "onnxruntime", "torch")
 class Cache:
     """The files, by kind and key."""
 
-    def __init__(self, where: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, place: str | os.PathLike[str] | None = None, limit: int = LIMIT) -> None:
         self._notes: list[str] = []
         self._limit = limit
         self._folder: Path | None = None
-        if where == DEFAULT_CACHE:
+        if place == DEFAULT_CACHE:
             self._folder = _own_folder()
             if self._folder is None:
                 self._note("no home folder was found, so nothing is kept for the next run: give --cache DIR")
-        elif where is not None and where != NO_CACHE:
-            self._folder = Path(where)
+        elif place is not None and place != NO_CACHE:
+            self._folder = Path(place)
             if _is_no_folder(self._folder):
-                raise ConfigError(f"--cache '{where}' is a file: give a folder, or 'none'")
+                raise ConfigError(f"--cache '{place}' is a file: give a folder, or 'none'")
 
     @property
     def is_on(self) -> bool:
@@ -57,7 +57,7 @@ class Cache:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be read or kept."""
+        """Notes on files that could not be read or kept."""
         return tuple(self._notes)
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -66,14 +66,14 @@ class Cache:
             return None
         path = self._folder / _name(kind, key)
         try:
-            found = _read(path, self._limit)
+            framed = _read(path, self._limit)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             self._note(f"the cached file '{path}' cannot be read, so it was computed again: {_why(error)}")
             return None
-        content = found[len(_HEAD) + _DIGEST :]
-        if found != _HEAD + _digest(path.name, content) + content:
+        content = framed[len(_HEAD) + _DIGEST :]
+        if framed != _HEAD + _digest(path.name, content) + content:
             self._note(f"the cached file '{path}' is damaged or not onnxfold's, so it was computed again")
             return None
         with suppress(OSError):  # a read-only folder forgets what was wanted last
@@ -126,7 +126,7 @@ def key_of(parts: Mapping[str, bytes | str]) -> str:
 
 @cache
 def code_version() -> str:
-    """Return what names this code and the libraries that it computes with, edits of a checkout included."""
+    """Return a fingerprint of this code and the libraries that it computes with, edits of a checkout included."""
     from importlib import metadata  # not for every command
 
     hashed = hashlib.sha256(__version__.encode())
@@ -146,12 +146,12 @@ def code_version() -> str:
 
 @cache
 def machine_kind() -> str:
-    """Return what names this kind of processor: another one may round differently, and takes other times."""
+    """Return a description of this kind of processor: another kind may round differently, and takes other times."""
     described = ""
     with suppress(OSError):
         described = Path("/proc/cpuinfo").read_text(errors="replace")
-    told = re.findall(r"^(?:model name|CPU part|Hardware|flags|Features)\s*:\s*(.+)$", described, re.MULTILINE)
-    return "\n".join([sys.platform, platform.machine(), platform.processor(), *dict.fromkeys(told)])
+    lines = re.findall(r"^(?:model name|CPU part|Hardware|flags|Features)\s*:\s*(.+)$", described, re.MULTILINE)
+    return "\n".join([sys.platform, platform.machine(), platform.processor(), *dict.fromkeys(lines)])
 
 
 def _is_no_folder(path: Path) -> bool:
@@ -162,9 +162,9 @@ def _is_no_folder(path: Path) -> bool:
 
 def _own_folder() -> Path | None:
     """Return the folder that the system means for this user's caches; None without a home."""
-    given = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
-    if given and os.path.isabs(given):
-        return Path(given) / "onnxfold"
+    folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
+    if folder and os.path.isabs(folder):
+        return Path(folder) / "onnxfold"
     try:
         home = Path.home()
     except RuntimeError:
@@ -199,8 +199,8 @@ def _trim(folder: Path, limit: int) -> None:
         for entry in entries:
             with suppress(OSError):  # somebody else removed it
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                    found = entry.stat(follow_symlinks=False)
-                    files.append((found.st_mtime_ns, entry.name, found.st_size))
+                    status = entry.stat(follow_symlinks=False)
+                    files.append((status.st_mtime_ns, entry.name, status.st_size))
     total = sum(size for _, _, size in files)
     for _, name, size in sorted(files):
         if total <= limit:

@@ -30,7 +30,9 @@ class Output:
     may_be_stdout: bool = False  # whether '-' means standard output
 
 
-def given(path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False) -> list[Output]:
+def option_outputs(
+    path: Path | None, role: str, endings: tuple[str, ...] = (), *, may_be_stdout: bool = False
+) -> list[Output]:
     """Return the output of an option that may have been left out."""
     return [] if path is None else [Output(path, role, endings, may_be_stdout=may_be_stdout)]
 
@@ -87,7 +89,7 @@ def _is_written(output: Output) -> bool:
 
 
 def _overlap(output: Output, other: Output | Read) -> bool:
-    if _same(output.path, other.path):
+    if _is_same_file(output.path, other.path):
         return True
     folders: Sequence[tuple[Output, Output | Read]] = [(output, other)]
     if isinstance(other, Output):
@@ -101,7 +103,7 @@ def _is_in(path: Path, folder: Path) -> bool:
     return False
 
 
-def _same(a: Path, b: Path) -> bool:
+def _is_same_file(a: Path, b: Path) -> bool:
     """Whether two paths are the same file: by inode, or by resolved path if no file exists yet."""
     with suppress(OSError, ValueError):
         if a.samefile(b):
@@ -112,7 +114,7 @@ def _same(a: Path, b: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether what the run prints is redirected into this file."""
+    """Whether the output of the run is redirected into this file."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if os.path.samestat(path.stat(), os.fstat(stream.fileno())):  # type: ignore[union-attr]

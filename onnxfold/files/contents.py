@@ -58,8 +58,8 @@ def entries_of(folder: Path) -> tuple[Entry, ...]:
 
 
 def _entries(root: Path, place: Path) -> Iterator[Entry]:
-    with os.scandir(root / place) as found:
-        names = sorted(found, key=lambda entry: entry.name)
+    with os.scandir(root / place) as listing:
+        names = sorted(listing, key=lambda entry: entry.name)
     for entry in names:
         here = place / entry.name
         if entry.is_symlink():

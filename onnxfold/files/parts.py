@@ -24,7 +24,7 @@ _STALE_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Part:
+class PartFile:
     """An incomplete file."""
 
     path: Path
@@ -49,7 +49,7 @@ def take_place(part: Path, target: Path, like: os.stat_result | None) -> None:
 
 
 @contextmanager
-def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
+def part_file(folder: Path, *, private: bool) -> Iterator[PartFile]:
     """Open a new part in a folder; it is gone at the end unless it was moved."""
     remove_stale(folder)
     path = _fresh(folder)
@@ -57,8 +57,8 @@ def part_file(folder: Path, *, private: bool) -> Iterator[Part]:
     try:
         with open(path, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             hold(file.fileno())
-            path = _marked(path)
-            yield Part(path, file)
+            path = _mark_path(path)
+            yield PartFile(path, file)
     finally:
         path.unlink(missing_ok=True)
 
@@ -74,7 +74,7 @@ def part_directory(folder: Path) -> Iterator[Path]:
         with suppress(OSError):  # Windows opens no folders
             descriptor = os.open(path, os.O_RDONLY)
             hold(descriptor)
-        path = _marked(path)
+        path = _mark_path(path)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
@@ -98,14 +98,14 @@ def _remove_if_stale(path: Path) -> None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags)
     try:
-        found = os.fstat(descriptor)
-        if path.name != _mark(path.name.split("-")[1], found) or time.time() - found.st_mtime < _STALE_SECONDS:
+        status = os.fstat(descriptor)
+        if path.name != _mark(path.name.split("-")[1], status) or time.time() - status.st_mtime < _STALE_SECONDS:
             return
         if not hold(descriptor):
             return
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             shutil.rmtree(path, ignore_errors=True)
-        elif stat.S_ISREG(found.st_mode):
+        elif stat.S_ISREG(status.st_mode):
             path.unlink()
     finally:
         os.close(descriptor)
@@ -115,7 +115,7 @@ def _fresh(folder: Path) -> Path:
     return folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
 
 
-def _marked(path: Path) -> Path:
+def _mark_path(path: Path) -> Path:
     """Write the number of a new part into its name, where open files can be renamed."""
     marked = path.with_name(_mark(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX), path.stat()))
     with suppress(PermissionError):  # Windows, where no remains are removed
@@ -123,5 +123,5 @@ def _marked(path: Path) -> Path:
     return path
 
 
-def _mark(token: str, found: os.stat_result) -> str:
-    return f"{_PREFIX}{token}-{found.st_ino:x}{_SUFFIX}"
+def _mark(token: str, status: os.stat_result) -> str:
+    return f"{_PREFIX}{token}-{status.st_ino:x}{_SUFFIX}"

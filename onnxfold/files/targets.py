@@ -26,7 +26,7 @@ class Target:
 
     path: Path
     real: Path  # the file itself, links followed
-    found: os.stat_result | None  # the file that is there now
+    status: os.stat_result | None  # the file that is there now
     is_null: bool = False  # whether it is the null device: then nothing is written
 
     @property
@@ -36,32 +36,32 @@ class Target:
 
 
 def target_of(path: Path) -> Target:
-    """Return what a path leads to."""
+    """Return the target that a path leads to."""
     if path == STDOUT:
         raise ConfigError("standard output ('-') accepts only a JSON report: give the path of a file")
-    found = _stat(path)
-    if found is not None:
-        if stat.S_ISDIR(found.st_mode):
+    status = _stat(path)
+    if status is not None:
+        if stat.S_ISDIR(status.st_mode):
             raise ModelSaveError(f"'{path}' is a folder: give the path of the output file")
-        if _is_null(found):
-            return Target(path, path, found, is_null=True)
-        if not stat.S_ISREG(found.st_mode):
-            kind = next((name for test, name in _KINDS if test(found.st_mode)), "no file")
+        if _is_null(status):
+            return Target(path, path, status, is_null=True)
+        if not stat.S_ISREG(status.st_mode):
+            kind = next((name for test, name in _KINDS if test(status.st_mode)), "no file")
             raise ModelSaveError(f"'{path}' is {kind}, which is never replaced: give the path of a file")
     real = path.resolve()
     if not real.parent.is_dir():
         raise ModelSaveError(
             f"the folder '{real.parent if path.is_symlink() else path.parent}' does not exist: create it first"
         )
-    if not os.access(real.parent, os.W_OK) or (found is not None and not os.access(real, os.W_OK)):
+    if not os.access(real.parent, os.W_OK) or (status is not None and not os.access(real, os.W_OK)):
         raise ModelSaveError(f"'{path}' cannot be written: permission denied")
-    return Target(path, real, found)
+    return Target(path, real, status)
 
 
 def check_new_folder(path: Path) -> None:
     """Raise if `path` cannot become a folder."""
-    found = None if path == STDOUT else _stat(path)
-    if path == STDOUT or (found is not None and not stat.S_ISDIR(found.st_mode)) or (found and any(path.iterdir())):
+    status = None if path == STDOUT else _stat(path)
+    if path == STDOUT or (status is not None and not stat.S_ISDIR(status.st_mode)) or (status and any(path.iterdir())):
         raise ConfigError(f"'{path}' is not an empty folder: give the path of a new one")
     parent = path.resolve().parent
     if not parent.is_dir():
@@ -99,11 +99,11 @@ def _stat(path: Path) -> os.stat_result | None:
         raise ModelSaveError(f"'{path}' cannot be written: {text}") from None
 
 
-def _is_null(found: os.stat_result) -> bool:
+def _is_null(status: os.stat_result) -> bool:
     """Whether a file is the null device, under any name."""
-    if not stat.S_ISCHR(found.st_mode):
+    if not stat.S_ISCHR(status.st_mode):
         return False
     try:
-        return found.st_rdev == os.stat(os.devnull).st_rdev
+        return status.st_rdev == os.stat(os.devnull).st_rdev
     except OSError:
         return False

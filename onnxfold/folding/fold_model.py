@@ -104,7 +104,7 @@ def fold_model(
     progress: Progress,
 ) -> FoldedModel:
     """Choose widths, fold every graph in place, and note the run in the metadata of the model."""
-    request = request.knowing([w for graph in prepared.graphs for w in graph.lossless])
+    request = request.add_lossless([w for graph in prepared.graphs for w in graph.lossless])
     widths = request.choose(losses_of(candidates))
     parts = list(_per_graph(prepared, widths))
     graphs: list[Folded] = []

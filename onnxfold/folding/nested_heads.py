@@ -57,7 +57,7 @@ def _first_widths(
         return None
     if tied.isdisjoint(group.name for group in find_groups(prepared.opened.view).groups):
         return None
-    chosen = request.knowing(prepared.graphs[0].lossless).choose(losses_of(candidates))
+    chosen = request.add_lossless(prepared.graphs[0].lossless).choose(losses_of(candidates))
     return [width if group.name in tied else group.size for group, width in zip(groups, chosen, strict=True)]
 
 

@@ -106,7 +106,7 @@ def copy_scopes(scopes: list[Scope]) -> list[Scope]:
     copies = {id(scope.view): scope.view.copy() for scope in scopes}
     found = []
     for scope in scopes:
-        body = None if scope.body is None else scope.body.moved(copies[id(scope.view)], copies[id(scope.body.parent)])
+        body = None if scope.body is None else scope.body.rebind(copies[id(scope.view)], copies[id(scope.body.parent)])
         found.append(replace(scope, view=copies[id(scope.view)], body=body))
     return found
 

@@ -19,7 +19,7 @@ from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.report import FoldReport, InputRecord, joined
+from onnxfold.report import FoldReport, InputRecord, join_diagnostics
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
 _SHOWN, _COLUMNS, _PIXELS = 24, 12, 64
@@ -36,7 +36,7 @@ def write_report(
     """Return the report of a fold."""
     task, config, request, inputs = before.dropped.task, folded.config, folded.request, written.inputs
     opened, method = task.opened, task.method
-    diagnostics = joined([graph.diagnostics for graph in folded.graphs])
+    diagnostics = join_diagnostics([graph.diagnostics for graph in folded.graphs])
     kind = "" if inputs is None else inputs.kind
     estimate, not_estimated = estimate_agreement(verified.fidelity, verified.samples, kind, diagnostics)
     report = FoldReport(

@@ -17,7 +17,7 @@ def working_type(values: Array) -> np.dtype[np.floating]:
     return np.dtype(np.float64 if values.dtype == np.float64 else np.float32)
 
 
-def to_front(values: Array, axis: int, blocks: int = 1) -> Array:
+def move_to_front(values: Array, axis: int, blocks: int = 1) -> Array:
     """Move an axis to the front.
 
     With `blocks` above 1 the result's first axis runs over (block, entry) pairs: (B*d0, d1, ...) becomes
@@ -30,8 +30,8 @@ def to_front(values: Array, axis: int, blocks: int = 1) -> Array:
     return moved.reshape(blocks * moved.shape[1], *moved.shape[2:])
 
 
-def from_front(values: Array, axis: int, blocks: int = 1) -> Array:
-    """Undo :func:`to_front`, for any width of the first axis that `blocks` divides."""
+def move_from_front(values: Array, axis: int, blocks: int = 1) -> Array:
+    """Undo :func:`move_to_front`, for any width of the first axis that `blocks` divides."""
     if blocks == 1:
         return np.moveaxis(values, 0, axis)
     split = values.reshape(blocks, values.shape[0] // blocks, *values.shape[1:])
@@ -41,16 +41,16 @@ def from_front(values: Array, axis: int, blocks: int = 1) -> Array:
 
 def take_rows(values: Array, axis: int, blocks: int, positions: Index) -> Array:
     """Return the entries of units along an axis."""
-    front = to_front(np.asarray(values, working_type(values)), axis, blocks)
+    front = move_to_front(np.asarray(values, working_type(values)), axis, blocks)
     rows = front[positions.reshape(-1)]
     return np.ascontiguousarray(rows.reshape(*positions.shape, int(np.prod(front.shape[1:], dtype=np.int64))))
 
 
 def put_rows(values: Array, axis: int, blocks: int, positions: Index, rows: Array) -> Array:
     """Return a copy of `values` in which units' entries are replaced by `rows` of shape (n, r, rest)."""
-    front = np.array(to_front(np.asarray(values, working_type(values)), axis, blocks))
+    front = np.array(move_to_front(np.asarray(values, working_type(values)), axis, blocks))
     front[positions.reshape(-1)] = rows.reshape(positions.size, *front.shape[1:])
-    return np.ascontiguousarray(from_front(front, axis, blocks).astype(values.dtype, copy=False))
+    return np.ascontiguousarray(move_from_front(front, axis, blocks).astype(values.dtype, copy=False))
 
 
 def scale_rows(values: Array, axis: int, blocks: int, positions: Index, factor: npt.NDArray[np.floating]) -> Array:
@@ -61,7 +61,7 @@ def scale_rows(values: Array, axis: int, blocks: int, positions: Index, factor: 
 
 def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Array:
     """Replace groups of entries along an axis by linear combinations of them."""
-    front = to_front(np.asarray(values, working_type(values)), axis, blocks)
+    front = move_to_front(np.asarray(values, working_type(values)), axis, blocks)
     keep = np.ones(len(front), bool)
     for positions, representatives, _ in folds:
         keep[positions.reshape(-1)] = False
@@ -78,4 +78,4 @@ def merge_axis(values: Array, axis: int, blocks: int, folds: list[Fold]) -> Arra
         new = (matrix.astype(rows.dtype) @ rows.reshape(n, r * rest)).reshape(-1, r, rest)
         target = place[positions[representatives]].reshape(-1)
         merged[target] = new.reshape(len(target), *merged.shape[1:])
-    return np.ascontiguousarray(from_front(merged, axis, blocks).astype(values.dtype, copy=False))
+    return np.ascontiguousarray(move_from_front(merged, axis, blocks).astype(values.dtype, copy=False))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from onnx import AttributeProto, GraphProto, ModelProto, helper
 
-from onnxfold.graph.nodes import captured_by, node_key
+from onnxfold.graph.nodes import node_key, outer_tensors
 from onnxfold.graph.tensors import LazyTensor, Weight, is_float, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -29,7 +29,7 @@ class Body:
     _borrowed: frozenset[str]
     _lent: tuple[str, ...]
 
-    def moved(self, view: GraphView, parent: GraphView) -> "Body":
+    def rebind(self, view: GraphView, parent: GraphView) -> "Body":
         """Return the body between copies of its graph and of the graph around it."""
         parent.lend_to_copy(self._lent, view)
         return replace(self, view=view, parent=parent)
@@ -64,7 +64,7 @@ def _open(view: GraphView, node: str, attr: AttributeProto, readers: Counter[str
     del model.graph.initializer[:]
     formal = len(model.graph.input)
     borrowed, moved = {}, []
-    for name in captured_by(attr.g):
+    for name in outer_tensors(attr.g):
         if view.is_weight(name) and readers[name] == 1:
             moved.append(name)
         elif view.is_weight(name) and not is_float(view.weight_type(name)):
@@ -86,5 +86,5 @@ def _readers(view: GraphView) -> Counter[str]:
         total.update(node.input)
         for attr in node.attribute:
             if attr.type == AttributeProto.GRAPH:
-                total.update(captured_by(attr.g))
+                total.update(outer_tensors(attr.g))
     return total

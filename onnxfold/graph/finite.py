@@ -18,29 +18,29 @@ _EXPONENT = {np.dtype(np.float16): 0x7C00, "bfloat16": 0x7F80}
 
 
 def flaw(weight: LazyTensor | Array) -> str:
-    """Return what is wrong with the values of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
-    found = ""
+    """Return the flaw of a float tensor: 'NaN', 'infinite', or '' for nothing; NaN outranks."""
+    kind = ""
     for piece in weight.pieces(_PIECE) if isinstance(weight, LazyTensor) else _cut(weight):
         if _is_finite(piece):
             continue
         if np.isnan(piece.astype(np.float64 if piece.dtype.itemsize == 8 else np.float32)).any():
             return NAN
-        found = INFINITE
-    return found
+        kind = INFINITE
+    return kind
 
 
 def require_no_nan(view: GraphView) -> bool:
     """Check all float weights of a model, Constant nodes, bodies and functions included."""
     infinite = False
     for name, weight in _all_weights(view):
-        found = flaw(weight)
-        if found == NAN:
+        kind = flaw(weight)
+        if kind == NAN:
             raise NonFiniteError(
                 f"weight '{name}' is NaN in places: the training diverged or the file is damaged, and the "
                 "model's outputs mean nothing",
                 name,
             )
-        infinite |= found == INFINITE
+        infinite |= kind == INFINITE
     return infinite
 
 
@@ -51,7 +51,7 @@ def edited_flaws(view: GraphView) -> dict[str, str]:
         for name, weight in view.weights.items()
         if (not isinstance(weight, LazyTensor) or weight.is_edited) and is_float(view.weight_type(name))
     }
-    return {name: found for name, found in ((n, flaw(w)) for n, w in edited.items()) if found}
+    return {name: kind for name, kind in ((n, flaw(w)) for n, w in edited.items()) if kind}
 
 
 def _is_finite(values: Array) -> bool:

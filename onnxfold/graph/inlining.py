@@ -18,14 +18,14 @@ _NODE_BYTES = 4096
 _Key = tuple[str, str, str]
 
 
-def inlined(model: ModelProto) -> ModelProto:
+def inline_calls(model: ModelProto) -> ModelProto:
     """Return a model with the calls of its functions replaced by their bodies."""
     require_inlinable(model)
     return onnx.inliner.inline_local_functions(model)
 
 
 def require_inlinable(model: ModelProto) -> None:
-    """Refuse functions that cannot be written out; raises what :func:`inlined` does."""
+    """Refuse functions that cannot be written out; raises what :func:`inline_calls` does."""
     if not model.functions:
         return
     count = _count(model)

@@ -12,7 +12,7 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
     """Remove inputs and outputs, and rename others; return whether anything changed."""
     if not removed and not names:
         return False
-    shapes, learned = dict(view.input_shapes), dict(view.learned)
+    shapes, learned = dict(view.input_shapes), dict(view.learned_types)
     model = ModelProto()
     model.CopyFrom(view.model)
     graph = model.graph
@@ -36,10 +36,10 @@ def change_interface(view: GraphView, removed: Collection[str], names: Mapping[s
 
 def needed_nodes(view: GraphView, outputs: Collection[str], instead: Mapping[str, Collection[str]]) -> set[str]:
     """Return the keys of the nodes that some outputs depend on."""
-    wanted, found = set(outputs), set()
+    wanted, keys = set(outputs), set()
     for node in reversed(view.nodes):
         key = node_key(node)
         if not wanted.isdisjoint(node.output):
-            found.add(key)
+            keys.add(key)
             wanted.update(instead[key] if key in instead else filter(None, [*node.input, *captured_names(node)]))
-    return found
+    return keys

@@ -87,10 +87,10 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 def captured_names(node: NodeProto) -> list[str]:
     """Return the outer tensors that a node's subgraphs read, in order, each once."""
-    return list(dict.fromkeys(name for graph in subgraphs(node) for name in captured_by(graph)))
+    return list(dict.fromkeys(name for graph in subgraphs(node) for name in outer_tensors(graph)))
 
 
-def captured_by(graph: GraphProto) -> list[str]:
+def outer_tensors(graph: GraphProto) -> list[str]:
     """Return the outer tensors that a body reads, in order, each once."""
     names: dict[str, None] = {}
     local = {i.name for i in graph.input} | {i.name for i in graph.initializer}

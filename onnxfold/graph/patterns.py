@@ -13,11 +13,11 @@ def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
 
 def chain(view: GraphView, first: NodeProto, *op_types: str) -> list[NodeProto] | None:
     """Return nodes of these operators, of which each alone reads what the one before it writes."""
-    found: list[NodeProto] = []
+    nodes: list[NodeProto] = []
     node: NodeProto | None = first
     for op_type in op_types:
         if node is None or node.op_type != op_type:
             return None
-        found.append(node)
+        nodes.append(node)
         node = only_reader(view, node.output[0])
-    return found
+    return nodes

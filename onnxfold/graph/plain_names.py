@@ -19,16 +19,16 @@ def use_plain_names(view: GraphView) -> None:
     comment would become code. Names of letters, digits and ``_ . / : -`` stay.
     """
     made: dict[str, str] = {}
-    taken: set[str] = set()
+    names: set[str] = set()
 
     def plain(name: str) -> str:
         if name and name not in made:
             stem = _FOREIGN.sub("_", name)[:_LONGEST]
             candidate, number = stem, 0
-            while candidate in taken:
+            while candidate in names:
                 number += 1
                 candidate = f"{stem}_{number}"
-            taken.add(candidate)
+            names.add(candidate)
             made[name] = candidate
         return made.get(name, "")
 

@@ -23,19 +23,19 @@ def multiplies_integers(node: NodeProto) -> bool:
     return node.op_type in _PRODUCTS
 
 
-def dequantized(nodes: Iterable[NodeProto]) -> set[str]:
+def dequantized_tensors(nodes: Iterable[NodeProto]) -> set[str]:
     """Return the tensors whose integers stand for floats.
 
     They are what a DequantizeLinear dequantises, of looked-up rows the table, and factors of integer products.
     """
     nodes = list(nodes)
-    found = {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
+    tensors = {node.input[0] for node in nodes if node.op_type == "DequantizeLinear" and node.input}
     for node in nodes:
         if node.op_type in ("MatMulInteger", "ConvInteger"):
-            found.update(node.input[:2])
-        elif node.op_type == "Gather" and node.output[0] in found:
-            found.add(node.input[0])
-    return found
+            tensors.update(node.input[:2])
+        elif node.op_type == "Gather" and node.output[0] in tensors:
+            tensors.add(node.input[0])
+    return tensors
 
 
 def scales(nodes: Iterable[NodeProto]) -> set[str]:
@@ -45,11 +45,11 @@ def scales(nodes: Iterable[NodeProto]) -> set[str]:
     of an integer product the Mul with the scale that its activation was just given.
     """
     nodes = list(nodes)
-    given = {node.output[1] for node in nodes if node.op_type == "DynamicQuantizeLinear"}
+    activation_scales = {node.output[1] for node in nodes if node.op_type == "DynamicQuantizeLinear"}
     used_as_scale: set[str] = set()
     used_otherwise: set[str] = set()
     for node in nodes:
-        joins = node.op_type == "Mul" and not given.isdisjoint(node.input)
+        joins = node.op_type == "Mul" and not activation_scales.isdisjoint(node.input)
         for i, name in enumerate(node.input):
             is_scale = joins or (node.op_type in _PAIR and i == 1)
             (used_as_scale if is_scale else used_otherwise).add(name)

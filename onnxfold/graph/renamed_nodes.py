@@ -7,7 +7,7 @@ from onnx import NodeProto
 from onnxfold.graph.nodes import subgraphs
 
 
-def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+def rename_tensors(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """Return a node that reads and writes other names, bodies included."""
     made = NodeProto()
     made.CopyFrom(node)
@@ -16,7 +16,7 @@ def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     for body in subgraphs(made):
         own = {v.name for v in (*body.input, *body.initializer)} | {o for inner in body.node for o in inner.output}
         outer = {old: new for old, new in names.items() if old not in own}
-        inner_nodes = [renamed(inner, outer) for inner in body.node]
+        inner_nodes = [rename_tensors(inner, outer) for inner in body.node]
         del body.node[:]
         body.node.extend(inner_nodes)
         for output in body.output:

@@ -148,10 +148,10 @@ class LazyTensor:
 def stamp_of(path: Path) -> Stamp | None:
     """Return the properties that change with a file's content; None if the file does not exist."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError):  # ValueError: a name that no file can have
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def locations(tensors: Iterable[TensorProto]) -> Iterator[str]:
@@ -173,7 +173,7 @@ class DerivedTensor(LazyTensor):
 
     @classmethod
     def of(cls, source: LazyTensor, shape: Sequence[int], compute: Callable[[Array], Array]) -> "DerivedTensor":
-        """Return what `compute`, which keeps the element type, makes of a weight."""
+        """Return the tensor that `compute`, which keeps the element type, makes of a weight."""
         proto = TensorProto()
         proto.CopyFrom(source.proto)
         proto.dims[:] = shape

@@ -121,9 +121,9 @@ class GraphView:
             self.replace_nodes(replaced.get(key, node) for key, node in nodes if key not in removed)
         elif replaced:
             for node in self.graph.node:
-                found = replaced.get(node_key(node))
-                if found is not None:
-                    node.CopyFrom(found)
+                successor = replaced.get(node_key(node))
+                if successor is not None:
+                    node.CopyFrom(successor)
             self._forget()
         return bool(replaced or removed)
 
@@ -194,7 +194,7 @@ class GraphView:
         self._types = None
 
     @property
-    def learned(self) -> Mapping[str, TensorType]:
+    def learned_types(self) -> Mapping[str, TensorType]:
         """Types that were found by other means than shape inference; they are not written into the model."""
         return self._learned
 
@@ -287,7 +287,7 @@ class GraphView:
 
     def held(self, values: Array) -> Weight:
         """Return values as this view keeps edited weights: large ones wait in the file, where there is one."""
-        return values if self._scratch is None else self._scratch.kept(values)
+        return values if self._scratch is None else self._scratch.keep(values)
 
     def put_weights(self, values: Mapping[str, Weight]) -> None:
         """Add or replace initializers, as they are given."""
@@ -360,13 +360,13 @@ class GraphView:
         """Return the dimensions (None = not known as a number), None if the rank is unknown."""
         if tensor in self._weights:
             return tuple(self._weights[tensor].shape)
-        found = self._inferred().get(tensor)
-        return found[1] if found else None
+        kind = self._inferred().get(tensor)
+        return kind[1] if kind else None
 
     def symbols(self, tensor: str) -> tuple[str, ...]:
         """Return the symbol of each dimension of an activation, '' where it has none; equal symbols are equal sizes."""
-        found = self._inferred().get(tensor)
-        return found[2] if found else ()
+        kind = self._inferred().get(tensor)
+        return kind[2] if kind else ()
 
     def elem_type(self, tensor: str) -> int:
         """Return the ONNX element type, 0 if unknown."""

@@ -56,7 +56,7 @@ def load_arrays(path: str | Path, *, max_bytes: int | None = None) -> dict[str, 
             entries = _entries(archive, path)
             headers = {entry.filename: _header(archive, entry, path) for entry in entries}
             needed = sum(memory.array_bytes(shape, dtype.itemsize) for shape, _, dtype in headers.values())
-            with memory.limited_to(max_bytes):
+            with memory.memory_limit(max_bytes):
                 memory.require(needed, f"'{path}', uncompressed,", "give fewer samples, or more with --max-memory")
             return {
                 entry.filename.removesuffix(_SUFFIX): _values(archive, entry, path, *headers[entry.filename])

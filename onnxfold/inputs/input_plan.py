@@ -101,7 +101,7 @@ def _most_samples(view: GraphView) -> int:
     shapes = {n: (s[0] or 1, *(d or FREE_DIMENSION for d in s[1:])) for n, s in declared.items() if s}
     batch = common_batch(view)
     drawn = 8 * sum(prod(shape) for shape in shapes.values())
-    return Footprint.of(view, shapes).fitting(2, memory.limit(), drawn) * batch
+    return Footprint.of(view, shapes).count_fitting(2, memory.limit(), drawn) * batch
 
 
 def planned_inversion(

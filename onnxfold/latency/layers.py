@@ -82,7 +82,7 @@ def profile_layers(
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
     kernels = profile_kernels(_mark_nodes(model), sample, threads=threads, runs=runs)
-    types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)}, view.learned)
+    types = infer_types(view.model, view.weights, {**view.input_shapes, **feed_shapes(sample)}, view.learned_types)
     layers = _layers(view, kernels, {name: tensor_type[1] for name, tensor_type in types.items()})
     return LatencyProfile(tuple(layers), whole.median(), whole.spread(), threads, runs)
 

@@ -20,12 +20,12 @@ def read_settings(
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield from _upwards(mounted, path, unified)
+            yield from _settings_upwards(mounted, path, unified)
         elif controller in controllers.split(","):
-            yield from _upwards(mounted / controller, path, legacy)
+            yield from _settings_upwards(mounted / controller, path, legacy)
 
 
-def _upwards(root: Path, path: str, name: str) -> Iterator[str]:
+def _settings_upwards(root: Path, path: str, name: str) -> Iterator[str]:
     # In a container the path may be one of the host's, which is not mounted; the root then is the container's group.
     parts = [p for p in path.split("/") if p and p != ".."]
     for depth in range(len(parts), -1, -1):

@@ -25,5 +25,5 @@ def flags(described: Path = DESCRIBED) -> frozenset[str]:
         text = described.read_text(errors="replace")
     except OSError:
         return frozenset()
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    return frozenset(found[1].split() if found else ())
+    line = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    return frozenset(line[1].split() if line else ())

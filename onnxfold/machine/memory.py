@@ -42,7 +42,7 @@ def default_limit() -> int:
 
 
 @contextmanager
-def limited_to(most: int | str | None) -> Iterator[int]:
+def memory_limit(most: int | str | None) -> Iterator[int]:
     """Set the limit for what runs inside the block; None leaves it as it is at the beginning."""
     # What the machine has is looked up once, not by every step of the work.
     token = _chosen.set(limit() if most is None else parse_bytes(most))
@@ -94,7 +94,7 @@ def _cgroup_limits(cgroups: Path, own: Path) -> Iterator[int]:
 
 
 def give_back() -> None:
-    """Return what was freed to the system, where the C library can.
+    """Return freed memory to the system, where the C library can.
 
     glibc keeps what lies between blocks that are in use: of a model of many wide layers, some megabytes per layer.
     """

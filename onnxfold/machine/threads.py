@@ -32,7 +32,7 @@ def usable_cores(mounted: Path = MOUNTED, own: Path = OWN) -> int:
     The least of the cores that this process may run on, what its control group grants, rounded up, and
     ``OMP_NUM_THREADS`` where the user has set it.
     """
-    return max(min([_affinity(), *_quotas(mounted, own), *_asked()]), 1)
+    return max(min([_affinity(), *_quotas(mounted, own), *_requested_threads()]), 1)
 
 
 def _affinity() -> int:
@@ -45,20 +45,20 @@ def _affinity() -> int:
 @cache
 def _quotas(mounted: Path, own: Path) -> tuple[int, ...]:
     """Return the cores that control groups grant: microseconds of computing per period."""
-    found = []
+    cores = []
     quotas = read_settings("cpu", "cpu.max", "cpu.cfs_quota_us", mounted, own)
     periods = read_settings("cpu", "cpu.max", "cpu.cfs_period_us", mounted, own)
     for quota, period in zip(quotas, periods, strict=False):
         granted, per = quota.split()[0], period.split()[-1]
         if granted.isdigit() and per.isdigit() and int(per):  # 'max' and -1: no limit
-            found.append(max(math.ceil(int(granted) / int(per)), 1))
-    return tuple(found)
+            cores.append(max(math.ceil(int(granted) / int(per)), 1))
+    return tuple(cores)
 
 
-def _asked() -> Iterator[int]:
-    given = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    if given.isdigit() and int(given):
-        yield int(given)
+def _requested_threads() -> Iterator[int]:
+    threads = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if threads.isdigit() and int(threads):
+        yield int(threads)
 
 
 @contextmanager

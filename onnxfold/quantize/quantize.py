@@ -16,7 +16,7 @@ from onnxfold.errors import UnsupportedModelError, VerificationError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model, weight_bytes
 from onnxfold.graph.nodes import captured_names, node_key
-from onnxfold.graph.quantized import dequantized
+from onnxfold.graph.quantized import dequantized_tensors
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline
@@ -70,7 +70,7 @@ def quantize_int8(
     made.drop_inferable_infos()
     made.notes = list(view.notes)
     made.assume(dict(view.input_shapes))
-    stored = sum(made.weight_size(name) for name in dequantized(made.nodes) if made.is_weight(name))
+    stored = sum(made.weight_size(name) for name in dequantized_tensors(made.nodes) if made.is_weight(name))
     left = count_parameters(made) - stored
     if left > _NOTED * (stored + left):
         notes += (f"{left:,} of {stored + left:,} weights stay in float32: {_readers_of_floats(made)}",)

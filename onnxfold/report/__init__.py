@@ -8,7 +8,7 @@ from onnxfold.report.diagnostics import (
     Diagnostics,
     ErrorCurve,
     VarianceRatio,
-    joined,
+    join_diagnostics,
 )
 from onnxfold.report.dropped import DroppedBlock
 from onnxfold.report.fidelity import Fidelity
@@ -67,6 +67,6 @@ __all__ = [
     "TuningRecord",
     "VarianceRatio",
     "Verdict",
-    "joined",
+    "join_diagnostics",
     "milliseconds",
 ]

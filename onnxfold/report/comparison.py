@@ -36,7 +36,7 @@ class ComparisonReport(FidelityReport):
     verdict: Verdict | None = None
 
     def __str__(self) -> str:
-        """Return what the command prints, but for its table of costs."""
+        """Return the printed lines of the command, but for its table of costs."""
         lines = [
             *([] if self.verdict is None else [str(self.verdict)]),
             *([] if self.perplexity is None else [str(self.perplexity)]),

@@ -100,7 +100,7 @@ class Diagnostics:
     not_run: str = ""
 
 
-def joined(parts: Sequence[Diagnostics]) -> Diagnostics:
+def join_diagnostics(parts: Sequence[Diagnostics]) -> Diagnostics:
     """Return the diagnostics of several graphs of one model as one."""
     return Diagnostics(
         tuple(curve for part in parts for curve in part.error_curves),

@@ -70,7 +70,7 @@ class Fidelity:
 
     @property
     def measures(self) -> list[str]:
-        """What was measured for this kind of answer beside the relative error and the agreement, in words."""
+        """Measures of this kind of answer beside the relative error and the agreement, in words."""
         parts = []
         if self.top1_agreement is None and self.snr_db is not None and math.isfinite(self.snr_db):
             parts.append(f"SNR {self.snr_db:.1f} dB")
@@ -88,7 +88,7 @@ class Fidelity:
         return parts
 
     def __str__(self) -> str:
-        """Return what was measured, in one line."""
+        """Return the measures of an output in one line."""
         error = self.relative_error
         parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
         if self.top1_agreement is not None:

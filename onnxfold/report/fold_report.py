@@ -23,7 +23,7 @@ SCHEMA = 1
 
 
 class RefusalKind(StrEnum):
-    """What keeps a weight axis."""
+    """The obstacle that keeps a weight axis."""
 
     INTERFACE = "interface"
     STREAM = "stream"
@@ -159,7 +159,7 @@ class ModelSize:
 
     @property
     def macs_title(self) -> str:
-        """What to call the multiply-accumulates in a table."""
+        """Title of the multiply-accumulates in a table."""
         return "MACs" if self.macs_per == "sample" else f"MACs per {self.macs_per}"
 
     def sparsity_of(self, folded: "ModelSize") -> float:
@@ -281,7 +281,7 @@ class FoldReport:
 
     @property
     def warning(self) -> str:
-        """What to do about a model that will be of no use, in one line; empty for others, and where nothing is known.
+        """Advice about a model that will be of no use, in one line; empty for others, and where nothing is known.
 
         Decisive is the estimated agreement; where there is none, the lowest agreement on held-out inputs.
         """

@@ -73,7 +73,7 @@ class Thresholds:
         """
 
         def number(name: str, value: Any, most: float, *, zero: bool) -> float | None:
-            return None if value is None else checks.up_to(name, value, most=most, zero=zero)
+            return None if value is None else checks.bounded_number(name, value, most=most, zero=zero)
 
         return cls(
             number("min_agreement", _fraction("min_agreement", min_agreement), 1.0, zero=False),
@@ -114,7 +114,7 @@ def _too_few(output: Fidelity, agreement: float, least: float) -> str:
     bound = lower_bound(agree, samples)
     if bound >= least:
         return ""
-    line = f"{_many(lost, 'disagreement')} of {samples} prove {_percent(bound)}, less than {_percent(least)}"
+    line = f"{_plural(lost, 'disagreement')} of {samples} prove {_percent(bound)}, less than {_percent(least)}"
     needed = samples_needed(least, lost / samples)
     if needed is None:
         return f"{line}; agreement is {_percent(agreement)}"
@@ -131,7 +131,7 @@ def _below_cosine(_: Fidelity, value: float, limit: float) -> str:
     return f"cosine {value:.6g} is below {limit:g}" if value < limit - 1e-12 else ""
 
 
-def _many(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """What training scales and biases of norms did to the answers on held-out inputs.
+    """The effect of training scales and biases of norms on the answers to held-out inputs.
 
     Parameters
     ----------
@@ -27,6 +27,6 @@ class TuningRecord:
     kept: bool
 
     def __str__(self) -> str:
-        told = f"{self.weights:,} scales and biases of norms trained for {self.steps} steps on the original's answers"
+        work = f"{self.weights:,} scales and biases of norms trained for {self.steps} steps on the original's answers"
         effect = f"held-out divergence {self.before:.4g} -> {self.after:.4g}"
-        return f"{told}: {effect}" + ("" if self.kept else "; not kept")
+        return f"{work}: {effect}" + ("" if self.kept else "; not kept")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ConfigError, ModelLoadError
-from onnxfold.files import check_own, explained, made_folder, new_folder, open_regular, reason, write
+from onnxfold.files import check_own, explain_errors, made_folder, new_folder, open_regular, reason, write
 from onnxfold.files.locks import is_held_elsewhere
 from onnxfold.sweeps.extra import require_packages
 from onnxfold.sweeps.row import COLUMN_TYPES, Row
@@ -62,7 +62,7 @@ class SweepFolder:
 
     @contextmanager
     def _locked(self, lock: Path) -> Iterator[None]:
-        with explained(self.path):
+        with explain_errors(self.path):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if is_held_elsewhere(descriptor):

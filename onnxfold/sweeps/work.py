@@ -19,7 +19,7 @@ from onnxfold.folders import folder_of
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.html_report import command_line
-from onnxfold.machine.memory import DEFAULT_PART, limited_to
+from onnxfold.machine.memory import DEFAULT_PART, memory_limit
 from onnxfold.sweeps.job import DATA, MODEL, PATHS, Job, versions
 from onnxfold.sweeps.row import DONE, FAILED, LOST, Row
 
@@ -149,4 +149,4 @@ def _worker_limits() -> Any:
         limit = int(DEFAULT_PART * own) or None
     except (ImportError, ValueError):  # no worker: the caller's limit holds
         pass
-    return limited_to(limit)
+    return memory_limit(limit)

@@ -71,7 +71,7 @@ class AxisMap:
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
-    found = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.on_axis(axis)]
+    found = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.groups_on(axis)]
     if not found:
         places = np.arange(width)[:, None]
         return AxisMap(places, places, np.arange(width), ())

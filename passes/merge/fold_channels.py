@@ -53,7 +53,7 @@ class FoldChannels(Pass):
         changed: dict[str, NodeProto] = {}
         for count in self.counts:
             if self.plan.touches(count.axis):
-                new = self.plan.kept_between(count.axis, count.start, count.stop) // count.each
+                new = self.plan.count_kept(count.axis, count.start, count.stop) // count.each
                 node = changed.get(count.node, by_output[count.node])
                 changed[count.node] = _with_count(view, node, count, new)
         for select in self.selects:
@@ -68,20 +68,20 @@ class FoldChannels(Pass):
         """Return the shape of a weight after the merge."""
         new = list(shape)
         for axis in {member.axis for member, _ in self.plan.members_of(tensor)}:
-            new[axis.axis] = self.plan.kept_between(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
+            new[axis.axis] = self.plan.count_kept(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
         return new
 
     def _resized(self, view: GraphView, name: str) -> dict[int, int]:
         """Return the new lengths of axes of an input or output that lose channels."""
         axes = [Axis(name, axis) for axis in range(len(view.shape(name) or ()))]
         sizes = {axis: (view.shape(name) or ())[axis.axis] for axis in axes if self.plan.touches(axis)}
-        return {axis.axis: self.plan.kept_between(axis, 0, size) for axis, size in sizes.items() if size is not None}
+        return {axis.axis: self.plan.count_kept(axis, 0, size) for axis, size in sizes.items() if size is not None}
 
     def _renumbered(self, view: GraphView, node: NodeProto, select: Select) -> NodeProto:
         old = view.weight(node.input[select.input_index])
         chosen = old[self.plan.kept_positions(select.axis, len(old))]
         # Negative positions count from an end that moves.
-        new = [self.plan.kept_between(select.source, 0, int(position) % select.width) for position in chosen]
+        new = [self.plan.count_kept(select.source, 0, int(position) % select.width) for position in chosen]
         indices = view.add_weight(f"{node_key(node)}_indices", np.array(new, old.dtype))
         return with_input(node, select.input_index, indices)
 
@@ -89,7 +89,7 @@ class FoldChannels(Pass):
         """Check that every weight axis has the planned width."""
         for group, partition in self.plan:
             for member in group.members:
-                last = self.plan.folded(member, partition).positions.max()
+                last = self.plan.fold_member(member, partition).positions.max()
                 width = view.weights[member.axis.tensor].shape[member.axis.axis] * member.axis.blocks
                 if last >= width:
                     raise PassError(self.name, f"weight '{member.axis.tensor}' came out {width} wide", group.name)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from onnxfold.graph.inlining import inlined
+from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -15,5 +15,5 @@ class InlineFunctions(Pass):
         """Inline with onnx's own inliner; weights do not pass through it."""
         if not view.model.functions:
             return PassResult(modified=False)
-        view.replace_model(inlined(view.model))
+        view.replace_model(inline_calls(view.model))
         return PassResult(modified=True)

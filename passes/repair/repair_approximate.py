@@ -67,7 +67,7 @@ class RepairApproximate(Pass):
                 if r not in of_stream:
                     of_stream[r] = self._factor(_stream_rows(self.original, group, r), partition)
                 factor = of_stream[r]
-            member = self.plan.folded(norm.scale, partition)
+            member = self.plan.fold_member(norm.scale, partition)
             set_per_unit(view, member, per_unit(view, member) * factor)
         if self.independent or any(norm.layer is None for norm in norms):
             return
@@ -86,7 +86,7 @@ class RepairApproximate(Pass):
         unit = old / np.where(norm > _TINY, norm, 1.0)[:, :, None]
         values = replaced_rows(np.asarray(self.original.weight(tensor), old.dtype), rows, unit)
         merged = merge_weight(self.original, self.plan, tensor, values)
-        folded = self.plan.folded(rows, partition)
+        folded = self.plan.fold_member(rows, partition)
         length = (partition.encode @ norm) * variance_factor(old, partition)
         put_rows_of(view, folded, taken_rows(merged, folded) * length[:, :, None])
 

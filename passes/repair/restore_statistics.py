@@ -24,7 +24,7 @@ from onnx import NodeProto
 
 from onnxfold.channels.layers import Layer, find_layers, is_rescalable, linear, own_statistics
 from onnxfold.channels.operators import BatchNorm
-from onnxfold.graph.axes import from_front, to_front
+from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
@@ -171,11 +171,11 @@ class Restoration:
         if folded is None or folded.rows is None:
             return False
         rows = folded.rows  # of as many groups as the fold left
-        front = np.array(to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks))
+        front = np.array(move_to_front(self._view.weight(rows.tensor), rows.axis, rows.blocks))
         if len(front) != len(gain):
             return False
         front *= gain.reshape(-1, *[1] * (front.ndim - 1)).astype(front.dtype)
-        self._view.set_weight(rows.tensor, np.ascontiguousarray(from_front(front, rows.axis, rows.blocks)))
+        self._view.set_weight(rows.tensor, np.ascontiguousarray(move_from_front(front, rows.axis, rows.blocks)))
         if self._refits is not None:
             self._refits.add_gain(rows.tensor, gain)
         old: Array = self._view.weight(bias)

@@ -68,13 +68,13 @@ def test_as_good_as_all_widths_tried(limited: tuple[str, ...], fraction: float, 
     random = np.random.default_rng(seed)
     curves = [_curve(random, n) for n in sizes]
     widths = allocate_globally(WidthSpace(groups, {}), curves, budgets)
-    assert budgets.exceeded(widths) == ()
+    assert budgets.exceeded_budgets(widths) == ()
     error = sum(c[w] for c, w in zip(curves, widths, strict=True))
     step = max(c[max(w - 1, 1)] - c[w] for c, w in zip(curves, widths, strict=True))
     assert error <= _best(curves, budgets) + step + 1e-9
     for i in range(len(sizes)):  # nothing is left lying about
         wider = [w + (j == i) for j, w in enumerate(widths)]
-        assert wider[i] > sizes[i] or budgets.exceeded(wider)
+        assert wider[i] > sizes[i] or budgets.exceeded_budgets(wider)
 
 
 def test_channels_go_where_they_cost_least() -> None:
@@ -95,7 +95,7 @@ def test_fixed_widths_stay(index: int) -> None:
     for width in (5, (8, 10)[index]):
         widths = allocate_globally(WidthSpace(graphs[0][1], {index: width}), curves, budgets)
         assert widths[index] == width
-        assert budgets.exceeded(widths) == ()
+        assert budgets.exceeded_budgets(widths) == ()
 
 
 @pytest.mark.parametrize("round_to", [2, 4])
@@ -105,7 +105,7 @@ def test_multiples(round_to: int) -> None:
     budgets = Budgets.of(graphs, {"params": 200})
     widths = allocate_globally(WidthSpace(graphs[0][1], {}, round_to), curves, budgets)
     assert [w % round_to for w in widths] == [0, 0]
-    assert budgets.exceeded(widths) == ()
+    assert budgets.exceeded_budgets(widths) == ()
     assert widths != [12, 16]
 
 

@@ -80,13 +80,13 @@ def test_every_width_is_whole_lossless_or_on_a_step(
     tradeoff = Tradeoff.of(find_objective(objective), graphs, groups)
     widths = allocate_globally(space, curves, budgets, tradeoff)
     assert widths == allocate_globally(space, curves, budgets, tradeoff)
-    assert not budgets.exceeded(widths)
+    assert not budgets.exceeded_budgets(widths)
     on_step = [
         w in (size, distinct) or w % ladder[0] == 0
         for w, size, distinct, ladder in zip(widths, sizes, lossless, space.ladders, strict=True)
     ]
-    assert len(space.relaxed(widths)) == on_step.count(False)
-    if not budgets.exceeded(lossless):
+    assert len(space.relaxed_steps(widths)) == on_step.count(False)
+    if not budgets.exceeded_budgets(lossless):
         assert all(w >= distinct for w, distinct in zip(widths, lossless, strict=True))
 
 
@@ -131,7 +131,9 @@ def test_what_single_steps_miss_is_made_up_by_exchanges(sizes: tuple[int, ...], 
     cost = Budgets.of(graphs, {"params": 1}).budgets[0].cost
     budgets = Budgets.of(graphs, {"params": round(0.8 * cost(sizes))})
     for i in range(len(sizes)):
-        assert budgets.exceeded([w + (i == j) for j, w in enumerate(single_steps)]) or single_steps[i] == sizes[i]
+        assert (
+            budgets.exceeded_budgets([w + (i == j) for j, w in enumerate(single_steps)]) or single_steps[i] == sizes[i]
+        )
     widths = allocate_globally(space, curves, budgets, Tradeoff.of(find_objective("balanced"), graphs, groups))
     assert 0.2 <= 1 - cost(widths) / cost(sizes) <= 0.212 < 1 - cost(single_steps) / cost(sizes)
     assert sum(c[w] for c, w in zip(curves, widths, strict=True)) <= sum(

@@ -60,7 +60,7 @@ def test_a_step_looks_at_few_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ProductTable, "__call__", counted)
     curves = [np.array([np.inf, *np.linspace(1.0, 0.0, g.size)]) for g in groups]
-    assert not budgets.exceeded(allocate_globally(WidthSpace(groups, {}), curves, budgets))
+    assert not budgets.exceeded_budgets(allocate_globally(WidthSpace(groups, {}), curves, budgets))
     assert looked < 10  # all groups in every one of some hundred steps, if each were a choice of all widths
 
 

@@ -90,12 +90,12 @@ def test_a_width_below_the_step_is_reached_by_duplicates_alone() -> None:
 def test_relaxed_names_the_step_of_every_group_off_its_preferred_widths() -> None:
     group = cast(FoldGroup, SimpleNamespace(size=30, block_count=1, widest=0))
     space = WidthSpace([group] * 6, {5: 7}, preferred=[(8, 4, 1)] * 6, lossless=[13] * 6)
-    assert space.relaxed([16, 30, 13, 12, 7, 7]) == [4, 1]
+    assert space.relaxed_steps([16, 30, 13, 12, 7, 7]) == [4, 1]
 
 
 def test_mlp_is_untouched_by_steps() -> None:
     graphs = graphs_of(mlp(0, widths=(12, 10)))
     groups = graphs[0][1]
     space = WidthSpace.of(groups, {}, (), 1, preferred_steps(*graphs[0]))
-    assert space.relaxed([5, 3]) == []
+    assert space.relaxed_steps([5, 3]) == []
     assert space.narrowest == [1, 1]

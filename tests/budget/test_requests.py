@@ -49,10 +49,10 @@ def test_units_of_bytes_are_no_counts() -> None:
 def test_several_limits_at_once() -> None:
     graphs = graphs_of(mlp(0, widths=(12, 10)))
     budgets = Budgets.of(graphs, {"params": 200, "macs": 240, "ram": 1000})
-    assert [b.name for b in budgets.exceeded([12, 10])] == ["params", "macs"]
+    assert [b.name for b in budgets.exceeded_budgets([12, 10])] == ["params", "macs"]
     assert budgets.closest([12, 10]) == "params 281 (limit 200), macs 254 (limit 240), ram 88 bytes (limit 1,000 bytes)"
-    assert [b.name for b in budgets.exceeded([11, 10])] == ["params"]
-    assert budgets.exceeded([7, 7]) == ()
+    assert [b.name for b in budgets.exceeded_budgets([11, 10])] == ["params"]
+    assert budgets.exceeded_budgets([7, 7]) == ()
     load = budgets.load(np.array([[12, 10], [7, 7]]))
     assert load.tolist() == [281 / 200, max(b.cost([7, 7]) / b.limit for b in budgets.budgets)]
     assert set(COSTS) == {"params", "macs", "ram", "flash"}

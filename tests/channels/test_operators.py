@@ -16,7 +16,7 @@ import onnxfold
 from onnxfold.budget.costs.macs import count_macs
 from onnxfold.channels.layers import Layer, find_layers
 from onnxfold.channels.registry import all_rules
-from onnxfold.graph.axes import from_front, to_front
+from onnxfold.graph.axes import move_from_front, move_to_front
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
 from testing.models import run
@@ -93,9 +93,9 @@ def test_rows_and_bias_are_those_of_the_channels(case: str) -> None:
     assert layer.width(view) == y.shape[axis]
     gain = np.linspace(0.5, 2.0, y.shape[axis]).astype(np.float32)
     rows = layer.rows
-    front = to_front(view.weight(rows.tensor), rows.axis, rows.blocks)
+    front = move_to_front(view.weight(rows.tensor), rows.axis, rows.blocks)
     scaled = front * gain.reshape(-1, *[1] * (front.ndim - 1))
-    view.set_weight(rows.tensor, np.ascontiguousarray(from_front(scaled, rows.axis, rows.blocks)))
+    view.set_weight(rows.tensor, np.ascontiguousarray(move_from_front(scaled, rows.axis, rows.blocks)))
     if layer.bias:
         old = view.weight(layer.bias)
         view.set_weight(layer.bias, (old.reshape(-1) * gain).reshape(old.shape))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster.candidates import compounded, seen_by
+from onnxfold.cluster.candidates import compound_errors, partition_moments
 from onnxfold.cluster.partition import ChannelPartition, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
 from onnxfold.graph.files.load import load
@@ -19,13 +19,13 @@ from testing.models import mlp, random_input
 
 def test_little_is_lost_as_errors_say() -> None:
     errors = np.array([np.inf, 1.0, 0.01, 0.001, 0.0])
-    np.testing.assert_allclose(compounded(errors)[2:], errors[2:], rtol=0.02)
+    np.testing.assert_allclose(compound_errors(errors)[2:], errors[2:], rtol=0.02)
 
 
 def test_groups_in_a_row_keep_the_product_of_what_each_keeps() -> None:
     """Two that lose half each are as bad as one that loses three quarters; sums of errors say worse, by a third."""
     errors = np.array([np.inf, 1.0, 0.75, 0.5, 0.0])
-    losses = compounded(errors)
+    losses = compound_errors(errors)
     assert 2 * losses[3] == pytest.approx(losses[2], rel=0.02)
     assert losses[1] > 2.5 * losses[2]  # all but nothing left
     assert losses[0] == np.inf
@@ -34,11 +34,11 @@ def test_groups_in_a_row_keep_the_product_of_what_each_keeps() -> None:
 def test_errors_of_several_consumers_are_shared_among_them() -> None:
     """Half of each of two, or of a single one: twice the loss."""
     one, two = np.array([np.inf, 1.0, 0.5, 0.0]), np.array([np.inf, 2.0, 1.0, 0.0])
-    np.testing.assert_allclose(compounded(two), 2 * compounded(one))
+    np.testing.assert_allclose(compound_errors(two), 2 * compound_errors(one))
 
 
 def test_nothing_that_can_be_had_costs_nothing() -> None:
-    np.testing.assert_array_equal(compounded(np.full(3, np.inf)), np.inf)
+    np.testing.assert_array_equal(compound_errors(np.full(3, np.inf)), np.inf)
 
 
 def test_what_is_seen_of_means_is_that_of_their_matrix() -> None:
@@ -46,7 +46,7 @@ def test_what_is_seen_of_means_is_that_of_their_matrix() -> None:
     random = np.random.default_rng(0)
     covariance = np.cov(random.standard_normal((40, 6)).T)
     partition = partial_partition(np.array([0, 1, 0, -1, 1, 1]))
-    cross, inner = seen_by(partition, covariance)
+    cross, inner = partition_moments(partition, covariance)
     np.testing.assert_allclose(cross, partition.encode @ covariance, atol=1e-12)
     np.testing.assert_allclose(inner, partition.encode @ covariance @ partition.encode.T, atol=1e-12)
 

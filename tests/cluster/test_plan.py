@@ -68,12 +68,12 @@ def test_positions_after_the_fold() -> None:
     joined = Axis("conv_3_w", 1)
     assert plan.touches(joined)
     assert not plan.touches(Axis("conv_3_w", 0))
-    assert [plan.kept_between(joined, 0, stop) for stop in (0, 1, 2, 6, 8, 14)] == [0, 1, 1, 3, 5, 6]
+    assert [plan.count_kept(joined, 0, stop) for stop in (0, 1, 2, 6, 8, 14)] == [0, 1, 1, 3, 5, 6]
     assert plan.kept_positions(joined, 14).tolist() == [0, 2, 4, 6, 7, 13]
     members = {m.axis: m for m, _ in plan.members_of("conv_3_w")}
     assert set(members) == {joined}
     (second,) = [m for m, p in plan.members_of("conv_3_w") if p is right]
-    assert plan.folded(second, right).positions.tolist() == [[3], [4], [5]]
+    assert plan.fold_member(second, right).positions.tolist() == [[3], [4], [5]]
 
 
 @pytest.mark.parametrize("with_deviation", [False, True])

@@ -175,7 +175,7 @@ def test_large_networks_get_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_batches_fit_into_the_memory_limit() -> None:
-    with memory.limited_to("64K"):
+    with memory.memory_limit("64K"):
         inputs = held_out_inputs(load(models.residual(0)), seed=0)
     assert inputs.batch < 8
     assert inputs.samples >= 256

@@ -89,7 +89,7 @@ def test_what_cannot_be_compared_on_a_text_is_refused(folder: Path, tmp_path: Pa
     with pytest.raises(ConfigError, match="tokenizer"):
         onnxfold.compare(model, model, text=text, tokenizer=3)  # type: ignore[arg-type]
     (tmp_path / "long.txt").write_text("a big cab " * 10_000)
-    with onnxfold.machine.memory.limited_to(1_000_000), pytest.raises(MemoryLimitError, match="the text"):
+    with onnxfold.machine.memory.memory_limit(1_000_000), pytest.raises(MemoryLimitError, match="the text"):
         onnxfold.compare(model, model, text=tmp_path / "long.txt", window=20, windows=5_000)
     with pytest.raises(ConfigError, match="window"):
         onnxfold.compare(model, model, text=text, window=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxfold.files import new_folder, part_folder, replacing
+from onnxfold.files import new_folder, part_folder, replace_file
 from onnxfold.files.locks import hold
 from onnxfold.files.parts import part_directory, part_file
 
@@ -32,7 +32,7 @@ def remains(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("age", "stays"), [(0, True), (DAY - 60, True), (DAY + 60, False)])
 def test_remains_are_removed_after_a_day(age: float, stays: bool, remains: Path, tmp_path: Path) -> None:
     _age(remains, age)
-    with replacing(tmp_path / "x") as file:
+    with replace_file(tmp_path / "x") as file:
         file.write(b"new")
     assert remains.exists() == stays
 
@@ -54,7 +54,7 @@ def test_running_writers_hold_their_parts(tmp_path: Path) -> None:
     with part_file(tmp_path, private=False) as part, part_directory(tmp_path) as folder:
         for path in (part.path, folder):
             _age(path, 10 * DAY)
-        with replacing(tmp_path / "x") as file:
+        with replace_file(tmp_path / "x") as file:
             file.write(b"new")
         assert part.path.exists()
         assert folder.exists()
@@ -74,7 +74,7 @@ def test_only_parts_are_removed(tmp_path: Path) -> None:
             path.write_text("mine")
             _age(path, 10 * DAY)
     _age(tmp_path / "important", 10 * DAY)
-    with replacing(tmp_path / "y") as file:
+    with replace_file(tmp_path / "y") as file:
         file.write(b"new")
     assert (tmp_path / "important").read_text() == "mine"
     assert all(path.is_symlink() or path.exists() for path in mine)
@@ -83,7 +83,7 @@ def test_only_parts_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_errors_leave_nothing(error: type[BaseException], tmp_path: Path) -> None:
     (tmp_path / "x").write_text("old")
-    for context in (replacing(tmp_path / "x"), part_folder(tmp_path / "x"), new_folder(tmp_path / "new")):
+    for context in (replace_file(tmp_path / "x"), part_folder(tmp_path / "x"), new_folder(tmp_path / "new")):
         with pytest.raises(error), context:
             raise error
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
@@ -102,6 +102,6 @@ def test_a_new_folder_takes_the_place_of_an_empty_one(tmp_path: Path) -> None:
 
 def test_nobody_else_reads_what_becomes_a_private_file(tmp_path: Path) -> None:
     (tmp_path / "x").touch(0o600)
-    with replacing(tmp_path / "x"):
+    with replace_file(tmp_path / "x"):
         (part,) = tmp_path.glob("*.part")
         assert part.stat().st_mode & 0o777 == 0o600

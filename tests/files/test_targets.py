@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from onnxfold.errors import ConfigError, ModelSaveError
-from onnxfold.files import atomic, replacing, target_of
+from onnxfold.files import atomic, replace_file, target_of
 from tests.files.command import FAST, files_of_at_most, is_root, onnxfold, snapshot, write_model
 
 OUTPUTS = {
@@ -253,14 +253,14 @@ def test_a_full_disk_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_export_and_its_report_appear_together(
     arguments: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replacing = atomic.replacing
+    replace_file = atomic.replace_file
 
     def full(path: Path) -> Any:
         if path.suffix == ".json":
             raise ModelSaveError("no space left on the disk")
-        return replacing(path)
+        return replace_file(path)
 
-    monkeypatch.setattr(atomic, "replacing", full)
+    monkeypatch.setattr(atomic, "replace_file", full)
     before = snapshot(folder)
     done = onnxfold("export", "in.onnx", *arguments, "--report", "r.json", "--no-verify")
     assert (done.code, done.stderr) == (2, "error: no space left on the disk\n")
@@ -286,7 +286,7 @@ def test_a_full_disk_for_temporary_files_is_said(folder: Path, monkeypatch: pyte
 
 def test_a_failed_write_without_a_number_is_still_said(tmp_path: Path) -> None:
     with pytest.raises(ModelSaveError, match=r"cannot write '.*x': 12 requested and 3 written"), \
-            replacing(tmp_path / "x"):  # fmt: skip
+            replace_file(tmp_path / "x"):  # fmt: skip
         raise OSError("12 requested and 3 written")
 
 

@@ -229,7 +229,7 @@ def test_costs_of_tied_widths_are_those_of_all_widths(
         fewer = cost.renumbered(tied.numbers)
         for _ in range(8):
             widths = [int(random.integers(1, size + 1)) for size in sizes]
-            assert fewer(widths) == cost(tied.expanded(widths))
+            assert fewer(widths) == cost(tied.expand_widths(widths))
     assert TiedWidths.of([group for _, found in _opened(make(), per_layer=True).graphs for group in found]).are_free
 
 

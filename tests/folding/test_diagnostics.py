@@ -19,7 +19,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, joined
+from onnxfold.report import CORRELATION_BINS, Diagnostics, VarianceRatio, join_diagnostics
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, depthwise_separable, mlp, random_input, residual, run
 from testing.quick import quick_fold
@@ -253,5 +253,5 @@ def test_error_curves_are_thinned_and_keep_the_chosen_width() -> None:
 def test_graphs_of_one_model_are_joined() -> None:
     ratio = VarianceRatio("conv", 1.0, 1.0, 1.0, 8, 0)
     parts = [Diagnostics(variance_ratios=(ratio,), samples=64), Diagnostics(not_run="no"), Diagnostics()]
-    assert joined(parts) == Diagnostics(variance_ratios=(ratio,), samples=64, not_run="no")
-    assert joined([]) == Diagnostics()
+    assert join_diagnostics(parts) == Diagnostics(variance_ratios=(ratio,), samples=64, not_run="no")
+    assert join_diagnostics([]) == Diagnostics()

@@ -11,7 +11,7 @@ import onnxfold
 from onnxfold.cluster.clusterings.top_norm import top_norm
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels
-from onnxfold.cluster.partitioners import PARTITIONERS, clustered
+from onnxfold.cluster.partitioners import PARTITIONERS, cluster_row
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.folding.methods import METHODS, OUTPUT, REPAIRS, Repair, find_method
@@ -52,7 +52,7 @@ class _Doubled(Pass):
 
 
 def test_a_clustering_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = clustered("in-order", _in_order, "neighbours in the file")
+    row = cluster_row("in-order", _in_order, "neighbours in the file")
     monkeypatch.setitem(PARTITIONERS, "in-order", row)
     result = quick_fold(models.mlp(0), channel_ratio=0.5, method="fold-naive", cluster="in-order")
     assert {(g.requested_cluster, g.cluster) for g in result.report.groups} == {("in-order", "in-order")}

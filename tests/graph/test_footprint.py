@@ -38,8 +38,8 @@ def test_what_is_computed_of_weights_alone_does_not_grow_with_samples() -> None:
     one, four = (Footprint.of(view, {"ids": (count, 10)}) for count in (1, 4))
     assert one.constant == four.constant == table
     assert four.growing == 4 * one.growing
-    assert one.fitting(2, 2 * table + 100 * 2 * one.growing) == 100
-    assert one.fitting(2, table) == 0
+    assert one.count_fitting(2, 2 * table + 100 * 2 * one.growing) == 100
+    assert one.count_fitting(2, table) == 0
 
 
 def test_a_walk_keeps_no_outputs_and_does_not_run_the_last_layer() -> None:

@@ -72,11 +72,11 @@ def test_operators_that_old_exporters_wrote_into_the_default_domain() -> None:
 def test_runs_tell_what_onnxruntime_leaves_open(monkeypatch: pytest.MonkeyPatch, told: list[None]) -> None:
     """As if onnxruntime told nothing: a transposed product has a number, and symbols in another order."""
     monkeypatch.setattr(foreign_types, "_read_output", lambda output: (FLOAT, (None,) * 3, ("",) * 3) if told else None)
-    foreign_types._asked.cache_clear()
+    foreign_types._session_types.cache_clear()
     try:
         found = _results("FusedMatMul", [_kind("n", "s", 8), _kind("n", "t", 8)], transB=1)
     finally:
-        foreign_types._asked.cache_clear()
+        foreign_types._session_types.cache_clear()
     assert found == [_kind("n", "s", "t")]
 
 

@@ -95,7 +95,7 @@ def test_what_was_learned_is_forgotten_with_declared_shapes(sizes: dict[str, tup
     LearnShapes()(view)
     view.drop_inferable_infos()
     assert [bool(s) for s in view.symbols("mask")] == [bool(s) for s in before]
-    assert not view.learned
+    assert not view.learned_types
 
 
 def test_learned_types_reach_what_is_inferred_from_them() -> None:

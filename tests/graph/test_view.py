@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfold.errors import ConfigError, UnsupportedModelError
-from onnxfold.graph.axes import from_front, merge_axis, put_rows, scale_rows, take_rows, to_front
+from onnxfold.graph.axes import merge_axis, move_from_front, move_to_front, put_rows, scale_rows, take_rows
 from onnxfold.graph.files.load import load
 from onnxfold.graph.nodes import captured_names, node_key
 from testing.models import ALL_MODELS
@@ -138,9 +138,9 @@ def test_to_front_and_back(shape: tuple[int, ...], blocks: int, axis: int, seed:
     """The packed axis of a grouped weight: entry j * width + t is entry t in the j-th block of axis 0."""
     blocks = 1 if axis == 0 else blocks
     values = np.random.default_rng(seed).standard_normal((shape[0] * blocks, *shape[1:]))
-    front = to_front(values, axis, blocks)
+    front = move_to_front(values, axis, blocks)
     assert len(front) == values.shape[axis] * blocks
-    np.testing.assert_array_equal(from_front(front, axis, blocks), values)
+    np.testing.assert_array_equal(move_from_front(front, axis, blocks), values)
     for j in range(blocks):
         block = values[j * shape[0] : (j + 1) * shape[0]]
         for t in range(values.shape[axis]):

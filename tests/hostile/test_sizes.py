@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import onnxfold
 from onnxfold.errors import ModelLoadError
-from onnxfold.machine.memory import limited_to
+from onnxfold.machine.memory import memory_limit
 from tests.hostile.conftest import Command
 from tests.hostile.sizes import HUGE, network, numbers, weight
 
@@ -59,7 +59,7 @@ def test_axes_of_pictures_are_analysed_quickly() -> None:
     groups = onnxfold.inspect(network(size=(1, 3, 1 << 20, 1 << 20)))
     assert [group.size for group in groups] == [8]
     assert time.process_time() - start < 5.0
-    with limited_to("1M"), pytest.raises(onnxfold.errors.MemoryLimitError, match="positions"):  # type: ignore[attr-defined]
+    with memory_limit("1M"), pytest.raises(onnxfold.errors.MemoryLimitError, match="positions"):  # type: ignore[attr-defined]
         onnxfold.inspect(network(size=(1, 3, 1 << 20, 1 << 20)))
 
 

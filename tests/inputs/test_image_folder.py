@@ -174,13 +174,13 @@ def test_sixteen_bits_and_giants_are_not_read(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "deep.png").unlink()
     _save(tmp_path / "giant.png", np.zeros((400, 400)))
     monkeypatch.setattr(Image.Image, "convert", None)  # nothing is decoded
-    with memory.limited_to(1 << 20), pytest.raises(ConfigError, match=r"'giant.png': decoding it needs 1\.2 MiB"):
+    with memory.memory_limit(1 << 20), pytest.raises(ConfigError, match=r"'giant.png': decoding it needs 1\.2 MiB"):
         _read(tmp_path, _info(None, 1, 4, 4))
 
 
 def test_memory_is_counted_before_it_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_folder, "_centre", None)
-    with memory.limited_to(1 << 20), pytest.raises(MemoryLimitError, match="fewer --samples"):
+    with memory.memory_limit(1 << 20), pytest.raises(MemoryLimitError, match="fewer --samples"):
         _read(folder, _info(None, 3, 400, 400))
 
 
@@ -300,7 +300,7 @@ def test_what_a_run_costs_limits_no_images(photos: Path, monkeypatch: pytest.Mon
     view, scale = load(chain_conv(0)), pixel_scale(0.5, 0.5)
     assert model_inputs(view, "auto", photos, scale=scale).samples == 12
     assert model_inputs(view, "auto", photos, scale=scale, samples=5).samples == 5
-    with memory.limited_to(1 << 16):
+    with memory.memory_limit(1 << 16):
         few = model_inputs(view, "auto", photos, scale=scale, samples=12)
     assert 0 < few.samples < 12
     assert any("the memory limit" in note for note in few.notes)

@@ -158,7 +158,7 @@ def test_auto_without_batch_normalization_adds_dead_leaves(monkeypatch: pytest.M
 def test_limits_win_over_the_requested_samples() -> None:
     view = _view()
     per_sample = 2 * Footprint.of(view, {}).peak  # the network, and its fold beside it
-    with memory.limited_to(50 * per_sample):
+    with memory.memory_limit(50 * per_sample):
         inputs = model_inputs(view, "noise", samples=64)
         assert model_inputs(view, "noise").notes == ()
     assert inputs.samples == 50

@@ -33,9 +33,9 @@ def test_without_control_groups_the_machine_decides(tmp_path: Path) -> None:
 
 def test_limit_holds_inside_the_block_only() -> None:
     before = memory.limit()
-    with memory.limited_to("1M") as most:
+    with memory.memory_limit("1M") as most:
         assert memory.limit() == most == 1 << 20
-        with memory.limited_to(None):
+        with memory.memory_limit(None):
             assert memory.limit() == 1 << 20
         memory.require(1 << 20, "a tensor")
         with pytest.raises(MemoryLimitError, match=r"a tensor needs 2\.0 MiB, and the limit is 1\.0 MiB: .*--max-mem"):
@@ -47,7 +47,7 @@ def test_the_machine_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by every step: its limits are read from a dozen files."""
     machines = iter([1 << 30, 1 << 20])
     monkeypatch.setattr(memory, "machine_bytes", lambda: next(machines))
-    with memory.limited_to(None) as most:
+    with memory.memory_limit(None) as most:
         memory.require(most, "a tensor")
         assert memory.limit() == most
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.rows import put_rows_of, rows_of
-from onnxfold.cluster.clusterings.zipping import zipped
+from onnxfold.cluster.clusterings.zipping import zip_channels
 from onnxfold.cluster.of_networks import OF_NETWORKS
 from onnxfold.errors import ConfigError
 from onnxfold.graph.files.load import load
@@ -127,10 +127,10 @@ def test_zip_merges_what_is_correlated() -> None:
     for a, b, value in [(0, 4, 0.9), (1, 3, 0.8), (2, 5, 0.7)]:
         likeness[a, b] = likeness[b, a] = value
     sources = np.array([0, 0, 0, 1, 1, 1])
-    assert zipped(likeness, sources, 3).tolist() == [0, 1, 2, 1, 0, 2]
-    assert zipped(likeness, sources, 5).tolist() == [0, 1, 2, 3, 0, 5]
+    assert zip_channels(likeness, sources, 3).tolist() == [0, 1, 2, 1, 0, 2]
+    assert zip_channels(likeness, sources, 5).tolist() == [0, 1, 2, 3, 0, 5]
     likeness[0, 1] = likeness[1, 0] = 0.95  # within a network, as far as its budget goes
-    assert zipped(likeness, sources, 5).tolist() == [0, 0, 2, 3, 4, 5]
+    assert zip_channels(likeness, sources, 5).tolist() == [0, 0, 2, 3, 4, 5]
 
 
 def test_merging_within_a_network_has_a_budget() -> None:
@@ -138,7 +138,7 @@ def test_merging_within_a_network_has_a_budget() -> None:
     likeness = random.uniform(0.0, 0.1, (2 * n, 2 * n))
     likeness[:n, :n] += 0.5  # every pair within the first network is more alike than any other
     likeness = (likeness + likeness.T) / 2
-    labels = zipped(likeness, np.repeat([0, 1], n), n)
+    labels = zip_channels(likeness, np.repeat([0, 1], n), n)
     within = [
         np.ptp(np.flatnonzero(labels == c)) < n and np.flatnonzero(labels == c).max() < n for c in np.unique(labels)
     ]

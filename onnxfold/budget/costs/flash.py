@@ -13,7 +13,7 @@ from math import prod
 import onnx
 from onnx import NodeProto, TensorProto
 
-from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, numbered
+from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.budget.costs.shapes import graphs_of
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.graph.nodes import attr_int, captured_names
@@ -36,7 +36,7 @@ class FlashCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in numbered(graphs) for p in _graph(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _graph(view, axes)]
         super().__init__([Product(MODEL_BYTES), *products], group_count(graphs))
 
 
@@ -53,7 +53,7 @@ def vector_bytes(length: int, elem_type: int) -> int:
 def _graph(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     nodes = used_nodes(view)
     constants = {name: (view.weight_type(name), tuple(view.weights[name].shape)) for name in view.weights}
-    constants |= {n.output[0]: found for n in nodes if (found := _constant(n)) is not None}
+    constants |= {n.output[0]: constant for n in nodes if (constant := _constant(n)) is not None}
     yield Product(TENSOR_BYTES * len(view.input_names))
     indices, others = [], dict.fromkeys(view.output_names)
     for node in nodes:

@@ -12,7 +12,16 @@ from math import prod
 
 from onnx import NodeProto
 
-from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, Tiling, group_count, numbered
+from onnxfold.budget.costs.lengths import (
+    FoldedAxes,
+    Graphs,
+    Length,
+    Product,
+    SumCost,
+    Tiling,
+    group_count,
+    number_groups,
+)
 from onnxfold.budget.costs.macs import axis_lengths
 from onnxfold.budget.costs.shapes import BatchOfOne
 from onnxfold.budget.costs.tiled_macs import ALIGNED, UNIT, UNTILED, UNTILED_DEPTHWISE
@@ -49,27 +58,27 @@ class Timed:
 
 def timed_nodes(graphs: Graphs) -> Iterator[Timed]:
     """Yield the nodes of all graphs."""
-    for view, axes in numbered(graphs):
+    for view, axes in number_groups(graphs):
         sizes = BatchOfOne(view)
         for node in used_nodes(view):
-            yield _timed(view, axes, sizes, node)
+            yield _time_node(view, axes, sizes, node)
 
 
-def _timed(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
-    one, operator = Length(1), linear(view, node)
+def _time_node(view: GraphView, axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> Timed:
+    unit, operator = Length(1), linear(view, node)
     with suppress(UnsupportedModelError):
         if operator is None:
-            return Timed(node.output[0], None, one, one, tuple(_elements(axes, sizes, node)))
+            return Timed(node.output[0], None, unit, unit, tuple(_elements(axes, sizes, node)))
         if operator.weight:
             weight = axes.lengths(operator.weight, view.weights[operator.weight].shape)
-            inputs, outputs = _widths(node, weight) if len(weight) > 1 else (one, one)
+            inputs, outputs = _widths(node, weight) if len(weight) > 1 else (unit, unit)
             data = {node.input[0]: sizes.shape(node.input[0], any_leading=True)}
             shape = shape_of(view, node, data, (bool(inputs.parts), bool(outputs.parts)))
             if shape is not None:
                 return Timed(node.output[0], shape, inputs, outputs, ())
         amount = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
-        return Timed(node.output[0], None, one, one, tuple(amount))
-    return Timed(node.output[0], None, one, one, ())
+        return Timed(node.output[0], None, unit, unit, tuple(amount))
+    return Timed(node.output[0], None, unit, unit, ())
 
 
 def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
@@ -79,11 +88,11 @@ def _widths(node: NodeProto, weight: Sequence[Length]) -> tuple[Length, Length]:
 
 def _elements(axes: FoldedAxes, sizes: BatchOfOne, node: NodeProto) -> list[Length]:
     """Return the lengths of the larger of a node's first input and result: a reduction takes time for what it reads."""
-    found = []
+    candidates = []
     for name in (*node.output[:1], *node.input[:1]):
         with suppress(UnsupportedModelError):
-            found.append(axes.lengths(name, sizes.shape(name, any_leading=True)))
-    return max(found, key=lambda lengths: prod(length.whole for length in lengths), default=[])
+            candidates.append(axes.lengths(name, sizes.shape(name, any_leading=True)))
+    return max(candidates, key=lambda lengths: prod(length.whole for length in lengths), default=[])
 
 
 def _products(graphs: Graphs, table: LatencyTable) -> Iterator[Product]:
@@ -111,10 +120,10 @@ def _node(timed: Timed, whole: float, table: LatencyTable) -> Iterator[Product]:
     block = table.block if timed.shape.is_tiled else 1
     depthwise = timed.shape.kind == "depthwise"
     factors = fit(samples, block=block, least_inputs=block, is_depthwise=depthwise)
-    yield from _fitted(timed, timed.shape, whole, factors, block)
+    yield from _fitted_products(timed, timed.shape, whole, factors, block)
 
 
-def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, block: int) -> Iterator[Product]:
+def _fitted_products(timed: Timed, shape: LayerShape, whole: float, factors: Factors, block: int) -> Iterator[Product]:
     inputs, outputs, unit = timed.inputs, timed.outputs, 1
     if not shape.is_tiled:
         inputs = Length(1) if shape.kind == "depthwise" else inputs
@@ -126,7 +135,7 @@ def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, blo
         inputs, outputs, unit = Length(1), replace(outputs, tiling=tiling), UNIT
     a, b, d, e = factors
     c_unit, m_unit = (unit, 1) if shape.kind == "conv" else (1, unit)
-    c, m = (_counted(length) for length in (inputs, outputs))
+    c, m = (_full_count(length) for length in (inputs, outputs))
     full = a + b * c / c_unit + d * m / m_unit + e * c * m / unit
     parts = whole / full if full > 0.0 else 0.0
     yield Product(round(a * parts))
@@ -135,6 +144,6 @@ def _fitted(timed: Timed, shape: LayerShape, whole: float, factors: Factors, blo
     yield Product.of([inputs, outputs], round(e * parts / unit))
 
 
-def _counted(length: Length) -> int:
-    """Return what a length counts at full width."""
+def _full_count(length: Length) -> int:
+    """Return the count of a length at full width."""
     return replace(length, fixed=(length.whole or length.fixed // length.blocks), parts=(), blocks=1).constant

@@ -33,7 +33,7 @@ _LARGEST_PRODUCT = 1 << 53
 
 @dataclass(frozen=True, order=True)
 class Tiling:
-    """What a length counts, where a runtime computes `size` entries at a time."""
+    """The count of a length, where a runtime computes `size` entries at a time."""
 
     size: int = 1  # entries that are computed together; part of a tile takes as long as a whole one
     least: int = 0  # shorter lengths are not tiled, and each entry counts `tiled`
@@ -68,8 +68,8 @@ class Length:
 
     @property
     def constant(self) -> int:
-        """What the length counts without channels of any group."""
-        return int(tiled(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
+        """Count of the length without channels of any group."""
+        return int(tiled_counts(np.array([self.fixed // self.blocks], np.int64), tiling_table([self.tiling]))[0])
 
     @property
     def most(self) -> int:
@@ -83,12 +83,14 @@ def tiling_table(tilings: Sequence[Tiling]) -> Integers:
     return np.array([astuple(tiling) for tiling in tilings], np.int64).reshape(-1, 5).T
 
 
-def tiled(lengths: Integers, table: Integers) -> Integers:
-    """Return what lengths count, shape (n_lengths, ...), under tilings of shape (5, n_lengths, ...)."""
+def tiled_counts(lengths: Integers, table: Integers) -> Integers:
+    """Return the counts of lengths, shape (n_lengths, ...), under tilings of shape (5, n_lengths, ...)."""
     size, least, aligned, within, without = table
     whole = -(-lengths // size) * size * within
-    found: Integers = np.where(lengths < least, lengths * within, np.where(lengths % aligned, lengths * without, whole))
-    return found
+    counts: Integers = np.where(
+        lengths < least, lengths * within, np.where(lengths % aligned, lengths * without, whole)
+    )
+    return counts
 
 
 @dataclass(frozen=True)
@@ -101,15 +103,15 @@ class Product:
     @classmethod
     def of(cls, lengths: Iterable[Length], factor: int = 1) -> "Product":
         """Multiply lengths; those that do not depend on widths go into the factor."""
-        found = list(lengths)
-        largest = prod((length.most for length in found), start=factor)
+        factors = list(lengths)
+        largest = prod((length.most for length in factors), start=factor)
         if abs(largest) > _LARGEST_PRODUCT:
             raise UnsupportedModelError(
                 f"a layer or tensor of the model counts {float(min(largest, 10**300)):.1e} multiply-accumulates or "
                 "bytes per sample: check the sizes of its inputs, pads and repeats"
             )
-        constant = prod(length.constant for length in found if not length.parts)
-        return cls(factor * constant, tuple(sorted(length for length in found if length.parts)))
+        constant = prod(length.constant for length in factors if not length.parts)
+        return cls(factor * constant, tuple(sorted(length for length in factors if length.parts)))
 
 
 class FoldedAxes:
@@ -131,21 +133,21 @@ class FoldedAxes:
 
     def lengths(self, tensor: str, shape: Sequence[int]) -> list[Length]:
         """Return the length of every axis of a tensor that has the given shape before the fold."""
-        found = []
+        lengths = []
         for axis, size in enumerate(shape):
             key = (tensor, axis)
             blocks = self._blocks.get(key, 1)
             fixed = size * blocks - self._covered.get(key, 0)
-            found.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
-        return self.unless_spare(tensor, found)
+            lengths.append(Length(fixed, tuple(self._parts.get(key, ())), blocks, size))
+        return self.drop_spare(tensor, lengths)
 
-    def unless_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
+    def drop_spare(self, weight: str, lengths: Sequence[Length]) -> list[Length]:
         """Return lengths whose product is 0 where a weight is spare: while the group that it belongs to is whole."""
         if weight not in self._spare:
             return list(lengths)
         number, size = self._spare[weight]
         missing = Tiling(aligned=size, tiled=0)
-        return [replace(one, tiling=missing) if one.parts == ((number, 1),) else one for one in lengths]
+        return [replace(length, tiling=missing) if length.parts == ((number, 1),) else length for length in lengths]
 
 
 class ProductTable:
@@ -177,19 +179,19 @@ class ProductTable:
 
         The last one is what products with fewer lengths than others are filled up with.
         """
-        found: Integers = self._matrix @ widths
+        products: Integers = self._matrix @ widths
         fixed = self._fixed.reshape(-1, *[1] * (widths.ndim - 1))
-        return np.concatenate([found, np.zeros((1, *found.shape[1:]), np.int64)]) + fixed
+        return np.concatenate([products, np.zeros((1, *products.shape[1:]), np.int64)]) + fixed
 
-    def counted(self, numerators: Integers, which: Integers) -> Integers:
-        """Return what some lengths count, by their numerators; `which` are their numbers, of the same shape."""
-        found = numerators // self._blocks[which] if self._divides else numerators
-        return found if self._tilings is None else tiled(found, self._tilings[:, which])
+    def count_lengths(self, numerators: Integers, which: Integers) -> Integers:
+        """Return the counts of some lengths by their numerators; `which` are their numbers, of the same shape."""
+        quotients = numerators // self._blocks[which] if self._divides else numerators
+        return quotients if self._tilings is None else tiled_counts(quotients, self._tilings[:, which])
 
     def __call__(self, widths: Integers) -> Integers:
         """Return the products, shape (n_products, m), for widths of shape (n_groups, m)."""
         numerators = self.numerators(widths)
-        lengths = self.counted(numerators, np.arange(len(numerators))[:, None])
+        lengths = self.count_lengths(numerators, np.arange(len(numerators))[:, None])
         values: Integers = self.factors[:, None] * lengths[self.index].prod(axis=1)
         return values
 
@@ -244,13 +246,13 @@ class SumCost(Cost):
         return SumCost(products, max(numbers, default=-1) + 1, self.divisor)
 
 
-def numbered(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
+def number_groups(graphs: Graphs) -> list[tuple[GraphView, FoldedAxes]]:
     """Return every graph with the lengths of its axes, groups numbered over all graphs."""
-    found, first = [], 0
+    pairs, first = [], 0
     for view, groups in graphs:
-        found.append((view, FoldedAxes(groups, first)))
+        pairs.append((view, FoldedAxes(groups, first)))
         first += len(groups)
-    return found
+    return pairs
 
 
 def group_count(graphs: Graphs) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import prod
 
-from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, group_count, numbered
+from onnxfold.budget.costs.lengths import FoldedAxes, Graphs, Length, Product, SumCost, group_count, number_groups
 from onnxfold.budget.costs.shapes import BatchOfOne, common_batch, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.layers import linear
@@ -22,7 +22,7 @@ class MacsCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in numbered(graphs) for p in _products(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes)]
         super().__init__(products, group_count(graphs), divisor=common_batch(graphs[0][0]))
 
 
@@ -39,11 +39,11 @@ def count_token_macs(view: GraphView) -> int:
 
     Products of activations with each other, which grow with the length of a text, are not counted.
     """
-    found: set[str] = set()
+    matrices: set[str] = set()
     for node in view.nodes:
         if linear(view, node) is not None or multiplies_integers(node):
-            found.update(_matrix(view, name) for name in node.input)
-    return sum(prod(view.weights[name].shape) for name in found - {""})
+            matrices.update(_matrix(view, name) for name in node.input)
+    return sum(prod(view.weights[name].shape) for name in matrices - {""})
 
 
 def _matrix(view: GraphView, name: str) -> str:
@@ -61,8 +61,8 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
     for node in used_nodes(view):
         operator = linear(view, node)
         if operator is not None:
-            found = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
-            yield Product.of(axes.unless_spare(operator.weight, found))
+            lengths = [length for part in operator.products for length in axis_lengths(sizes, axes, part)]
+            yield Product.of(axes.drop_spare(operator.weight, lengths))
 
 
 def axis_lengths(sizes: BatchOfOne, axes: FoldedAxes, part: Lengths) -> list[Length]:

@@ -27,7 +27,7 @@ from onnxfold.budget.costs.lengths import (
     Product,
     ProductTable,
     group_count,
-    numbered,
+    number_groups,
 )
 from onnxfold.budget.costs.shapes import BatchOfOne, graphs_of
 from onnxfold.budget.costs.weights import used_nodes
@@ -43,7 +43,7 @@ class RamCost(Cost):
 
     def __init__(self, graphs: Graphs) -> None:
         count = group_count(graphs)
-        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in numbered(graphs)]
+        self._graphs = [_Timeline(_Buffers(view, axes), count) for view, axes in number_groups(graphs)]
 
     def many(self, widths: Integers) -> Integers:
         """Return the peak bytes, shape (m,), for m choices of widths, shape (m, n_groups)."""
@@ -79,7 +79,7 @@ class _Buffers:
                 self._run(node, i)
 
     def _run(self, node: NodeProto, i: int) -> None:
-        shared = self._shared(node, i)
+        shared = self._shared_buffer(node, i)
         for number, name in enumerate(node.output):
             if number == 0 and shared is not None:
                 self._of[name] = shared
@@ -93,7 +93,7 @@ class _Buffers:
         self.first.append(i)
         self.last.append(self._last_reader.get(name, i))
 
-    def _shared(self, node: NodeProto, i: int) -> int | None:
+    def _shared_buffer(self, node: NodeProto, i: int) -> int | None:
         """Return the buffer that a node's result shares with its input; None if it needs a separate one."""
         read = {self._of[name] for name in _reads(node) if name in self._of}
         result = result_of(self._view, node)

@@ -13,7 +13,7 @@ _MACS_PER_ELEMENT = 200
 
 
 def forward_cost(view: GraphView) -> float:
-    """Return what a run of one sample costs, in multiply-accumulates; 0 where sizes are not known."""
+    """Return the cost of a run of one sample in multiply-accumulates; 0 where sizes are not known."""
     try:
         sizes = BatchOfOne(view)
         written = [sizes.shape(name, any_leading=True) for node in view.nodes for name in node.output if name]

@@ -4,7 +4,7 @@ import onnx
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.bodies import open_bodies
-from onnxfold.graph.inlining import inlined
+from onnxfold.graph.inlining import inline_calls
 from onnxfold.graph.nodes import subgraphs
 from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.shapes.tensor_types import Shape, TensorType
@@ -21,12 +21,12 @@ class BatchOfOne:
     def __init__(self, view: GraphView) -> None:
         self._view = view
         self._types: dict[str, TensorType] | None = None
-        given = {name: view.shape(name) for name in view.input_names}
-        known = {name: (shape[0] or 1, *shape[1:]) for name, shape in given.items() if shape}
+        shapes = {name: view.shape(name) for name in view.input_names}
+        known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
         closed = {name: shape for name, shape in known.items() if None not in shape}
-        if any(given[name] != shape for name, shape in closed.items()):
+        if any(shapes[name] != shape for name, shape in closed.items()):
             sizes = {**view.input_shapes, **closed}
-            self._types = infer_types(view.model, view.weights, sizes, view.learned)  # type: ignore[arg-type]
+            self._types = infer_types(view.model, view.weights, sizes, view.learned_types)  # type: ignore[arg-type]
 
     def shape(self, tensor: str, *, any_leading: bool = False) -> tuple[int, ...]:
         """Return the dimensions of a tensor."""
@@ -49,8 +49,8 @@ class BatchOfOne:
     def _lookup(self, tensor: str) -> Shape | None:
         if self._types is None or self._view.is_weight(tensor):
             return self._view.shape(tensor)
-        found = self._types.get(tensor)
-        return found[1] if found else None
+        kind = self._types.get(tensor)
+        return kind[1] if kind else None
 
     def _is_chosen(self, tensor: str) -> bool:
         """Whether an If gives the tensor: bodies that were opened tell no batch from inside."""
@@ -61,9 +61,9 @@ class BatchOfOne:
         dims = "rank unknown" if shape is None else ", ".join("?" if d is None else str(d) for d in shape)
         problem = f"the size of tensor '{tensor}' ({dims}) is not known, so no budget can be computed"
         for name in self._view.input_names:
-            given = self._view.shape(name)
-            if given is not None and None in given[1:]:
-                example = ",".join("128" if d is None else str(d) for d in ((given[0] or 1), *given[1:]))
+            input_shape = self._view.shape(name)
+            if input_shape is not None and None in input_shape[1:]:
+                example = ",".join("128" if d is None else str(d) for d in ((input_shape[0] or 1), *input_shape[1:]))
                 return f"{problem}: fix the free sizes of all inputs, as in --input-shapes {name}:{example}"
         return (
             f"{problem}: shape inference does not find it; fix the shapes in the model, or give another kind of budget"
@@ -87,9 +87,9 @@ def graphs_of(view: GraphView) -> list[GraphView]:
         return [view]
     copy = view.copy()
     if functions:
-        copy.replace_model(inlined(copy.model))
-    return _opened(copy)
+        copy.replace_model(inline_calls(copy.model))
+    return _open_graphs(copy)
 
 
-def _opened(view: GraphView) -> list[GraphView]:
-    return [view, *(graph for body in list(open_bodies(view)) for graph in _opened(body.view))]
+def _open_graphs(view: GraphView) -> list[GraphView]:
+    return [view, *(graph for body in list(open_bodies(view)) for graph in _open_graphs(body.view))]

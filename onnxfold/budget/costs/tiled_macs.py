@@ -11,7 +11,7 @@ from onnxfold.budget.costs.lengths import (
     SumCost,
     Tiling,
     group_count,
-    numbered,
+    number_groups,
 )
 from onnxfold.budget.costs.macs import axis_lengths
 from onnxfold.budget.costs.shapes import BatchOfOne, common_batch
@@ -45,7 +45,7 @@ class TiledMacsCost(SumCost):
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        products = [p for view, axes in numbered(graphs) for p in _products(view, axes)]
+        products = [p for view, axes in number_groups(graphs) for p in _products(view, axes)]
         super().__init__(products, group_count(graphs), divisor=UNIT * common_batch(graphs[0][0]))
 
 
@@ -57,7 +57,7 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
             continue
         in_tiles = is_tiled(view, operator)
         lengths = [
-            _in_tiles(length, number, part, operator) if in_tiles else length
+            _tile_axis(length, number, part, operator) if in_tiles else length
             for part in operator.products
             for number, length in enumerate(axis_lengths(sizes, axes, part), start=part.start or 0)
         ]
@@ -66,7 +66,7 @@ def _products(view: GraphView, axes: FoldedAxes) -> Iterator[Product]:
         yield Product.of(lengths, factor)
 
 
-def _in_tiles(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
+def _tile_axis(length: Length, axis: int, part: Lengths, operator: Linear) -> Length:
     """Return an axis of a convolution's result or filters, in tiles where it holds channels."""
     if axis != 1 or (part.tensor == operator.weight and operator.convolved_parts > 1):
         return length

@@ -3,9 +3,9 @@
 import numpy as np
 from onnx import GraphProto, NodeProto
 
-from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, numbered
+from onnxfold.budget.costs.lengths import Graphs, Product, SumCost, group_count, number_groups
 from onnxfold.graph.nodes import captured_names, subgraphs
-from onnxfold.graph.quantized import dequantized, scales
+from onnxfold.graph.quantized import dequantized_tensors, scales
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -19,7 +19,7 @@ class WeightCost(SumCost):
     def __init__(self, graphs: Graphs) -> None:
         products = [
             Product.of(axes.lengths(name, view.weights[name].shape))
-            for view, axes in numbered(graphs)
+            for view, axes in number_groups(graphs)
             for name in weight_names(view)
         ]
         super().__init__(products, group_count(graphs))
@@ -40,7 +40,7 @@ def weight_names(view: GraphView) -> list[str]:
 
     The scales of quantised tensors are none.
     """
-    integers, no_weights = dequantized(view.nodes), scales(view.nodes)
+    integers, no_weights = dequantized_tensors(view.nodes), scales(view.nodes)
     return [n for n in view.weights if n in integers or (is_float(view.weight_type(n)) and n not in no_weights)]
 
 
@@ -62,7 +62,7 @@ def count_parameters(view: GraphView) -> int:
 
 
 def _graph_parameters(graph: GraphProto) -> int:
-    integers, no_weights = dequantized(graph.node), scales(graph.node)
+    integers, no_weights = dequantized_tensors(graph.node), scales(graph.node)
     counted = (
         t for t in graph.initializer
         if t.name in integers or (is_float(t.data_type) and t.name not in no_weights)

@@ -39,19 +39,19 @@ class Drops:
         units = np.flatnonzero(inside)
         places = self._places[units]
         total = np.zeros(len(places))
-        for one in self._of:
-            total += one.lost[places] / one.certain[places]
+        for consumer in self._of:
+            total += consumer.lost[places] / consumer.certain[places]
         order = [int(total.argmin())] if count == 1 else np.argsort(total, kind="stable")[:count].tolist()
         return [(int(unit), -1) for unit in self.units[units[order]]]
 
     def give_up(self, steps: Sequence[tuple[int, int]]) -> float:
         """Drop some units; return what that costs."""
-        if any(one.is_full(len(steps)) for one in self._of):
-            for one in self._of:
-                one.settle(self._places)
+        if any(consumer.is_full(len(steps)) for consumer in self._of):
+            for consumer in self._of:
+                consumer.settle(self._places)
             self._places = np.arange(len(self.units))
         gone = np.searchsorted(self.units, [unit for unit, _ in steps])
-        cost = sum(one.give_up(self._places[gone]) for one in self._of)
+        cost = sum(consumer.give_up(self._places[gone]) for consumer in self._of)
         self.units, self._places = np.delete(self.units, gone), np.delete(self._places, gone)
         return cost
 

@@ -148,14 +148,14 @@ class _State:
             best, least = np.arange(len(places)), self.drops(places)
         order = [int(least.argmin())] if count == 1 else np.argsort(least, kind="stable").tolist()
         chosen: list[tuple[int, int]] = []
-        taken: set[int] = set()
+        used_places: set[int] = set()
         for a in order:
             b = int(best[a])
-            if a in taken or b in taken:
+            if a in used_places or b in used_places:
                 continue
             gone, into = max(a, b), min(a, b)
             chosen.append((int(self.units[places[gone]]), -1 if a == b else int(self.units[places[into]])))
-            taken |= {a, b}
+            used_places |= {a, b}
             if len(chosen) == count:
                 break
         return chosen
@@ -179,7 +179,7 @@ class _State:
             gram, precision = matrices if whole else (m[np.ix_(places, places)] for m in matrices)
             if not plain:
                 gram, precision = (m * weight * weight[:, None] for m in (gram, precision))
-            lost, certain = _of_differences(gram), _of_differences(precision)
+            lost, certain = _pair_differences(gram), _pair_differences(precision)
             np.fill_diagonal(certain, 1.0)
             np.maximum(certain, np.finfo(certain.dtype).tiny, out=certain)
             with np.errstate(over="ignore"):  # then another pair is cheaper
@@ -230,18 +230,18 @@ class _State:
                 for a, b in merged:
                     matrix[b] += matrix[a]
                     matrix[:, b] += matrix[:, a]
-            self.grams[i], self.precisions[i] = (_without(m, gone_places) for m in (gram, precision))
+            self.grams[i], self.precisions[i] = (_drop_units(m, gone_places) for m in (gram, precision))
         self.units, self.share = np.delete(self.units, gone_places), np.delete(self.share, gone_places)
         return cost
 
 
-def _of_differences(matrix: Kept) -> Kept:
+def _pair_differences(matrix: Kept) -> Kept:
     """Return u^T M u for the differences u = e_a - e_b of all pairs."""
     diagonal = matrix.diagonal()
-    found: Kept = matrix * -2.0
-    found += diagonal
-    found += diagonal[:, None]
-    return found
+    quadratic: Kept = matrix * -2.0
+    quadratic += diagonal
+    quadratic += diagonal[:, None]
+    return quadratic
 
 
 def _inverse(covariance: Matrix, ridge: float) -> Kept:
@@ -251,9 +251,9 @@ def _inverse(covariance: Matrix, ridge: float) -> Kept:
     room; in float64 where a channel follows so closely from the others that float32 is too coarse for what is left.
     """
     if len(covariance) <= WIDE:
-        found = covariance.copy()
-        found[np.diag_indices_from(found)] += ridge
-        return np.asarray(np.linalg.inv(found), np.float64)
+        matrix = covariance.copy()
+        matrix[np.diag_indices_from(matrix)] += ridge
+        return np.asarray(np.linalg.inv(matrix), np.float64)
     coarse = _inverse_in_place(covariance.astype(np.float32), ridge)
     if coarse is not None and float((coarse.diagonal() * covariance.diagonal()).max()) <= _MOST_INFLATION:
         return coarse
@@ -283,7 +283,7 @@ def _inverse_in_place(covariance: Kept, ridge: float) -> Kept | None:
     return upper
 
 
-def _without(matrix: Kept, places: Sequence[int]) -> Kept:
+def _drop_units(matrix: Kept, places: Sequence[int]) -> Kept:
     """Return a matrix without some rows and columns, in its memory, which is used up."""
     if len(places) > 1:
         left = np.delete(np.arange(len(matrix)), places)

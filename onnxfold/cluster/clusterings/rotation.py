@@ -84,7 +84,7 @@ class Rotations(Candidates):
         """Return the leading k axes."""
         encode, decode = self.encode[:k], self.decode[:, :k]
         if self.centred:
-            turn = _to_ones(k)
+            turn = _ones_reflection(k)
             encode, decode = turn @ encode, decode @ turn
         if self.normed:
             scale = np.sqrt(k / self.encode.shape[1])
@@ -92,12 +92,12 @@ class Rotations(Candidates):
         return Rotation(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
 
 
-def _to_ones(k: int) -> Matrix:
+def _ones_reflection(k: int) -> Matrix:
     """Return the reflection that exchanges the first axis and the direction of the vector of ones."""
-    found = np.eye(k)
-    apart = found[0] - 1.0 / np.sqrt(k)
+    identity = np.eye(k)
+    apart = identity[0] - 1.0 / np.sqrt(k)
     length = float(apart @ apart)
-    return found - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else found
+    return identity - np.outer(apart, apart) * (2.0 / length) if length > 0.0 else identity
 
 
 def rotations(
@@ -162,7 +162,7 @@ def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: 
 
 
 def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:
-    """Return what all consumers make of errors of some channels, each by its energy, with a relative ridge."""
+    """Return the metric of errors of some channels over all consumers, each by its energy, with a relative ridge."""
     metric: Matrix = np.sum([np.asarray(g[inside], np.float64) / _energy(m, g) for m, g in moments], axis=0)
     added = ridge * float(np.trace(metric)) / len(metric)
     return metric + (added if added > 0.0 else 1.0) * np.eye(len(metric))
@@ -175,16 +175,16 @@ def _energy(moment: Matrix, gram: Matrix) -> float:
 def seen_moments(
     view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments], words: Matrix | None
 ) -> list[tuple[Matrix, Matrix]]:
-    """Return what :func:`rotations` takes: of a table of words, its rows as common as they are; else what was seen."""
-    grams = [one.gram for one in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
+    """Return the moments for :func:`rotations`: rows of a table of words, as common as they are; else what was seen."""
+    grams = [reader.gram for reader in seen] or [_products(view, member) for member in group.with_role(Role.CONSUMER)]
     producers = group.with_role(Role.PRODUCER)
     chances = [] if words is None else [row_chances(view, m.axis.tensor, words) for m in producers]
-    if [view.weight_size(m.axis.tensor) for m in producers] == [len(found) * group.size for found in chances]:
+    if [view.weight_size(m.axis.tensor) for m in producers] == [len(chance) * group.size for chance in chances]:
         moment = _products(view, producers[0], chances[0])
         return [(moment, gram) for gram in grams]
     if seen:
         # As seen: to trust every direction alike changes no axis, and to trust channels changes what rank there is.
-        return [(one.covariance, one.gram) for one in seen]
+        return [(reader.covariance, reader.gram) for reader in seen]
     total: Matrix = np.sum([_products(view, member) for member in producers], axis=0)
     return [(total, gram) for gram in grams]
 
@@ -197,10 +197,14 @@ def shared_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
     """
     (rows,) = group.with_role(Role.PRODUCER)
     moments = [(_products(view, rows), np.eye(group.size))]
-    known = [one.covariance for one in seen if np.isfinite(one.covariance).all() and np.trace(one.covariance) > 0.0]
+    known = [
+        reader.covariance
+        for reader in seen
+        if np.isfinite(reader.covariance).all() and np.trace(reader.covariance) > 0.0
+    ]
     if not known:
         return rotations(moments)
-    metric: Matrix = np.sum([found / np.trace(found) for found in known], axis=0)
+    metric: Matrix = np.sum([covariance / np.trace(covariance) for covariance in known], axis=0)
     return rotations(moments, metric + _SCORES_RIDGE * np.trace(metric) / group.size * np.eye(group.size))
 
 
@@ -211,17 +215,20 @@ def factor_rotations(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerM
 
 
 def linear_moments(view: GraphView, group: FoldGroup, seen: Sequence[ConsumerMoments]) -> list[tuple[Matrix, Matrix]]:
-    """Return what :func:`rotated_blocks` takes, of channels with nothing nonlinear in front of them.
+    """Return the moments for :func:`rotated_blocks`, of channels with nothing nonlinear in front of them.
 
-    What is not relied on is what products of uncorrelated inputs would have: what the weights cannot produce is free.
+    The shrunk part is that of products of uncorrelated inputs: directions that the weights cannot produce are free.
     """
     if not seen:
         return seen_moments(view, group, seen, None)
     made: Matrix = np.sum([_products(view, member) for member in group.with_role(Role.PRODUCER)], axis=0)
     made /= max(float(np.trace(made)), float(np.finfo(np.float64).tiny))
     return [
-        ((1.0 - one.shrinkage) * one.covariance + one.shrinkage * np.trace(one.covariance) * made, one.gram)
-        for one in seen
+        (
+            (1.0 - reader.shrinkage) * reader.covariance + reader.shrinkage * np.trace(reader.covariance) * made,
+            reader.gram,
+        )
+        for reader in seen
     ]
 
 

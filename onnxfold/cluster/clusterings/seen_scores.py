@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, Computed, not_measured
+from onnxfold.cluster.candidates import Candidates, Computed, no_measure
 from onnxfold.cluster.clusterings.top_norm import keep_largest
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
@@ -45,15 +45,15 @@ _MOST = 30.0
 def wanda_scores(moments: Sequence[ConsumerMoments]) -> Scores:
     """Return a score per channel, shape (n_units,), from moments that hold places."""
     parts = [(p.absolute * p.root_mean_square).sum(axis=1) for p in _places(moments)]
-    found: Scores = np.sum(parts, axis=0)
-    return found
+    scores: Scores = np.sum(parts, axis=0)
+    return scores
 
 
 def fluctuations(moments: Sequence[ConsumerMoments]) -> Scores:
     """Return FLAP's standardised score per channel, shape (n_units,), from moments that hold places."""
     parts = [_standardised(p.variance * p.squared).mean(axis=1) for p in _places(moments)]
-    found: Scores = np.mean(parts, axis=0)
-    return found
+    scores: Scores = np.mean(parts, axis=0)
+    return scores
 
 
 def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Scores:
@@ -61,12 +61,12 @@ def fluctuation_errors(moments: Sequence[ConsumerMoments]) -> Scores:
 
     Channels are taken to be independent.
     """
-    found: Scores = np.zeros(len(moments[0].covariance))
+    errors: Scores = np.zeros(len(moments[0].covariance))
     for seen, places in zip(moments, _places(moments), strict=True):
         energy = seen.energy
         if np.isfinite(energy) and energy > 0.0:
-            found += (places.variance * places.squared).sum(axis=1) / energy
-    return found
+            errors += (places.variance * places.squared).sum(axis=1) / energy
+    return errors
 
 
 def _places(moments: Sequence[ConsumerMoments]) -> list[Places]:
@@ -75,8 +75,8 @@ def _places(moments: Sequence[ConsumerMoments]) -> list[Places]:
 
 def _standardised(scores: Matrix) -> Matrix:
     deviation = float(scores.std())
-    found: Matrix = (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
-    return found
+    result: Matrix = (scores - scores.mean()) / deviation if deviation > 0.0 else np.zeros_like(scores)
+    return result
 
 
 class ByScore(Computed):
@@ -86,7 +86,7 @@ class ByScore(Computed):
         def partition(k: int) -> ChannelPartition:
             return keep_largest(scores, group, k)
 
-        super().__init__(group, partition, group.size, moments, not_measured, cluster)
+        super().__init__(group, partition, group.size, moments, no_measure, cluster)
 
 
 class ByComparedScore(Candidates):
@@ -94,8 +94,8 @@ class ByComparedScore(Candidates):
 
     def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
         self._group, self._scores, self._cluster = group, scores, cluster
-        self._errors = self._accumulated(errors)
-        self._losses = self._accumulated(weights * np.exp(np.minimum(scores, _MOST)))
+        self._errors = self._losses_by_width(errors)
+        self._losses = self._losses_by_width(weights * np.exp(np.minimum(scores, _MOST)))
 
     @property
     def cluster(self) -> str:
@@ -116,7 +116,7 @@ class ByComparedScore(Candidates):
         """Accumulated exp(z) of the channels that go, per weight."""
         return self._losses
 
-    def _accumulated(self, lost: Scores) -> Matrix:
+    def _losses_by_width(self, lost: Scores) -> Matrix:
         """Return by width what is lost with all channels that go, one per block in every step."""
         n, count, blocks = self._group.size, self._group.block_count, self._group.blocks
         steps = np.zeros(n // count)
@@ -124,6 +124,6 @@ class ByComparedScore(Candidates):
             inside = np.arange(n) if blocks is None else np.flatnonzero(blocks == block)
             steps += lost[inside[np.argsort(-self._scores[inside], kind="stable")[::-1]]]
         by_width = np.concatenate(([0.0], np.cumsum(steps)))[::-1]
-        found = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)
-        found[:count] = np.inf
-        return found
+        losses = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)
+        losses[:count] = np.inf
+        return losses

@@ -45,15 +45,15 @@ class Partners:
 
 def partners_by_place(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
     """Return the channels at the same places of the first network, the first ones first."""
-    found = []
+    partners = []
     for group, source in zip(groups, sources, strict=True):
         unit, likeness = np.full(group.size, -1, np.int64), np.zeros(group.size)
         for mine, theirs in _sides(group, source):
             shared = min(len(mine), len(theirs))
             unit[theirs[:shared]] = mine[:shared]
             likeness[theirs[:shared]] = 1.0 - np.arange(shared) / max(shared, 1)
-        found.append(Partners(unit, likeness))
-    return found
+        partners.append(Partners(unit, likeness))
+    return partners
 
 
 def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequence[Labels | None]) -> list[Partners]:
@@ -62,7 +62,7 @@ def match_weights(view: GraphView, groups: Sequence[FoldGroup], sources: Sequenc
     for g, group in enumerate(groups):
         for member in group.members:
             on_tensor.setdefault(member.axis.tensor, []).append((g, member))
-    state = _State(view, groups, sources, on_tensor)
+    state = _Matching(view, groups, sources, on_tensor)
     for round_number in range(_MOST_ROUNDS):
         changed = [state.solve(g) for g in range(len(groups))]
         if round_number and not any(changed):
@@ -83,7 +83,7 @@ def _sides(group: FoldGroup, source: Labels | None) -> list[tuple[Labels, Labels
 
 
 @dataclass(eq=False)
-class _State:
+class _Matching:
     view: GraphView
     groups: Sequence[FoldGroup]
     sources: Sequence[Labels | None]
@@ -109,10 +109,10 @@ class _State:
         """Return the cosine of every channel and its partner."""
         products, norms = self._products(g), np.sqrt(np.maximum(self._norms(g), np.finfo(np.float64).tiny))
         units = np.flatnonzero(self.unit[g] >= 0)
-        found = np.zeros(self.groups[g].size)
+        cosines = np.zeros(self.groups[g].size)
         partners = self.unit[g][units]
-        found[units] = products[partners, units] / (norms[partners] * norms[units])
-        return found
+        cosines[units] = products[partners, units] / (norms[partners] * norms[units])
+        return cosines
 
     def _norms(self, g: int) -> npt.NDArray[np.float64]:
         total = np.zeros(self.groups[g].size)
@@ -135,12 +135,12 @@ class _State:
             moved = values
             for h, other in self.on_tensor[member.axis.tensor]:
                 if other.axis.axis != member.axis.axis and other.axis.blocks == 1:
-                    moved = self._moved(moved, h, other)
+                    moved = self._align_columns(moved, h, other)
             rows, partners = (taken_rows(v, member).reshape(self.groups[g].size, -1) for v in (values, moved))
             total += rows @ partners.T
         return total
 
-    def _moved(self, values: Array, g: int, member: Member) -> Array:
+    def _align_columns(self, values: Array, g: int, member: Member) -> Array:
         """Return a weight whose columns of channels stand where their partners' do; nothing there without partners."""
         axis, unit = member.axis.axis, self.unit[g]
         theirs = np.flatnonzero(unit >= 0)

@@ -22,15 +22,15 @@ ALPHA, BETA = 0.3, 0.125
 
 def correlations(covariances: Sequence[Matrix]) -> Matrix:
     """Return the mean correlation of activations over what the consumers read."""
-    found = []
+    matrices = []
     for covariance in covariances:
         deviation = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
         scale = np.maximum(deviation * deviation[:, None], 1e-7 * max(float(deviation.max()) ** 2, 1e-30))
-        found.append(covariance / scale)
-    return np.asarray(np.mean(found, axis=0))
+        matrices.append(covariance / scale)
+    return np.asarray(np.mean(matrices, axis=0))
 
 
-def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
+def zip_channels(likeness: Matrix, sources: Labels, k: int) -> Labels:
     """Merge pairs until k channels are left."""
     n, networks = len(likeness), max(len(np.unique(sources)), 1)
     alike = np.array(likeness, np.float64)
@@ -41,7 +41,7 @@ def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
     for _ in range(n - k):
         place = int(alike.argmax())
         if alike.flat[place] == -np.inf:  # every network has merged as much within itself as it may
-            alike = _left(likeness, alive)
+            alike = _open_likeness(likeness, alive)
             place = int(alike.argmax())
         u, v = sorted((place // n, place % n))
         labels[labels == v] = u
@@ -59,8 +59,8 @@ def zipped(likeness: Matrix, sources: Labels, k: int) -> Labels:
     return labels
 
 
-def _left(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
+def _open_likeness(likeness: Matrix, alive: npt.NDArray[np.bool_]) -> Matrix:
     """Return the likeness of what is left, without limits."""
-    found = np.where(alive & alive[:, None], likeness, -np.inf)
-    np.fill_diagonal(found, -np.inf)
-    return found
+    open_pairs = np.where(alive & alive[:, None], likeness, -np.inf)
+    np.fill_diagonal(open_pairs, -np.inf)
+    return open_pairs

@@ -26,7 +26,7 @@ def drop_request(opened: OpenedModel, config: FoldConfig, method: Method) -> Dro
     """Return what a request drops; None for most requests. It is checked before anything is run."""
     if config.drop_blocks is None and not method.drops_blocks:
         return None
-    if method.drops_blocks and (config.searched or config.has_limits or config.ratios or config.channel_ratio):
+    if method.drops_blocks and (config.search_option or config.has_limits or config.ratios or config.channel_ratio):
         raise ConfigError(f"method '{method.name}' drops whole blocks: give a sparsity or drop_blocks as its goal")
     searches = config.drop_blocks == "auto" and not method.drops_blocks
     found, stay = droppable_blocks(opened.view, may_change_caches=config.allow_cache_change, whole=not searches)

@@ -6,7 +6,7 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs, g
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.graph.files.load import ModelLike, blames_broken_files
-from onnxfold.machine.memory import limited_to
+from onnxfold.machine.memory import memory_limit
 from onnxfold.progress import Progress, silent
 
 
@@ -15,6 +15,6 @@ from onnxfold.progress import Progress, silent
 def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = silent) -> ChosenInputs:
     """Return what the network is run on by all folds of a model with the same seed, kind of inputs and data."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
-    with limited_to(config.max_memory):
+    with memory_limit(config.max_memory):
         opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=generates(config))
         return choose_inputs(opened, config, chosen, progress, needed=True)

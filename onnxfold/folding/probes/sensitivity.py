@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, seen_by
+from onnxfold.cluster.candidates import Candidates, partition_moments
 from onnxfold.cluster.partition import ChannelPartition, Selection
 from onnxfold.folding.probes.trials import Change, Outcome, run_trials
 from onnxfold.graph.axes import working_type
@@ -142,7 +142,7 @@ class Estimate:
     def __init__(
         self, partition: ChannelPartition, covariance: Matrix, dtype: npt.DTypeLike, held: Callable[[Array], Weight]
     ) -> None:
-        cross, inner = seen_by(partition, covariance)
+        cross, inner = partition_moments(partition, covariance)
         inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
         factor, _ = cho_factor(inner, lower=True, overwrite_a=True)
         self._encode = None if isinstance(partition, Selection) else partition.encode

@@ -45,7 +45,7 @@ def smallest_request(task: FoldTask) -> WidthRequest:
     request = _at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
-            f"{task.config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
+            f"{task.config.search_option} decides how far to fold, and ratios and keep give the widths of all groups"
         )
     return request
 

@@ -76,7 +76,7 @@ class DeviceFit:
         at = replace(task, config=_within(task.config, self._limits))
         request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
         whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
-        if request.widths is not None or not request.budgets.exceeded(whole):
+        if request.widths is not None or not request.budgets.exceeded_budgets(whole):
             try:
                 request.require_change(request.widths or whole)
             except NothingToFoldError as error:
@@ -104,7 +104,7 @@ class DeviceFit:
         for tried in range(_TRIES):
             task.progress(f"fit {self._board.name}", tried, _TRIES)
             try:
-                request = self.request(task).knowing([w for graph in self._quick.graphs for w in graph.lossless])
+                request = self.request(task).add_lossless([w for graph in self._quick.graphs for w in graph.lossless])
                 widths = request.choose(losses)
             except NothingToFoldError:
                 if best is None:

@@ -52,8 +52,8 @@ def blames_broken_files(function: F) -> F:
             problem = checker_problem(model)
             if not problem:
                 raise
-            where = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
-            raise ModelLoadError(f"{where} is not a valid ONNX model: {problem}") from error
+            label = "the given ModelProto" if isinstance(model, ModelProto) else f"'{model}'"
+            raise ModelLoadError(f"{label} is not a valid ONNX model: {problem}") from error
 
     return cast(F, explained)
 
@@ -86,10 +86,10 @@ def load(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = No
     ConfigError
         If `input_shapes` names no input or has the wrong rank.
     """
-    proto, base_dir, where = _read(model)
-    _check(proto, where)
+    proto, base_dir, label = _read(model)
+    _check(proto, label)
     require_main_graph(proto)
-    view = _to_view(proto, base_dir, where)
+    view = _to_view(proto, base_dir, label)
     if input_shapes is not None:
         view.assume(_checked_shapes(view, input_shapes))
     return view
@@ -155,26 +155,26 @@ def _read(model: ModelLike) -> tuple[ModelProto, Path | None, str]:
     return proto, path.resolve().parent, f"'{path}'"
 
 
-def _check(proto: ModelProto, where: str) -> None:
+def _check(proto: ModelProto, label: str) -> None:
     if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelLoadError(f"{where} is not an ONNX model: it has no graph or no operator set")
+        raise ModelLoadError(f"{label} is not an ONNX model: it has no graph or no operator set")
     version = max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=None)
     if version is not None and version < MIN_OPSET:
         raise UnsupportedModelError(
-            f"{where} uses opset {version}, onnxfold needs {MIN_OPSET} or newer: "
+            f"{label} uses opset {version}, onnxfold needs {MIN_OPSET} or newer: "
             f"convert it with onnx.version_converter.convert_version(model, 17)"
         )
     newest = onnx.defs.onnx_opset_version()
     if version is not None and version > newest:
         raise UnsupportedModelError(
-            f"{where} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
+            f"{label} uses opset {version}, the installed onnx package knows up to {newest}: upgrade onnx"
         )
     problem = model_problem(proto, version or newest)
     if problem:
-        raise ModelLoadError(f"{where} is broken: {problem}")
+        raise ModelLoadError(f"{label} is broken: {problem}")
 
 
-def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
+def _to_view(proto: ModelProto, base_dir: Path | None, label: str) -> GraphView:
     skeleton = ModelProto()
     for field, _ in proto.ListFields():
         if field.name != "graph":
@@ -188,33 +188,33 @@ def _to_view(proto: ModelProto, base_dir: Path | None, where: str) -> GraphView:
     for tensor in proto.graph.initializer:
         weight = LazyTensor(tensor, base_dir, stamps.get(next(locations([tensor]), "")))
         if tensor.name in weights:
-            raise ModelLoadError(f"{where} is broken: it has two initializers called '{tensor.name}'")
+            raise ModelLoadError(f"{label} is broken: it has two initializers called '{tensor.name}'")
         if not payload_fits(weight):
-            raise ModelLoadError(f"{where} is broken: initializer '{tensor.name}' does not match its shape")
+            raise ModelLoadError(f"{label} is broken: initializer '{tensor.name}' does not match its shape")
         weights[tensor.name] = weight
     try:
         unsorted = sort_nodes(skeleton, weights)
     except WiringError as error:
-        raise ModelLoadError(f"{where} is broken: {error}") from None
+        raise ModelLoadError(f"{label} is broken: {error}") from None
     require_inlinable(skeleton)  # shape inference follows every call, too
-    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, where)
+    _read_inner_payloads([*skeleton.graph.node, *(n for f in skeleton.functions for n in f.node)], base_dir, label)
     view = GraphView(skeleton, weights)
     if unsorted:
         view.notes.append(f"the nodes were sorted: {unsorted} of them stood before a node that they read")
     return view
 
 
-def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, where: str) -> None:
+def _read_inner_payloads(nodes: Iterable[NodeProto], base_dir: Path | None, label: str) -> None:
     """Read the external data of tensors outside of the main graph's initializers: the model may move."""
     for node in nodes:
         for attr in node.attribute:
             tensors = [*([attr.t] if attr.HasField("t") else ()), *attr.tensors]
             for graph in (attr.g, *attr.graphs):
                 tensors += graph.initializer
-                _read_inner_payloads(graph.node, base_dir, where)
+                _read_inner_payloads(graph.node, base_dir, label)
             for tensor in tensors:
                 if not payload_fits(LazyTensor(tensor, base_dir)):
-                    raise ModelLoadError(f"{where} is broken: a tensor of {node_label(node)} does not match its shape")
+                    raise ModelLoadError(f"{label} is broken: a tensor of {node_label(node)} does not match its shape")
                 if tensor.data_location == TensorProto.EXTERNAL:
                     tensor.CopyFrom(to_proto(tensor.name, LazyTensor(tensor, base_dir).load()))
 

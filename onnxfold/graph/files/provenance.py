@@ -38,20 +38,20 @@ def runs_of(text: str) -> list[dict[str, Any]]:
     Text that onnxfold did not write becomes a run of its own, ``{"unknown": text}``, so that nothing is lost.
     """
     try:
-        found = json.loads(text)
+        entry = json.loads(text)
     except (ValueError, RecursionError):
         return [{"unknown": text}] if text else []
-    if isinstance(found, list) and all(isinstance(run, dict) for run in found):
-        return found
+    if isinstance(entry, list) and all(isinstance(run, dict) for run in entry):
+        return entry
     runs: list[dict[str, Any]] = []
-    while isinstance(found, dict):
-        nested = found.pop(_NESTED, None)
-        runs.insert(0, found)
+    while isinstance(entry, dict):
+        nested = entry.pop(_NESTED, None)
+        runs.insert(0, entry)
         if not isinstance(nested, str):
             return runs
         text = nested
         try:
-            found = json.loads(text)
+            entry = json.loads(text)
         except (ValueError, RecursionError):
             break
     return [{"unknown": text}, *runs]

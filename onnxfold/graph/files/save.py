@@ -10,11 +10,11 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from onnxfold.errors import ModelSaveError, UnsupportedModelError
-from onnxfold.files import Output, Target, explained, replacing, target_of
+from onnxfold.files import Output, Target, explain_errors, replace_file, target_of
 from onnxfold.files.locks import folder_lock
 from onnxfold.files.parts import part_file
 from onnxfold.graph.files.model_files import lazy_files
-from onnxfold.graph.files.weight_file import MARK, data_path, placed, without_orphans
+from onnxfold.graph.files.weight_file import MARK, data_path, drop_orphans, place_weights
 from onnxfold.graph.tensors import LazyTensor, bits_per_element, to_proto
 from onnxfold.graph.view import GraphView
 
@@ -39,7 +39,7 @@ def file_bytes(view: GraphView) -> int:
 
 
 def loaded_bytes(view: GraphView) -> int:
-    """Return what a model's weights take in onnxruntime, which on a CPU holds half precision as float32, too."""
+    """Return the bytes of a model's weights in onnxruntime, which on a CPU holds half precision as float32, too."""
     halves = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     more = sum(4 * view.weight_size(name) for name in view.weights if view.weight_type(name) in halves)
     return weight_bytes(view) + more
@@ -88,24 +88,24 @@ def save(view: GraphView, path: Path, *, external_data: bool = False, keep: Iter
     model, keep = target.real, [*keep, *lazy_files(view)]
     if not external_data and weight_bytes(view) <= PROTOBUF_LIMIT:
         payload = to_model(view).SerializeToString(deterministic=True)
-        with folder_lock(model.parent), without_orphans(model, keep), replacing(path) as file:
+        with folder_lock(model.parent), drop_orphans(model, keep), replace_file(path) as file:
             file.write(payload)
         return
     _require_one_folder(target)
     with ExitStack() as stack:
-        stack.enter_context(explained(data_path(path)))
-        weights = stack.enter_context(part_file(model.parent, private=target.found is not None))
+        stack.enter_context(explain_errors(data_path(path)))
+        weights = stack.enter_context(part_file(model.parent, private=target.status is not None))
         tensors = _write_weights(view, weights.file)
         stack.enter_context(folder_lock(model.parent))
-        stack.enter_context(without_orphans(model, keep))
-        location = stack.enter_context(placed(weights, model, target.found))
+        stack.enter_context(drop_orphans(model, keep))
+        location = stack.enter_context(place_weights(weights, model, target.status))
         payload = _with_external(view, tensors, location)
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(payload)
 
 
 def outputs_of(path: Path, role: str, *, external_data: bool = False) -> list[Output]:
-    """Return what :func:`save` writes, to be checked before any work.
+    """Return the files that :func:`save` writes, to be checked before any work.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def _proto(view: GraphView, name: str) -> TensorProto:
 
 
 def _field(size: int) -> int:
-    """Return what a message of this size takes inside another one: a tag, the length as a varint, and itself."""
+    """Return the bytes of a message of this size inside another message: a tag, the length as a varint, and itself."""
     return 1 + max(1, -(-size.bit_length() // 7)) + size
 
 

@@ -23,7 +23,7 @@ class Scratch:
         self._file = tempfile.TemporaryFile(prefix="onnxfold-")  # noqa: SIM115, it lives as long as the weights in it
         self._lock = Lock()
 
-    def kept(self, values: Array) -> "LazyTensor | Array":
+    def keep(self, values: Array) -> "LazyTensor | Array":
         """Return a weight that is read from the file; a small one, or one of a type that files pack, as it is."""
         if values.nbytes < _LEAST_BYTES or bits_per_element(values.dtype) < 8 or values.dtype.hasobject:
             return values

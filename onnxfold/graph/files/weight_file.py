@@ -15,7 +15,7 @@ from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from onnxfold.files.parts import Part
+from onnxfold.files.parts import PartFile
 from onnxfold.graph.files.model_files import external_files
 
 #: The last bytes of every file of weights that is written here.
@@ -27,11 +27,11 @@ _NAME_BYTES = 255
 
 def data_path(model: Path) -> Path:
     """Return where a model's weights go if nothing else is there."""
-    return _named(model, ".data")
+    return _path_with_ending(model, ".data")
 
 
 @contextmanager
-def placed(weights: Part, model: Path, like: os.stat_result | None) -> Iterator[str]:
+def place_weights(weights: PartFile, model: Path, like: os.stat_result | None) -> Iterator[str]:
     """Give weights a name beside a model for a block that writes the model; yield the name."""
     weights.file.flush()
     path, is_new = _choose(weights, model)
@@ -47,7 +47,7 @@ def placed(weights: Part, model: Path, like: os.stat_result | None) -> Iterator[
 
 
 @contextmanager
-def without_orphans(model: Path, keep: Iterable[Path]) -> Iterator[None]:
+def drop_orphans(model: Path, keep: Iterable[Path]) -> Iterator[None]:
     """Remove the weights of the replaced model, if they were written here and nobody reads them any more."""
     ours = {p.resolve() for p in model.parent.glob("*.data") if _is_ours(p)}
     before = ours & _weights_of(model) if ours else set()
@@ -63,7 +63,7 @@ def _weights_of(model: Path) -> set[Path]:
     return {path.resolve() for path in external_files(model)}
 
 
-def _choose(weights: Part, model: Path) -> tuple[Path, bool]:
+def _choose(weights: PartFile, model: Path) -> tuple[Path, bool]:
     """Return a name that holds these weights already, or that was free and is reserved now; and whether it was free."""
     for path in _candidates(weights, model):
         with suppress(FileExistsError):
@@ -75,16 +75,16 @@ def _choose(weights: Part, model: Path) -> tuple[Path, bool]:
     raise AssertionError("there is always another name")
 
 
-def _candidates(weights: Part, model: Path) -> Iterator[Path]:
+def _candidates(weights: PartFile, model: Path) -> Iterator[Path]:
     yield data_path(model)
     weights.file.seek(0)
     digits = hashlib.file_digest(weights.file, "sha256").hexdigest()[:_HASH_DIGITS]  # type: ignore[arg-type]
-    yield _named(model, f".{digits}.data")
+    yield _path_with_ending(model, f".{digits}.data")
     for number in count(2):
-        yield _named(model, f".{digits}-{number}.data")
+        yield _path_with_ending(model, f".{digits}-{number}.data")
 
 
-def _named(model: Path, ending: str) -> Path:
+def _path_with_ending(model: Path, ending: str) -> Path:
     """Return the model's path with an ending, shortened where the name would be longer than names can be."""
     stem = model.name
     while len(os.fsencode(stem + ending)) > _NAME_BYTES:

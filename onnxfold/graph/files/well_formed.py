@@ -32,7 +32,7 @@ Dims = Mapping[str, Sequence[int]]
 
 
 def model_problem(model: ModelProto, opset: int) -> str:
-    """Return what is wrong with the nodes of a model, one by one, '' if nothing is."""
+    """Return the first fault of a model's nodes, '' if none has any."""
     problem = _reference_problem(model.graph.node)
     problem = problem or _nodes_problem(model.graph.node, opset, ChainMap(_dims(model.graph)))
     for function in model.functions:
@@ -54,11 +54,11 @@ def _nodes_problem(nodes: Iterable[NodeProto], opset: int, dims: ChainMap[str, S
 
 def _dims(graph: GraphProto) -> dict[str, Sequence[int]]:
     """Return the shapes of the initializers and Constant nodes of a graph."""
-    found: dict[str, Sequence[int]] = {t.name: t.dims for t in graph.initializer}
+    shapes: dict[str, Sequence[int]] = {t.name: t.dims for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.output:
-            found.update((node.output[0], a.t.dims) for a in node.attribute if a.name == "value")
-    return found
+            shapes.update((node.output[0], a.t.dims) for a in node.attribute if a.name == "value")
+    return shapes
 
 
 def _node_problem(node: NodeProto, opset: int) -> str:
@@ -105,7 +105,7 @@ def _kernel_problem(node: NodeProto, dims: Dims) -> str:
 
 
 def _equation_problem(node: NodeProto) -> str:
-    """Return what is wrong with the equation of an Einsum: onnx's shape inference never ends for some that are none."""
+    """Return the fault of an Einsum's equation, '' if it has none: onnx's shape inference never ends for some."""
     if node.op_type != "Einsum" or node.domain not in DEFAULT_DOMAINS:
         return ""
     equation = next((a.s.decode(errors="replace") for a in node.attribute if a.name == "equation"), "")

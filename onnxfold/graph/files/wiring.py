@@ -47,20 +47,20 @@ def _sort_graph(graph: GraphProto, weights: Iterable[str], around: tuple[_Around
     twice = _repeated(inputs)
     if twice is not None:
         raise WiringError(f"two inputs of a graph are called '{twice}'")
-    given = [*inputs, *weights, *(t.name for t in graph.initializer)]
-    given += [t.values.name for t in graph.sparse_initializer]
-    return _sort(graph, given, [o.name for o in graph.output], around)
+    sources = [*inputs, *weights, *(t.name for t in graph.initializer)]
+    sources += [t.values.name for t in graph.sparse_initializer]
+    return _sort(graph, sources, [o.name for o in graph.output], around)
 
 
 def _sort(
-    graph: GraphProto | FunctionProto, given: Iterable[str], results: Iterable[str], around: tuple[_Around, ...]
+    graph: GraphProto | FunctionProto, sources: Iterable[str], results: Iterable[str], around: tuple[_Around, ...]
 ) -> tuple[dict[str, str], int]:
     """Check and sort one graph; return the outer names that it reads, by the node that reads them, and nodes moved."""
     nodes = list(graph.node)
     named = _repeated(node.name for node in nodes if node.name)
     if named is not None:
         raise WiringError(f"two nodes are called '{named}'; onnxruntime does not load that either: rename one")
-    writers = _writers(nodes, dict.fromkeys(given, _GIVEN), around)
+    writers = _writers(nodes, dict.fromkeys(sources, _GIVEN), around)
     captured: dict[str, str] = {}
     needs: list[list[int]] = []
     moved = 0
@@ -83,7 +83,7 @@ def _sort(
     for name in results:
         if name not in writers:
             raise WiringError(f"the output '{name}' of a graph is neither an input, nor a weight, nor a node's output")
-    early = sum(any(writer >= i for writer in found) for i, found in enumerate(needs))
+    early = sum(any(writer >= i for writer in need) for i, need in enumerate(needs))
     if early:
         fresh = [NodeProto.FromString(nodes[i].SerializeToString()) for i in _order(nodes, needs)]
         del graph.node[:]
@@ -108,9 +108,9 @@ def _writers(nodes: Sequence[NodeProto], writers: dict[str, int], around: tuple[
 def _order(nodes: Sequence[NodeProto], needs: list[list[int]]) -> list[int]:
     """Return an order in which nodes can run; of those that can run the one that stands first comes first."""
     readers: list[list[int]] = [[] for _ in nodes]
-    waits = [len(found) for found in needs]
-    for i, found in enumerate(needs):
-        for writer in found:
+    waits = [len(need) for need in needs]
+    for i, need in enumerate(needs):
+        for writer in need:
             readers[writer].append(i)
     ready = [i for i, count in enumerate(waits) if not count]
     heapify(ready)
@@ -133,11 +133,11 @@ def _cycle(nodes: Sequence[NodeProto], needs: list[list[int]], stuck: set[int]) 
     while at not in place:
         place[at] = len(place)
         at = next(writer for writer in needs[at] if writer in stuck)
-    found = [i for i in place if place[i] >= place[at]][::-1]
-    if len(found) == 1:
+    cycle = [i for i in place if place[i] >= place[at]][::-1]
+    if len(cycle) == 1:
         return f"{node_label(nodes[at])} reads its own output: a cycle"
-    dots = ", ..." if len(found) > _NAMED else ""
-    return f"a cycle: {', '.join(node_label(nodes[i]) for i in found[:_NAMED])}{dots} need each other's outputs"
+    dots = ", ..." if len(cycle) > _NAMED else ""
+    return f"a cycle: {', '.join(node_label(nodes[i]) for i in cycle[:_NAMED])}{dots} need each other's outputs"
 
 
 def _check_calls(functions: Sequence[FunctionProto]) -> None:

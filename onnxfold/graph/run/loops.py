@@ -52,14 +52,14 @@ class OpenLoop:
 
 def open_loop(view: GraphView, nodes: Iterable[NodeProto] | None = None) -> OpenLoop | None:
     """Return a Loop that may never end, preferably one that is known to be endless; None if all end."""
-    found = list(_open_loops(view, view.graph.node if nodes is None else nodes, {}, certain=True))
+    loops = list(_open_loops(view, view.graph.node if nodes is None else nodes, {}, certain=True))
     for function in view.model.functions if nodes is None else ():
-        found += _open_loops(None, function.node, {}, certain=False)
-    return max(found, key=lambda loop: loop.is_endless, default=None)
+        loops += _open_loops(None, function.node, {}, certain=False)
+    return max(loops, key=lambda loop: loop.is_endless, default=None)
 
 
 @contextmanager
-def ending(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
+def limit_run(loop: OpenLoop | None) -> Iterator[ort.RunOptions | None]:
     """Give options for runs inside the block, which end when they take longer than :data:`MOST_SECONDS`."""
     if loop is None:
         yield None
@@ -124,12 +124,12 @@ def _number(values: Array) -> int | None:
 def _numbers(body: GraphProto) -> dict[str, int]:
     """Return the initializers of a body that are one number."""
     small = [t for t in body.initializer if prod(t.dims) == 1 and t.data_location != TensorProto.EXTERNAL]
-    found = {t.name: _number(numpy_helper.to_array(t)) for t in small}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {t.name: _number(numpy_helper.to_array(t)) for t in small}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _constant(node: NodeProto) -> int | None:
-    """Return what a Constant node gives, if it is one number."""
+    """Return the number that a Constant node holds, None for any other node."""
     for attr in node.attribute if node.op_type == "Constant" else ():
         if attr.name == "value" and prod(attr.t.dims) == 1:
             return _number(LazyTensor(attr.t).load())

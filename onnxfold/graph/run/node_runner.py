@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.errors import VerificationError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attribute, captured_names, node_key, subgraphs
-from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.tensors import Array, LazyTensor, elem_type_of, to_proto
 from onnxfold.graph.view import GraphView
@@ -46,7 +46,7 @@ class NodeSessions:
 
     def shared(self, node: NodeProto, feeds: Mapping[str, Array]) -> ort.InferenceSession:
         """Return a session for a node that reads nothing but `feeds`; it takes and gives values in the node's order."""
-        alike = _without_names(node)
+        alike = _drop_names(node)
         key = (alike.SerializeToString(deterministic=True), *((v.dtype.str, np.ndim(v)) for v in feeds.values()))
         if key not in self._kept:
             names = dict.fromkeys(filter(None, alike.input))
@@ -104,9 +104,9 @@ class NodeRunner:
 
     def run(self, feeds: dict[str, Array]) -> dict[str, Array]:
         """Return the node's outputs by name."""
-        given = {n: feeds[n] for n in self.inputs} | self._fed
+        arrays = {n: feeds[n] for n in self.inputs} | self._fed
         try:
-            values = self._run_shared(given) if self._shares else self._run_alone(given)
+            values = self._run_shared(arrays) if self._shares else self._run_alone(arrays)
         except VerificationError:
             raise
         except Exception as error:
@@ -114,17 +114,17 @@ class NodeRunner:
             raise VerificationError(f"onnxruntime cannot run node '{name}' on its own: {str(error)[:200]}") from None
         return dict(zip(self._outputs, values, strict=True))
 
-    def _run_shared(self, given: dict[str, Array]) -> list[Array]:
-        ordered = {n: given[n] for n in self._node.input if n}
+    def _run_shared(self, arrays: dict[str, Array]) -> list[Array]:
+        ordered = {n: arrays[n] for n in self._node.input if n}
         if self._session is None:
             self._session = self._sessions.shared(self._node, ordered)
         return list(self._session.run(None, dict(zip(map(_input, count()), ordered.values(), strict=False))))
 
-    def _run_alone(self, given: dict[str, Array]) -> list[Array]:
+    def _run_alone(self, arrays: dict[str, Array]) -> list[Array]:
         if self._session is None:
-            self._session = self._sessions.own(self._node, given, self._constants, packs=self._packs)
-        with ending(self._loop) as options:
-            return list(self._session.run(self._outputs, given, options))
+            self._session = self._sessions.own(self._node, arrays, self._constants, packs=self._packs)
+        with limit_run(self._loop) as options:
+            return list(self._session.run(self._outputs, arrays, options))
 
     def _is_packed(self) -> bool:
         """Return whether the node is a convolution of images that is faster with a packed weight."""
@@ -159,7 +159,7 @@ def _input(i: int) -> str:
     return f"i{i}"
 
 
-def _without_names(node: NodeProto) -> NodeProto:
+def _drop_names(node: NodeProto) -> NodeProto:
     """Return a node without its name and those of its tensors."""
     inputs = {n: _input(i) for i, n in enumerate(dict.fromkeys(filter(None, node.input)))} | {"": ""}
     alike = NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)

@@ -67,7 +67,7 @@ def profile_kernels(model: ModelProto, feeds: Feeds, *, threads: int, runs: int,
             name = event["name"].removesuffix(_EVENT)
             times.setdefault(name, []).append(event["dur"] * 1e-6)
             kinds[name] = event.get("args", {}).get("op_name", "")
-    per_run = {name: _per_run(np.array(found), warm_up + runs)[warm_up:] for name, found in times.items()}
+    per_run = {name: _per_run(np.array(durations), warm_up + runs)[warm_up:] for name, durations in times.items()}
     return [
         Kernel(name, kinds[name], tuple(nodes[name].input), tuple(nodes[name].output), seconds)
         for name, seconds in per_run.items()

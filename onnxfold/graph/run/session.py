@@ -14,7 +14,7 @@ from onnxfold.graph.files.load import load, require_regular_file
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.run.empty_inputs import fit_feeds
-from onnxfold.graph.run.loops import ending, open_loop
+from onnxfold.graph.run.loops import limit_run, open_loop
 from onnxfold.graph.run.runtime import session_options
 from onnxfold.graph.run.trial_run import require_trial_run
 from onnxfold.graph.run.twin import float32_twin, has_other_floats
@@ -91,7 +91,7 @@ class Session:
             self.is_twin = True
         #: The outputs that a run returns; some of them may be left out.
         self.output_names = [o.name for o in self._session.get_outputs()]
-        self._shapes = {i.name: _fixed(i.shape) for i in self._session.get_inputs()}
+        self._shapes = {i.name: _fixed_dimensions(i.shape) for i in self._session.get_inputs()}
 
     @property
     def may_be_endless(self) -> bool:
@@ -117,7 +117,7 @@ class Session:
         feeds = fit_feeds(feeds, self._shapes)
         self._sizes.require(feeds)
         try:
-            with ending(self._loop) as options:
+            with limit_run(self._loop) as options:
                 return list(self._session.run(self.output_names, feeds, options))
         except VerificationError:
             raise
@@ -137,7 +137,7 @@ class Session:
         return joined_outputs([self.run(batch) for batch in batches])
 
 
-def _fixed(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
+def _fixed_dimensions(shape: Sequence[int | str | None]) -> tuple[int | None, ...]:
     return tuple(d if isinstance(d, int) and d > 0 else None for d in shape)
 
 
@@ -155,7 +155,7 @@ class _Sizes:
 
     def require(self, feeds: Feeds) -> None:
         shapes = feed_shapes(feeds)
-        if self._view is None or any(_within(shapes, asked) for asked in self._asked):
+        if self._view is None or any(_is_no_larger(shapes, asked) for asked in self._asked):
             return
         footprint = Footprint.of(self._view, shapes)
         footprint.require("running the model" if feeds else "loading the model")
@@ -164,7 +164,7 @@ class _Sizes:
         self._asked.append(shapes)
 
 
-def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
+def _is_no_larger(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether no input is larger in any dimension."""
     if shapes.keys() != others.keys():
         return False
@@ -175,7 +175,7 @@ def _within(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[in
 
 
 def _optimization(view: GraphView | None, *, as_users_do: bool) -> ort.GraphOptimizationLevel:
-    """Return what onnxruntime may change in a model.
+    """Return the level of onnxruntime's changes to a model.
 
     Fidelity is about the models, not about what a fusion does to rounding; BASIC keeps both alike and loads fast. A
     quantised model gets all optimisations, which bring in the integer kernels that it is made for. Where BASIC removes
@@ -229,6 +229,6 @@ def in_batches(feeds: Feeds, size: int) -> Iterator[dict[str, Array]]:
 
 
 def one_line(error: Exception) -> str:
-    """Return what onnxruntime says of an error, in one line."""
+    """Return the message of an onnxruntime error in one line."""
     text = " ".join(str(error).split())
     return text if len(text) < 400 else text[:400] + " ..."

@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def result_bytes(view: GraphView, node: NodeProto) -> int | None:
-    """Return what the results of a node take, counted from shapes; None where they may be of any size."""
+    """Return the bytes of a node's results, counted from shapes; None where they may be of any size."""
     read = sum(_bytes(view, name) or 0 for name in node.input if name)
     sizes = [_bytes(view, name) for name in node.output if name]
     if None in sizes and node.op_type in GROWING:

@@ -40,25 +40,25 @@ class Footprint:
         """Count a graph for inputs of given shapes; free dimensions that they leave count as one."""
         known = {name: view.shape(name) for name in view.input_names}
         closed = {name: [d or 1 for d in shape] for name, shape in known.items() if shape is not None}
-        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned)
+        types = infer_types(view.model, view.weights, {**closed, **view.input_shapes, **shapes}, view.learned_types)
         sizes: dict[str, int] = {}
         for name in view.input_names:
             sizes[name] = tensor_bytes(types.get(name), open_dimension=1) or 0
-        outputs, sampled = set() if walked else set(view.output_names), _sampled(view)
+        outputs, sampled = set() if walked else set(view.output_names), _sampled_tensors(view)
         nodes = view.nodes
         last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
         unknown, live = "", _Live(sum(sizes.values()))
         for i, node in enumerate(nodes[: _last_layer(view, types, sampled)] if walked else nodes):
             read = [name for name in _reads(node) if name in sizes]
             for name in filter(None, node.output):
-                found = tensor_bytes(types.get(name))
-                if found is None:
+                size = tensor_bytes(types.get(name))
+                if size is None:
                     unbounded = any(n.op_type in GROWING for n in _inner(node))
                     unknown = unknown or (node.op_type if unbounded else "")
                     # Not their sum: sizes of a stream that blocks add to would double with every block.
-                    found = max((sizes[n] for n in read), default=0)
-                sizes[name] = found
-                live.add(found, grows=name in sampled)
+                    size = max((sizes[n] for n in read), default=0)
+                sizes[name] = size
+                live.add(size, grows=name in sampled)
             live.look()
             for name in {*read, *node.output}:
                 if name in sizes and last.get(name, -1) <= i and name not in outputs:
@@ -71,7 +71,7 @@ class Footprint:
         needed = self.peak if times == 1 else self.constant + self.growing * times
         memory.require(int(needed * networks), f"{what} (largest tensor: '{self.largest}')", memory.SMALLER)
 
-    def fitting(self, networks: int, most: int, least: int = 1) -> int:
+    def count_fitting(self, networks: int, most: int, least: int = 1) -> int:
         """Return how many times the samples fit into a limit, in bytes; every time, `least` bytes at least are held."""
         return max(most - networks * self.constant, 0) // max(networks * self.growing, least, 1)
 
@@ -99,13 +99,13 @@ class _Live:
         self.constant_peak = max(self.constant_peak, self.constant)
 
 
-def _sampled(view: GraphView) -> set[str]:
+def _sampled_tensors(view: GraphView) -> set[str]:
     """Return the tensors that depend on the inputs; all others are computed of weights alone."""
-    found = set(view.input_names)
+    tensors = set(view.input_names)
     for node in view.nodes:
-        if not found.isdisjoint(_reads(node)):
-            found.update(node.output)
-    return found
+        if not tensors.isdisjoint(_reads(node)):
+            tensors.update(node.output)
+    return tensors
 
 
 def _last_layer(view: GraphView, types: Mapping[str, TensorType], sampled: set[str]) -> int | None:
@@ -128,11 +128,11 @@ def feed_shapes(feeds: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(values.shape) for name, values in feeds.items()}
 
 
-def tensor_bytes(found: TensorType | None, open_dimension: int | None = None) -> int | None:
-    """Return what a tensor takes, None where a dimension is not known; `open_dimension` stands in for such ones."""
-    if found is None:
+def tensor_bytes(kind: TensorType | None, open_dimension: int | None = None) -> int | None:
+    """Return the bytes of a tensor, None where a dimension is not known; `open_dimension` stands in for such ones."""
+    if kind is None:
         return None
-    elem_type, shape, _ = found
+    elem_type, shape, _ = kind
     dims = [open_dimension if d is None else d for d in shape]
     if any(d is None for d in dims):
         return None

@@ -49,11 +49,11 @@ def result_types(
     alike.output.extend(name and f"o{i}" for i, name in enumerate(node.output))
     held = tuple(to_proto(f"i{i}", v).SerializeToString() for i, v in sorted(constants.items()))
     versions = tuple(sorted(opsets.items()))
-    return list(_asked(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
+    return list(_session_types(alike.SerializeToString(deterministic=True), tuple(inputs), held, versions, ir_version))
 
 
 @lru_cache(maxsize=1024)
-def _asked(
+def _session_types(
     node: bytes,
     inputs: tuple[TensorType | None, ...],
     held: tuple[bytes, ...],
@@ -63,11 +63,11 @@ def _asked(
     proto = NodeProto.FromString(node)
     constants = [TensorProto.FromString(tensor) for tensor in held]
     known = {t.name for t in constants}
-    given = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
+    kinds = {f"i{i}": kind for i, kind in enumerate(inputs) if kind is not None and f"i{i}" not in known}
     graph = helper.make_graph(
         [proto],
         "node",
-        [helper.make_tensor_value_info(name, kind[0], _named(kind)) for name, kind in given.items()],
+        [helper.make_tensor_value_info(name, kind[0], _sizes_or_symbols(kind)) for name, kind in kinds.items()],
         [helper.make_empty_tensor_value_info(name) for name in proto.output if name],
         constants,
     )
@@ -80,17 +80,17 @@ def _asked(
         return (None,) * len(proto.output)
     types = {output.name: _read_output(output) for output in session.get_outputs()}
     if any(kind is None or None in _numbers(kind) for kind in types.values()):
-        types |= _measured(session, given, types)
+        types |= _run_types(session, kinds, types)
     return tuple(types.get(name) for name in proto.output)
 
 
 def _read_output(output: ort.NodeArg) -> TensorType | None:
     if not output.shape:  # a scalar, or nothing is known of it
         return None
-    return _read(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
+    return _tensor_type(_ELEMENT_TYPES.get(output.type.removeprefix("tensor(").removesuffix(")"), 0), output.shape)
 
 
-def _named(kind: TensorType) -> list[int | str]:
+def _sizes_or_symbols(kind: TensorType) -> list[int | str]:
     return [_OPEN if d is None and not s else s if d is None else d for d, s in _pairs(kind)]
 
 
@@ -103,25 +103,25 @@ def _numbers(kind: TensorType) -> list[int | str | None]:
     return [d if d is not None else s or None for d, s in _pairs(kind)]
 
 
-def _read(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
+def _tensor_type(elem_type: int, dims: Sequence[int | str | None]) -> TensorType:
     shape = tuple(d if isinstance(d, int) else None for d in dims)
     return elem_type, shape, tuple(d if isinstance(d, str) and d != _OPEN else "" for d in dims)
 
 
-def _measured(
-    session: ort.InferenceSession, given: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
+def _run_types(
+    session: ort.InferenceSession, kinds: Mapping[str, TensorType], known: Mapping[str, TensorType | None]
 ) -> dict[str, TensorType | None]:
-    """Return what runs at two sizes tell of the results; what is known already stays."""
-    names = dict.fromkeys(s for kind in given.values() for s in _named(kind) if isinstance(s, str))
+    """Return the types of the results as runs at two sizes show them; known types stay."""
+    names = dict.fromkeys(s for kind in kinds.values() for s in _sizes_or_symbols(kind) if isinstance(s, str))
     choices = (_sizes(names, *steps) for steps in _SIZES)
-    sizes = next((choice for choice in choices if _fits(choice, given)), None)
+    sizes = next((choice for choice in choices if _fits(choice, kinds)), None)
     if sizes is None:
         return {}
     runs = []
     for which, seed in ((0, 0), (0, 1), (1, 2)):
-        shapes = {n: _shape(kind, sizes, which) for n, kind in given.items()}
+        shapes = {n: _shape(kind, sizes, which) for n, kind in kinds.items()}
         random = np.random.default_rng(seed)
-        feeds = {name: _drawn(kind[0], shapes[name], random) for name, kind in given.items()}
+        feeds = {name: _random_values(kind[0], shapes[name], random) for name, kind in kinds.items()}
         if any(values is None for values in feeds.values()):
             return {}
         with contextlib.suppress(Exception):
@@ -133,14 +133,14 @@ def _measured(
         ranks = {np.ndim(values) for values in results}
         if len(ranks) > 1 or not all(isinstance(values, np.ndarray) for values in results):
             continue
-        told = known[output]
-        before: list[int | str | None] = [None] * ranks.pop() if told is None else _numbers(told)
+        result_type = known[output]
+        before: list[int | str | None] = [None] * ranks.pop() if result_type is None else _numbers(result_type)
         lengths = zip(before, *(values.shape for values in results), strict=True)
         dims = [
             _dimension(first, again, second, sizes) if old is None else old for old, first, again, second in lengths
         ]
-        elem_type = told[0] if told else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
-        read[output] = _read(elem_type, dims)
+        elem_type = result_type[0] if result_type else int(helper.np_dtype_to_tensor_dtype(results[0].dtype))
+        read[output] = _tensor_type(elem_type, dims)
     return read
 
 
@@ -158,15 +158,15 @@ def _sizes(
 
 
 def _shape(kind: TensorType, sizes: Mapping[str, tuple[int, int]], which: int) -> list[int]:
-    return [d if isinstance(d, int) else sizes[d][which] for d in _named(kind)]
+    return [d if isinstance(d, int) else sizes[d][which] for d in _sizes_or_symbols(kind)]
 
 
-def _fits(sizes: Mapping[str, tuple[int, int]], given: Mapping[str, TensorType]) -> bool:
-    shapes = (_shape(kind, sizes, 1) for kind in given.values())
+def _fits(sizes: Mapping[str, tuple[int, int]], kinds: Mapping[str, TensorType]) -> bool:
+    shapes = (_shape(kind, sizes, 1) for kind in kinds.values())
     return all(np.prod(shape, dtype=np.float64) <= _MOST_ELEMENTS for shape in shapes)
 
 
-def _drawn(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:
+def _random_values(elem_type: int, shape: Sequence[int], random: np.random.Generator) -> Array | None:
     """Return small values; None for types that are not made up."""
     if elem_type == TensorProto.STRING or not elem_type:
         return None

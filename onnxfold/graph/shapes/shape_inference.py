@@ -57,7 +57,7 @@ def infer_types(
 ) -> dict[str, TensorType]:
     """Return element type and dimensions of every tensor that ONNX's shape inference finds."""
     work = light_model(model, weights, input_shapes)
-    given = {*weights, *(i.name for i in work.graph.input)}
+    sources = {*weights, *(i.name for i in work.graph.input)}
     sizes: dict[str, int] = {}
     for info in model.graph.input:
         if info.name in input_shapes:
@@ -65,9 +65,9 @@ def infer_types(
     nodes = [made for node in work.graph.node for made in _stand_ins(node)]
     del work.graph.node[:]
     work.graph.node.extend(nodes)
-    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in given})
-    foreign = [node for node in work.graph.node if _is_asked_for(node, work)]
-    return _with_foreign(work, foreign, weights) if foreign else read_types(_inferred(work))
+    work = _declaring(work, {name: with_sizes(kind, sizes) for name, kind in learned.items() if name not in sources})
+    foreign = [node for node in work.graph.node if _needs_runtime(node, work)]
+    return _infer_with_runtime(work, foreign, weights) if foreign else read_types(_infer_shapes(work))
 
 
 def light_model(
@@ -77,9 +77,9 @@ def light_model(
     work = ModelProto()
     work.CopyFrom(model)
     drop_inferable(work)
-    given = {*weights, *(i.name for i in work.graph.input)}
+    sources = {*weights, *(i.name for i in work.graph.input)}
     for output in work.graph.output:
-        if output.type.HasField("tensor_type") and output.name not in given:
+        if output.type.HasField("tensor_type") and output.name not in sources:
             output.type.tensor_type.ClearField("shape")
     for name, value in weights.items():
         work.graph.initializer.append(_light(name, value))
@@ -96,7 +96,7 @@ def read_types(inferred: ModelProto) -> dict[str, TensorType]:
     return {info.name: _read(info) for info in infos if _has_shape(info)}
 
 
-def _with_foreign(
+def _infer_with_runtime(
     work: ModelProto, foreign: Sequence[NodeProto], weights: Mapping[str, Weight]
 ) -> dict[str, TensorType]:
     """Return types where onnxruntime is asked for results of some nodes.
@@ -106,11 +106,11 @@ def _with_foreign(
     they read. Symbols that inference makes up have other names every time, so that they are no news.
     """
     opsets = {o.domain: o.version for o in work.opset_import}
-    given: dict[str, TensorType] = {}
+    answers: dict[str, TensorType] = {}
     types: dict[str, TensorType] = {}
     for _ in range(2 * len(foreign) + 2):  # every turn settles a node at least
-        types = read_types(_inferred(_declaring(work, given)))
-        found: dict[str, TensorType] = {}
+        types = read_types(_infer_shapes(_declaring(work, answers)))
+        fresh: dict[str, TensorType] = {}
         alike: dict[tuple[str, str, bytes], list[TensorType | None]] = {}
         for node in foreign:
             inputs = [_type_of(name, types, weights) for name in node.input]
@@ -119,14 +119,14 @@ def _with_foreign(
                 constants = {i: v for i, n in enumerate(node.input) if (v := _value(weights.get(n))) is not None}
                 alike[key] = result_types(node, inputs, constants, opsets, work.ir_version)
             results = alike.get(key, [None] * len(node.output))
-            found.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
-        if _without_made_up(found) == _without_made_up(given):
+            fresh.update({o: kind for o, kind in zip(node.output, results, strict=False) if o and kind is not None})
+        if _drop_made_up_symbols(fresh) == _drop_made_up_symbols(answers):
             break
-        given = found
+        answers = fresh
     return types
 
 
-def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
+def _drop_made_up_symbols(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
     """Return types without the symbols that inference makes up."""
     return {
         name: (elem_type, shape, tuple("" if s.startswith(_MADE_UP) else s for s in symbols))
@@ -134,7 +134,7 @@ def _without_made_up(types: Mapping[str, TensorType]) -> dict[str, TensorType]:
     }
 
 
-def _is_asked_for(node: NodeProto, work: ModelProto) -> bool:
+def _needs_runtime(node: NodeProto, work: ModelProto) -> bool:
     """Whether onnxruntime tells the result of an operator, and onnx does not."""
     return _is_foreign(node) and not any(f.domain == node.domain and f.name == node.op_type for f in work.functions)
 
@@ -147,14 +147,14 @@ def _is_foreign(node: NodeProto) -> bool:
     return not onnx.defs.has(node.op_type, "" if node.domain in DEFAULT_DOMAINS else node.domain)
 
 
-def _declaring(work: ModelProto, given: Mapping[str, TensorType]) -> ModelProto:
+def _declaring(work: ModelProto, kinds: Mapping[str, TensorType]) -> ModelProto:
     """Return a model with types of some tensors."""
-    if not given:
+    if not kinds:
         return work
     declared = ModelProto()
     declared.CopyFrom(work)
     outputs = {output.name: output for output in declared.graph.output}
-    for name, kind in given.items():
+    for name, kind in kinds.items():
         info = outputs.get(name)
         if info is None:
             declared.graph.value_info.append(typed_info(name, kind))
@@ -209,7 +209,7 @@ def _stand_ins(node: NodeProto) -> list[NodeProto]:
     return made
 
 
-def _inferred(work: ModelProto) -> ModelProto:
+def _infer_shapes(work: ModelProto) -> ModelProto:
     """Return the model with the shapes that ONNX infers, or unchanged if the inference fails."""
     done = _inferred_once(work)
     while _count_from_front(work, done):

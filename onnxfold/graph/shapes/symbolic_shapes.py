@@ -13,27 +13,27 @@ from onnxfold.graph.tensors import Weight
 
 def symbolic_types(model: ModelProto, weights: Mapping[str, Weight], names: Collection[str]) -> dict[str, TensorType]:
     """Return the types that onnxruntime's symbolic inference finds; none without sympy, or where it fails."""
-    found: dict[str, TensorType] = {}
+    types: dict[str, TensorType] = {}
     # It is a tool of onnxruntime, with no stable interface, and stops with an assertion at what it does not know.
     with contextlib.suppress(Exception, SystemExit):
         from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 
         logging.getLogger("onnxruntime.tools.symbolic_shape_infer").setLevel(logging.CRITICAL)
-        light = _without_stubs(light_model(model, weights))
+        light = _turn_stubs_into_inputs(light_model(model, weights))
         inference = SymbolicShapeInference(2**31 - 1, False, False, 0)
         inference._preprocess(light)
         with contextlib.suppress(Exception):  # what it knows until then holds
             while inference.run_:
                 inference._infer_impl()
-        found = read_types(inference.out_mp_)
+        types = read_types(inference.out_mp_)
     return {
         name: (elem_type, shape, tuple(s if s in names else "" for s in symbols))
-        for name, (elem_type, shape, symbols) in found.items()
+        for name, (elem_type, shape, symbols) in types.items()
         if elem_type
     }
 
 
-def _without_stubs(model: ModelProto) -> ModelProto:
+def _turn_stubs_into_inputs(model: ModelProto) -> ModelProto:
     """Return a model whose weights without values are inputs: the tool reads values of weights."""
     stubs = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
     kept = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]

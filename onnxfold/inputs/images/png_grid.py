@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.errors import ConfigError
-from onnxfold.files import replacing
+from onnxfold.files import replace_file
 from onnxfold.graph.tensors import Array
 
 #: Ending of the name of such a file.
@@ -28,7 +28,7 @@ _PERCENTILES = (0.5, 99.5)
 def write_png_grid(images: Array, path: str | Path, *, columns: int | None = None, border: int = 1) -> Path:
     """Write images side by side, with one scale for all of them."""
     target = Path(path)
-    with replacing(target) as file:
+    with replace_file(target) as file:
         file.write(png_grid(images, columns=columns, border=border))
     return target
 

@@ -147,4 +147,4 @@ def _most_sequences(view: GraphView, interface: TokenInterface, length: int) -> 
             along = past + length if info.purpose is Purpose.MASK else length
             shapes[info.name] = tuple(d or (1 if axis == 0 else along) for axis, d in enumerate(info.shape))
     batch = interface.fixed_batch or 1
-    return Footprint.of(view, shapes, walked=True).fitting(2, memory.limit()) * batch
+    return Footprint.of(view, shapes, walked=True).count_fitting(2, memory.limit()) * batch

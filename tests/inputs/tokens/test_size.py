@@ -49,7 +49,7 @@ def test_the_number_of_tokens_follows_from_cost_and_memory() -> None:
     count, why = affordable_text(view, TokenPlan(96, 128), InputRequest(seconds=1e-6))
     assert count == 0
     assert "--input-seconds" in why
-    with onnxfold.machine.memory.limited_to("8M"):
+    with onnxfold.machine.memory.memory_limit("8M"):
         few = planned_tokens(view, interface, InputRequest(samples=1000))
     assert few.count < 1000
     assert "memory limit" in few.notes[0]
