@@ -130,14 +130,14 @@ def compare(
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
             return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
-        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
+        report, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
-        return ComparisonReport(**vars(found), verdict=verdict_on(found))
-    return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)
+        return ComparisonReport(**vars(report), verdict=verdict_on(report))
+    return _with_costs(report, a, b, views, sample, seed=seed, threads=threads)
 
 
 def _with_costs(
-    found: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
+    report: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
     seed: int, threads: int,
 ) -> ComparisonReport:  # fmt: skip
     first, second = views
@@ -146,7 +146,7 @@ def _with_costs(
         threads=threads,
     )  # fmt: skip
     return ComparisonReport(
-        **vars(found), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(found)
+        **vars(report), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(report)
     )
 
 
@@ -191,8 +191,8 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
         outputs, inputs = [_without_caches(names) for names in outputs], [_without_caches(names) for names in inputs]
     if len(outputs[0]) != len(outputs[1]):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
-    for one, other in (inputs, inputs[::-1]):
-        missing = [name for name in one if name not in other]
+    for own, other in (inputs, inputs[::-1]):
+        missing = [name for name in own if name not in other]
         if missing:
             raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
     return outputs[0], outputs[1]
@@ -227,17 +227,17 @@ def _fidelity(
         return measure_fidelity(first, second, generated, called="generated", view=inlined[0]), None
     first.output_names, second.output_names = names
     interface = token_interface(views[0]) if views else None
-    given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
-    labels = given.labels if labels is None else labels
-    samples = sample_count(given.arrays)
+    user_samples = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
+    labels = user_samples.labels if labels is None else labels
+    samples = sample_count(user_samples.arrays)
     if labels is not None:
         labels = checked_labels(labels, samples)
-    reference, outputs = first.run_in_batches(given.arrays), second.run_in_batches(given.arrays)
-    called = given.reason if is_folder(inputs) else "given data"
+    reference, outputs = first.run_in_batches(user_samples.arrays), second.run_in_batches(user_samples.arrays)
+    called = user_samples.reason if is_folder(inputs) else "given data"
     view = views[0] if views else None
     report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
-    report = replace(report, notes=[*given.notes, *report.notes])
+    report = replace(report, notes=[*user_samples.notes, *report.notes])
     if labels is not None:
         report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
-    sample = next(in_batches(given.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
+    sample = next(in_batches(user_samples.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
     return report, sample

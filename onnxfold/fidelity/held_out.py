@@ -47,7 +47,7 @@ _KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """What held-out text of a language model is written with."""
+    """The writer, tokenizer and cache of a language model's held-out text."""
 
     writer: Session | None = None  # the original; tokens are drawn where it is not given
     beside: ModelLike | None = None  # its file, beside which its tokenizer may lie
@@ -88,7 +88,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class GivenSamples:
+class HeldOutSamples:
     """Samples of a user that were held out of a fit."""
 
     feeds: Sequence[dict[str, Array]]
@@ -147,7 +147,7 @@ def held_out_inputs(
     if interface is not None:
         return _held_out_text(view, interface.typed(infos), texts or Texts(), seed, progress)
     costs = [sample_cost(graph) for graph in (view, *others)]
-    cost = sum(found or max(costs) for found in costs)
+    cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = fixed_batch(map(view.shape, view.input_names))
     fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
@@ -203,7 +203,7 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str,
+    reference: Network, candidate: Network, inputs: Compared | HeldOutSamples, *, called: str,
     view: GraphView | None = None,
 ) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are."""
