@@ -44,12 +44,12 @@ def packed(numbers: Bytes, bits: int) -> Bytes:
     filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])
     apart = filled.reshape(*filled.shape[:-1], -1, per_byte).astype(np.uint16)
     shifts = np.arange(0, 8, bits, dtype=np.uint16)
-    found: Bytes = (apart << shifts).sum(axis=-1).astype(np.uint8)
-    return found
+    content: Bytes = (apart << shifts).sum(axis=-1).astype(np.uint8)
+    return content
 
 
 def dequantized_rows(weight: Bytes, scales: Array, zero_points: Bytes | None, kind: BlockFormat, columns: int) -> Rows:
-    """Return what numbers stand for, shape (N, K)."""
+    """Return the weights that stored numbers stand for, shape (N, K)."""
     rows, blocks = weight.shape[:2]
     numbers = unpacked(weight, kind.bits, kind.block_size).astype(np.float32)
     if zero_points is None:
@@ -87,5 +87,5 @@ def quantized_rows(
 
 def _inverse(scales: Array) -> Rows:
     wide = scales.astype(np.float32)
-    found: Rows = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0.0)
-    return found
+    factors: Rows = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0.0)
+    return factors

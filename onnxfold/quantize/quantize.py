@@ -61,7 +61,7 @@ def quantize_int8(
     PREPARE(prepared)
     _name_nodes(prepared)
     _free_names(prepared)
-    model, notes = _of_known_opset(to_model(prepared))
+    model, notes = _convert_opset(to_model(prepared))
     ranges = None if inputs is None else _ranges(model, inputs, progress)
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
@@ -112,7 +112,7 @@ def _free_names(view: GraphView) -> None:
     view.rename_weights(lambda name: fresh.get(name, name))
 
 
-def _of_known_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+def _convert_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
     """Return a model in an operator set that has scales per channel, and what was done for it."""
     version = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     if version >= OPSET:
