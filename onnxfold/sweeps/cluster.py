@@ -144,7 +144,7 @@ def _connected(address: str) -> "Client":
     return made
 
 
-def described(client: "Client") -> str:
+def describe_cluster(client: "Client") -> str:
     """Return the cluster in words, with the address of its dashboard."""
     workers = len(client.scheduler_info(n_workers=-1)["workers"])
     noun = "worker" if workers == 1 else "workers"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, short
-from onnxfold.sweeps.answers.pick import described, fronts
+from onnxfold.sweeps.answers.pick import describe_row, fronts
 from onnxfold.sweeps.row import DONE, QUANTITIES, Row
 from onnxfold.terminal import Table
 
@@ -30,8 +30,8 @@ def summary(rows: Sequence[Row]) -> Table:
 
 
 def details(row: Row, folder: Path) -> list[str]:
-    """Return what is known of a picked model, and the command that makes it."""
-    lines = [described(row), *([row.verdict] if row.verdict else [])]
+    """Return the known quantities of a picked model, and the command that makes it."""
+    lines = [describe_row(row), *([row.verdict] if row.verdict else [])]
     if row.file is not None:
         lines.append(f"model: {folder / row.file}")
     lines += [f"{QUANTITIES[name].title.partition(' (')[0]}: {shown(name, row)}" for name in QUANTITIES
