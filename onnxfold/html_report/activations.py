@@ -99,7 +99,7 @@ def _missing(diagnostics: Diagnostics) -> Element:
 
 
 def key(*entries: tuple[str, str]) -> Element:
-    """Return what the marks of a chart mean: pairs of a class and a text."""
+    """Return the key of a chart, from pairs of a mark's class and its text."""
     shapes = {
         "before": lambda: element("rect", width="100%", height="100%", class_="before"),
         "after": lambda: element("rect", width="100%", height="100%", class_="after"),

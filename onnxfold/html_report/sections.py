@@ -41,11 +41,11 @@ def _numbers(report: FoldReport) -> list[Element]:
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
     below = [] if report.quantization is None else [f"{str(report.quantization).capitalize()}."]
-    found = report.latency
-    if found is not None:
-        times = milliseconds(found.before_s), milliseconds(found.after_s)
-        cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
-        below.append(f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}.")
+    latency = report.latency
+    if latency is not None:
+        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
+        cells.insert(2, ("Latency (ms)", *times, removed(1.0, latency.ratio)))
+        below.append(f"Latency: {latency.how}; the spread of the ratio is {percent(latency.spread)}.")
     if report.merged is not None and report.merged.latency is not None:
         below.append(f"{report.merged.beside_one.capitalize()}.")
     costs = table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")
@@ -58,23 +58,24 @@ def _count(value: float | None) -> Element:
 
 
 def _fidelity(report: FoldReport) -> list[Element]:
-    found = report.fidelity
+    fidelity = report.fidelity
     judged = [] if report.accuracy is None else [element("p", f"Labelled samples: {report.accuracy}.")]
-    if found is None:
+    if fidelity is None:
         why = "the folded model was not verified" if report.verdict is None else report.verdict.kept
         return [*judged, element("p", f"The fidelity was not measured: {why}.")]
     rows: list[tuple[Content, ...]] = [
         (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval),
-         *([", ".join(f.measures)] if any(other.measures for other in found.outputs) else []))
-        for f in found.outputs
+         *([", ".join(f.measures)] if any(other.measures for other in fidelity.outputs) else []))
+        for f in fidelity.outputs
     ]  # fmt: skip
-    caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
+    caption = f"Folded against original, {plural(fidelity.samples, 'sample')} of {fidelity.inputs}"
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval", "Other measures")
     line = report.estimate_line
     estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
     parts = [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *estimate, *judged]
-    if found.accuracy_a is not None or found.accuracy_b is not None:
-        parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
+    if fidelity.accuracy_a is not None or fidelity.accuracy_b is not None:
+        before, after = percent(fidelity.accuracy_a), percent(fidelity.accuracy_b)
+        parts.append(element("p", f"Accuracy {before} before, {after} after."))
     return parts
 
 
