@@ -103,9 +103,9 @@ def split_words(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def values_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a command was given for the options of a fold, as a request takes it."""
-    taken = {name: value for name, value in options.items() if name in OPTIONS}
-    return {name: dict(v) if OPTIONS[name].kind in _ONCE_PER_KEY else v for name, v in taken.items()}
+    """Return the values of a fold's options on the command line, as a request takes them."""
+    values = {name: value for name, value in options.items() if name in OPTIONS}
+    return {name: dict(v) if OPTIONS[name].kind in _ONCE_PER_KEY else v for name, v in values.items()}
 
 
 def files_named(options: Mapping[str, Any]) -> dict[str, Path | None]:

@@ -83,6 +83,6 @@ def _latency(seconds: float | None) -> str:
     return "" if seconds is None else milliseconds(seconds)
 
 
-def _within(tell: Progress, where: str) -> Progress:
+def _within(tell: Progress, fold_name: str) -> Progress:
     """Return a progress that says which of several folds it is about."""
-    return lambda text, done, total: tell(f"{where}: {text}", done, total)
+    return lambda text, done, total: tell(f"{fold_name}: {text}", done, total)

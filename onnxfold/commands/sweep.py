@@ -118,10 +118,10 @@ def _run(
     if folder.path.exists():
         check_outputs([Output(folder.page, "the page"), Output(folder.whole, "the results")], claims_on(models, roles))
         check_own([folder.page], is_page, "a sweep")
-    given = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
-    shared = {n: str(v) if isinstance(v, Path) else v for n, v in given.items() if OPTIONS[n].in_sweep == SHARED}
-    methods = given.pop("method", ("fold-ls",))
-    listed = {name: value for name, value in given.items() if OPTIONS[name].in_sweep == LISTED}
+    named = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
+    shared = {n: str(v) if isinstance(v, Path) else v for n, v in named.items() if OPTIONS[n].in_sweep == SHARED}
+    methods = named.pop("method", ("fold-ls",))
+    listed = {name: value for name, value in named.items() if OPTIONS[name].in_sweep == LISTED}
     request = SweepRequest(
         models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"]
     )
