@@ -119,8 +119,8 @@ def fold_request(
         The networks that `model` is made of.
     """
     folder = folder_of(model)
-    given = model if folder is None else folder.model
-    return _fold(given, folder, config, progress, run_on, networks, measures_latency=measures_latency)
+    file = model if folder is None else folder.model
+    return _fold(file, folder, config, progress, run_on, networks, measures_latency=measures_latency)
 
 
 @blames_broken_files
@@ -147,9 +147,9 @@ def _fold(
             require_lossless(checked, written.view)
         if written.inputs is not None and written.inputs.is_drawn:  # others differ in kind from those of the check
             require_fidelity(config.min_fidelity, checked.fidelity)
-    folder, told = before.told_to(folder, written.view)
+    folder, cache_notes = before.told_to(folder, written.view)
     seconds = time.perf_counter() - start
-    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *told), seconds)
+    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *cache_notes), seconds)
     return FoldResult(
         written.view, report, inputs=written.inputs, reads=reads, folder=folder,
         external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),

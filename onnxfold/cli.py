@@ -112,7 +112,7 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
 
 
 def _outside(error: OSError) -> str:
-    """Return what is wrong with the machine or its files, where nothing nearer to it has said so; '' for a bug."""
+    """Return the fault of the machine or of its files, where nothing nearer to it has named it; '' for a bug."""
     if is_disk_full(error):  # what users asked for is explained where it is written
         return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
     if error.filename is not None and error.errno in _OF_FILES:
