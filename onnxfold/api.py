@@ -147,7 +147,7 @@ def _fold(
             require_lossless(checked, written.view)
         if written.inputs is not None and written.inputs.is_drawn:  # others differ in kind from those of the check
             require_fidelity(config.min_fidelity, checked.fidelity)
-    folder, cache_notes = before.told_to(folder, written.view)
+    folder, cache_notes = before.update_folder(folder, written.view)
     seconds = time.perf_counter() - start
     report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *cache_notes), seconds)
     return FoldResult(

@@ -96,7 +96,7 @@ def sweep(
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options, expression, prefer) if models else _found(folder)
+    rows = _run(models, folder, options, expression, prefer) if models else _finished_rows(folder)
     _answer(rows, folder, expression, prefer, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
@@ -140,7 +140,7 @@ def _run(
     return rows
 
 
-def _found(folder: Any) -> list[Any]:
+def _finished_rows(folder: Any) -> list[Any]:
     from onnxfold.sweeps.results import newest
 
     rows = newest(folder.rows().values())

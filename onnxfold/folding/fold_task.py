@@ -34,11 +34,11 @@ class FoldTask:
 
     @property
     def reference(self) -> ModelLike:
-        """What a result is compared with."""
+        """The model that a result is compared with."""
         return self.opened.source if self.networks is None else self.networks.exact
 
     def request(self, *, may_keep_all: bool = False) -> WidthRequest:
-        """Return what the request asks of the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
+        """Return the demands of the request on the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
         return request_widths(self.opened, self.config, self.method, may_keep_all=may_keep_all)
 
     def prepared(self, inputs: ModelInputs | None) -> PreparedModel:
@@ -87,7 +87,7 @@ def open_task(
         runs=config.verify,
     )
     if networks is not None:
-        opened = networks.known_to(opened)
+        opened = networks.attach_sources(opened)
     if config.quantizes:
         require_quantizable(opened.view, opened.blocks)
     if config.tune_norms:

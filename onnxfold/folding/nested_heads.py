@@ -41,9 +41,9 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
         return fold_model(prepared, request, candidates, task.config, task.progress)
     cut = _cut(prepared, widths, candidates, task.progress)
     rest = replace(task, opened=cut.opened)
-    again, asked = rest.prepared(data.inputs), replace(rest.request(may_keep_all=True), may_keep=True)
-    found = model_candidates(again, task.progress) if asked.widths is None else None
-    folded = fold_model(again, asked, found, task.config, task.progress)
+    again, new_request = rest.prepared(data.inputs), replace(rest.request(may_keep_all=True), may_keep=True)
+    new_candidates = model_candidates(again, task.progress) if new_request.widths is None else None
+    folded = fold_model(again, new_request, new_candidates, task.config, task.progress)
     return replace(folded, graphs=[*cut.done, *folded.graphs])
 
 

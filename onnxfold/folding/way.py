@@ -18,7 +18,7 @@ from onnxfold.folding.search.latency_search import fold_within_latency
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What a task asks of widths, and what folds to them."""
+    """The conditions of a task on widths, and the function that folds to them."""
 
     task: FoldTask  # the model, with the table of latencies where widths depend on one
     request: WidthRequest  # the conditions on the widths, which can be met

@@ -83,7 +83,7 @@ def write_report(
 
 
 def _versions(kind: str) -> dict[str, str]:
-    """Return what decides the bytes of a result, beside the machine."""
+    """Return the versions of the libraries that decide the bytes of a result."""
     names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == "deep-inversion" else [])]
     return {"Python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 

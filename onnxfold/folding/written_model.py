@@ -42,6 +42,6 @@ def _in_blocks(folded: FoldedModel) -> WrittenModel:
     view = folded.view.copy()
     done = requantize_blocks(view, folded.blocks)
     size = replace(folded.after, size_bytes=file_bytes(view))
-    kinds = sorted({f"{one.kind.bits} bits in blocks of {one.kind.block_size}" for one in folded.blocks})
+    kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in folded.blocks})
     note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
     return WrittenModel(view, size, folded.inputs, notes=(note,))

@@ -28,14 +28,14 @@ def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
 
 def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
     """Return every matrix of a fold by name."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for graph in graphs:
         for name, values in itertools.chain(_of_groups(graph), _of_weights(graph.refits)):
             key = next(
-                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in found
+                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in arrays
             )
-            found[key] = values
-    return found
+            arrays[key] = values
+    return arrays
 
 
 def npz_of(arrays: dict[str, Array]) -> bytes:
@@ -54,10 +54,10 @@ def _of_groups(graph: Folded) -> Iterator[tuple[str, Array]]:
 def _of_weights(refits: Refits | None) -> Iterator[tuple[str, Array]]:
     if refits is None:
         return
-    for weight, found in refits.columns.items():
-        yield f"B/{weight}", found.matrix
-        yield f"B.axis/{weight}", np.array([found.axis.axis, found.axis.blocks])
-        yield f"B.positions/{weight}", found.positions
-        yield f"B.kept/{weight}", found.representatives
+    for weight, refit in refits.columns.items():
+        yield f"B/{weight}", refit.matrix
+        yield f"B.axis/{weight}", np.array([refit.axis.axis, refit.axis.blocks])
+        yield f"B.positions/{weight}", refit.positions
+        yield f"B.kept/{weight}", refit.representatives
     yield from ((f"D/{weight}", change) for weight, change in refits.taps.items())
     yield from ((f"g/{weight}", gain) for weight, gain in refits.gains.items())

@@ -37,7 +37,7 @@ class Stays:
 
 
 def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
-    """Return what can be dropped from a normalised graph, in its order, and what cannot."""
+    """Return the blocks that can be dropped from a normalised graph, in its order, and the branches that cannot."""
     read = cache_heads(view)
     caches = frozenset((*read, *cached(view.output_names))) if read else frozenset()
     branches = residual_branches(view)
@@ -88,7 +88,7 @@ def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozense
 
 
 def _kept(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
-    """Return what a node reads when branches are dropped."""
+    """Return the tensors that a node reads when branches are dropped."""
     names = [name for name in (*node.input, *captured_names(node)) if name]
     branch = next((branch for branch in branches if branch.join == node_key(node)), None)
     if branch is None:
@@ -112,9 +112,9 @@ def _read(view: GraphView, region: Iterable[str]) -> set[str]:
 
 def _written(view: GraphView, branch: ResidualBranch) -> set[str]:
     """Return the outputs of the model that depend on what a branch computes, but for what it is added to."""
-    found, behind = set(view.output_names), set[str]()
+    outputs, behind = set(view.output_names), set[str]()
     for node in view.nodes:
         key = node_key(node)
         if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
             behind.update(filter(None, node.output))
-    return behind & found
+    return behind & outputs

@@ -71,8 +71,8 @@ def _measured(
     walk: SideBySide, groups: Sequence[FoldGroup], curves: tuple[ErrorCurve, ...], progress: Progress
 ) -> Diagnostics:
     view = walk.reference.view
-    given = walk.reference.values.values()
-    samples = max((sum(len(part) for part in parts if part.ndim) for parts in given), default=0)
+    activations = walk.reference.values.values()
+    samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
     layers = {_measured_at(view, layer): layer for layer in find_layers(view)}
     seen: dict[str, list[tuple[int, Axis]]] = {}
     for i, group in enumerate(groups):

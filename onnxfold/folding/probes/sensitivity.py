@@ -22,7 +22,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, seen_by
 from onnxfold.cluster.partition import ChannelPartition, Selection
-from onnxfold.folding.probes.trials import Change, Outcome, run_trials
+from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
@@ -65,7 +65,7 @@ def sensitivities(
                 change = Change(i, use.channels.tensor, partial(probe.narrowed, axis=use.channels))
                 for reader in view.consumers(use.channels.tensor):
                     changes.setdefault(node_key(reader), {})[i, use.channels] = change
-    once = {node: list(found.values()) for node, found in changes.items()}
+    once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
@@ -128,8 +128,8 @@ class Probe:
         assert isinstance(self._estimate, Estimate)
         return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
-    def sensitivity(self, outcome: Outcome) -> float:
-        """Return what became of the consumers' errors at the outputs."""
+    def sensitivity(self, outcome: TrialOutcome) -> float:
+        """Return the loss at the outputs per error of the consumers."""
         base = self._predicted if self._of_tokens else outcome.local
         if not np.isfinite(base) or base <= 0.0 or not np.isfinite(outcome.mean_loss):
             return 1.0
@@ -155,13 +155,13 @@ class Estimate:
         seen = samples[:, self._kept] if self._encode is None else samples @ self._encode.T.astype(samples.dtype)
         # Of a few words solving for them takes less, of many pixels solving for the columns of M.
         if len(seen) < cross.shape[1]:
-            found: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
-            return found
+            estimate: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
+            return estimate
         return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))
 
 
 class TableEstimate:
-    """What a narrower table makes of its rows, Q P x, and of what is scored by it, P^T Q^T h."""
+    """The estimates that a narrower table gives of its rows, Q P x, and of the states that it scores, P^T Q^T h."""
 
     def __init__(self, partition: ChannelPartition) -> None:
         self._encode, self._decode = partition.encode, partition.decode

@@ -49,7 +49,7 @@ class Bracket:
         return replace(self, high=sparsity, lack=lack, spare=spare, moved="high", widths=self._widths)
 
     def _stays(self, margin: float, moved: str) -> float:
-        """Return what counts for an end that stays: half if it stayed before."""
+        """Return the margin that counts for an end that stays: half if it stayed before."""
         return margin / 2 if self.moved == moved else margin
 
     @property

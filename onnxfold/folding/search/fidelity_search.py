@@ -14,7 +14,7 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.search.bracket import Bracket
-from onnxfold.folding.search.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
+from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
@@ -37,11 +37,11 @@ class _Kept:
     """A fold that keeps what must be kept."""
 
     sparsity: float
-    verdict: Verdict
+    judgement: Judgement
 
 
 def smallest_request(task: FoldTask) -> WidthRequest:
-    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow."""
+    """Return the demands of a search's smallest fold on the widths; there may be none, where layers are narrow."""
     request = _at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
@@ -51,7 +51,7 @@ def smallest_request(task: FoldTask) -> WidthRequest:
 
 
 def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
-    """Return what a search must keep, and the inputs that its folds are shown."""
+    """Return the criterion of a search, and the inputs that its folds are shown."""
     if data.inputs is None:
         raise VerificationError(data.notes[0])
     session = Session(opened.source)
@@ -120,21 +120,21 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
             bracket, unfolded = bracket.kept_at(sparsity, criterion.allowance), error
         else:
             written = written_model(folded, ChosenInputs(seen), config, progress)
-            verdict = criterion.judge(written.view)
-            tried, reached = sparsity, verdict.reached
-            if verdict.holds:
-                best, bracket = _Kept(sparsity, verdict), bracket.kept_at(sparsity, verdict.margin)
+            judgement = criterion.judge(written.view)
+            tried, reached = sparsity, judgement.reached
+            if judgement.holds:
+                best, bracket = _Kept(sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
             else:
-                bracket = bracket.lost_at(sparsity, -verdict.margin)
+                bracket = bracket.lost_at(sparsity, -judgement.margin)
         if bracket.high <= LEAST:
             break
     if unfolded is not None and not reached:
         raise unfolded
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
-    told = f"{best.verdict.told} at sparsity {best.sparsity:.3f}"
-    found = fold(best.sparsity, prepared)
-    return replace(found, config=config, accuracy=best.verdict.accuracy, notes=(told,))
+    note = f"{best.judgement.summary} at sparsity {best.sparsity:.3f}"
+    smallest = fold(best.sparsity, prepared)
+    return replace(smallest, config=config, accuracy=best.judgement.accuracy, notes=(note,))
 
 
 def _at(task: FoldTask, sparsity: float) -> FoldTask:

@@ -72,7 +72,7 @@ class DeviceFit:
         self._limits = self._scaled(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
-        """Return what the limits ask of the widths."""
+        """Return the demands of the limits on the widths."""
         at = replace(task, config=_within(task.config, self._limits))
         request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
         whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
@@ -80,7 +80,7 @@ class DeviceFit:
             try:
                 request.require_change(request.widths or whole)
             except NothingToFoldError as error:
-                raise NothingToFoldError(f"{error}; {_told(self._need, self._board)}") from None
+                raise NothingToFoldError(f"{error}; {_describe_need(self._need, self._board)}") from None
         return request
 
     def fold(self, task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
@@ -95,7 +95,7 @@ class DeviceFit:
         reason = misfit(need, self._board)
         if reason:
             raise BudgetError(f"the folded model for {self._board.name} {reason}")
-        return replace(folded, notes=(*folded.notes, _told(need, self._board)))
+        return replace(folded, notes=(*folded.notes, _describe_need(need, self._board)))
 
     def _widest(self, task: FoldTask, losses: Sequence[Matrix]) -> tuple[WidthRequest | None, str]:
         """Return the request with the widest widths that were tried and fit; without one, why the last do not."""
@@ -127,7 +127,7 @@ class DeviceFit:
         return best, reason
 
     def _counted(self, widths: Sequence[int]) -> tuple[int, int]:
-        """Return what is counted of RAM and flash at some widths."""
+        """Return the counted RAM and flash at some widths."""
         ram, flash = self._costs
         return ram(widths), flash(widths)
 
@@ -139,7 +139,7 @@ class DeviceFit:
         return ram, flash
 
     def _need_at(self, task: FoldTask, request: WidthRequest) -> MemoryNeed:
-        """Return what a model needs at the widths of a request."""
+        """Return the need of a model at the widths of a request."""
         return self._need_of(fold_model(self._quick.trial(), request, None, task.config, silent).view)
 
 
@@ -151,12 +151,12 @@ def _within(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
 
 
 def _shares(need: MemoryNeed, board: DeviceProfile) -> tuple[float, float]:
-    """Return what a board has over what a model needs: RAM for activations, and flash."""
+    """Return the memory of a board over the need of a model: RAM for activations, and flash."""
     room = max(need.room_for_activations(board), 0)
     return room / max(need.activation_bytes or 0, 1), board.model_flash_bytes / max(need.model_bytes, 1)
 
 
-def _told(need: MemoryNeed, board: DeviceProfile) -> str:
+def _describe_need(need: MemoryNeed, board: DeviceProfile) -> str:
     kilobytes = [round(size / 1024) for size in (need.ram_bytes or 0, need.model_bytes)]
     if not need.is_exact:
         return f"not known to fit {board.name}; {kilobytes[0]:,} K RAM, {kilobytes[1]:,} K flash {need.basis}"

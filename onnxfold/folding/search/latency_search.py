@@ -146,7 +146,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         if following is None:
             break
         correction = following
-    best = min(tries, key=lambda found: (found.rank(most), abs(found.load - _AIM)))
+    best = min(tries, key=lambda candidate: (candidate.rank(most), abs(candidate.load - _AIM)))
     if best.rank(most) == 1:
         shown = " to ".join(_amount(load, limit) for load in (best.low, best.high))
         raise NotMeasurableError(
