@@ -136,7 +136,7 @@ def _fold(
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped)
         way = find_way(
-            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_in(config.dtype)
+            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_function(config.dtype)
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
         folded = without_zero_blocks(way.folded(data), networks)
@@ -157,7 +157,7 @@ def _fold(
     )  # fmt: skip
 
 
-def _need_in(dtype: str) -> Callable[[GraphView], MemoryNeed]:
+def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
     """Return a function that says what a model needs on a board, quantised where that is asked for."""
 
     def need(view: GraphView) -> MemoryNeed:

@@ -131,7 +131,7 @@ class ProgressBar:
             if text.startswith(f"{ANNOUNCED} "):
                 self._announce(text)
             if text != self._text or done < self._done:
-                self._since, self._end, self._stage = self._clock(), math.inf, self._stage_of(text)
+                self._since, self._end, self._stage = self._clock(), math.inf, self._stage_number(text)
             if done != self._done and 0 < done < total:
                 now = self._clock()
                 self._end = min(self._end, now + (now - self._since) / done * (total - done))
@@ -157,7 +157,7 @@ class ProgressBar:
         left = self._end - self._clock()
         return f"about {show_seconds(left)} left" if 0 < self._done < self._total and 0.0 < left < math.inf else ""
 
-    def _stage_of(self, text: str) -> int:
+    def _stage_number(self, text: str) -> int:
         """Return the number of the stage that a text belongs to; the last one's where it belongs to none."""
         what = text.rpartition(": ")[2]
         words = {what, what.split(" ", 1)[0], text.split(" ", 1)[0]}

@@ -63,7 +63,7 @@ def say_table(table: Table) -> None:
     # Drawn apart from the stream: only :func:`_write` knows what to do where the stream cannot be written.
     paper = _Paper(getattr(stream, "encoding", None) or "utf-8")
     width = shutil.get_terminal_size().columns if is_terminal else _WIDTH
-    Console(file=paper, width=width, force_terminal=is_terminal).print(_drawn(table))
+    Console(file=paper, width=width, force_terminal=is_terminal).print(_draw_table(table))
     _write(paper.getvalue().rstrip("\n"), error=False)
 
 
@@ -77,7 +77,7 @@ class _Paper(io.StringIO):
         self.encoding = encoding
 
 
-def _drawn(table: Table) -> Any:
+def _draw_table(table: Table) -> Any:
     from rich import table as rich_table
     from rich.text import Text  # the class that interprets no markup
 

@@ -67,7 +67,7 @@ def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Dec
     if command != "sweep":
         return _single(name, entry, words)
     if entry.in_sweep == LISTED:
-        return _listed(name, entry)
+        return _list_option(name, entry)
     return _single(name, entry, words, left_to_folds=True) if entry.in_sweep == SHARED else None
 
 
@@ -88,7 +88,7 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     return cloup.option(flag_of(name, entry), name, **settings)
 
 
-def _listed(name: str, entry: Option) -> Decorator:
+def _list_option(name: str, entry: Option) -> Decorator:
     """Return an option of a sweep whose values are one goal, or one method, each."""
     text = f"{entry.on_command_line.partition('  [default')[0].rstrip('.')}: a list, one goal each."
     if entry.kind is Kind.NUMBER:

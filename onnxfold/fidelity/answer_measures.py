@@ -152,7 +152,7 @@ class Detections:
         self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
         self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
         first, second = (
-            _decoded(values, x, None if boxes is None else boxes[i], has_object=has_object)
+            _decode_boxes(values, x, None if boxes is None else boxes[i], has_object=has_object)
             for i, values in enumerate((x, y))
         )
         for mine, other in zip(first, second, strict=True):
@@ -250,7 +250,7 @@ def _channels_last(x: Array) -> Array:
     return x
 
 
-def _decoded(
+def _decode_boxes(
     values: Array, reference: Array, boxes: Array | None, *, has_object: bool
 ) -> list[tuple[Array, Array, Array]]:
     """Return boxes as corners, scores and classes of every sample, after suppression; nothing of unknown layouts.
@@ -273,10 +273,10 @@ def _decoded(
         scores = scores[..., 1:] * scores[..., :1]
     elif scores is values and scores.shape[2] > 1 and (reference.argmax(axis=2) == 0).mean() > _BACKGROUND:
         scores = scores[..., 1:]
-    return [_suppressed(*sample) for sample in zip(boxes, scores, strict=True)]
+    return [_suppress_overlaps(*sample) for sample in zip(boxes, scores, strict=True)]
 
 
-def _suppressed(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
+def _suppress_overlaps(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
     """Return boxes, scores and classes above the least score, the best of those of one class that overlap."""
     best, classes = scores.max(axis=1), scores.argmax(axis=1)
     order = np.flatnonzero(best > _SCORE)

@@ -66,7 +66,7 @@ class _End:
 def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, AnswerKind]:
     """Return the kind of every output of a network."""
     if view is None:
-        return {name: _of_shape(name, shape) for name, shape in shapes.items()}
+        return {name: _kind_of_shape(name, shape) for name, shape in shapes.items()}
     if view.model.functions:
         view = view.copy()
         InlineFunctions()(view)
@@ -82,21 +82,21 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
             kinds[end.name] = AnswerKind.TOKENS
         elif is_vector:
-            kinds[end.name] = _of_vector(view, end, softmax=softmax)
+            kinds[end.name] = _kind_of_vector(view, end, softmax=softmax)
         elif rank == 4:
-            kinds[end.name] = _of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
+            kinds[end.name] = _kind_of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
         else:
             kinds[end.name] = AnswerKind.REGRESSION
     return kinds
 
 
-def _of_shape(name: str, shape: tuple[int, ...]) -> AnswerKind:
+def _kind_of_shape(name: str, shape: tuple[int, ...]) -> AnswerKind:
     if len(shape) == 3 and _SCORES.search(name):
         return AnswerKind.TOKENS
     return AnswerKind.CLASSES if len(shape) == 2 and shape[1] > 1 else AnswerKind.REGRESSION
 
 
-def _of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
+def _kind_of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
     """Return the kind of an output with one vector per sample."""
     if end.op in _SOFTMAX:
         return AnswerKind.CLASSES
@@ -117,7 +117,7 @@ def _of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
     return AnswerKind.EMBEDDING if _origin(view, end.node.input[0]).is_linear else AnswerKind.CLASSES
 
 
-def _of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
+def _kind_of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
     """Return the kind of an output with a vector at every position of an image; others of other lengths may differ."""
     channels = _channels(end.shape)
     images = {_channels(shape) for name in view.input_names if len(shape := view.shape(name) or ()) == 4}

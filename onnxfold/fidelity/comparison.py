@@ -129,14 +129,14 @@ def compare(
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
-            return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
+            return _compare_text(a, b, views, request, tell, seed=seed, threads=threads)
         report, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
         return ComparisonReport(**vars(report), verdict=verdict_on(report))
-    return _with_costs(report, a, b, views, sample, seed=seed, threads=threads)
+    return _add_costs(report, a, b, views, sample, seed=seed, threads=threads)
 
 
-def _with_costs(
+def _add_costs(
     report: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
     seed: int, threads: int,
 ) -> ComparisonReport:  # fmt: skip
@@ -157,7 +157,7 @@ def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows
     return TextRequest(path, tokenizer, window, windows)
 
 
-def _on_text(
+def _compare_text(
     a: ModelLike, b: ModelLike, views: list[GraphView], request: TextRequest, progress: Progress, *,
     seed: int, threads: int,
 ) -> ComparisonReport:  # fmt: skip
@@ -166,12 +166,12 @@ def _on_text(
     sessions = [Session(model, counted=view) for model, view in zip((a, b), views, strict=True)]
     for session, names in zip(sessions, _compared_outputs(*sessions), strict=True):
         session.output_names = names
-    report, perplexity = compare_on_text(sessions, [_inlined(view) for view in views], request, a, progress)
+    report, perplexity = compare_on_text(sessions, [_inline_functions(view) for view in views], request, a, progress)
     del sessions
-    return replace(_with_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
+    return replace(_add_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
 
 
-def _inlined(view: GraphView) -> GraphView:
+def _inline_functions(view: GraphView) -> GraphView:
     copy = view.copy()
     InlineFunctions()(copy)
     return copy
@@ -188,7 +188,7 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
     outputs = [session.output_names for session in (first, second)]
     inputs = [[info.name for info in session.inputs] for session in (first, second)]
     if len(cached(outputs[0])) != len(cached(outputs[1])):
-        outputs, inputs = [_without_caches(names) for names in outputs], [_without_caches(names) for names in inputs]
+        outputs, inputs = [_drop_caches(names) for names in outputs], [_drop_caches(names) for names in inputs]
     if len(outputs[0]) != len(outputs[1]):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
     for own, other in (inputs, inputs[::-1]):
@@ -198,7 +198,7 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
     return outputs[0], outputs[1]
 
 
-def _without_caches(names: Sequence[str]) -> list[str]:
+def _drop_caches(names: Sequence[str]) -> list[str]:
     return [name for name in names if not cached([name])]
 
 
@@ -221,7 +221,7 @@ def _fidelity(
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         texts = replace(texts, writer=first)
-        inlined = [_inlined(view) for view in views]
+        inlined = [_inline_functions(view) for view in views]
         generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
         first.output_names, second.output_names = names
         return measure_fidelity(first, second, generated, called="generated", view=inlined[0]), None

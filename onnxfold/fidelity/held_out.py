@@ -84,7 +84,7 @@ class HeldOut:
         """Batches, each with its number of samples."""
         for i in range(-(-self.samples // self.batch)):
             for feeds in synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
-                yield self.batch, _typed(feeds, self.infos)
+                yield self.batch, _cast_feeds(feeds, self.infos)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class HeldOutSamples:
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
         """Batches, each with its number of samples."""
         for feeds in self.feeds:
-            yield sample_count(feeds), _typed(feeds, self.infos)
+            yield sample_count(feeds), _cast_feeds(feeds, self.infos)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class HeldOutText:
 Compared = HeldOut | HeldOutText
 
 
-def _typed(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
+def _cast_feeds(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
     """Return inputs in the types that a network takes them in."""
     return feeds | {i.name: feeds[i.name].astype(i.dtype, copy=False) for i in infos if i.name in feeds}
 

@@ -48,14 +48,14 @@ def verdict_on(
     measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None
 ) -> Verdict:
     """Return the verdict on a network, by the output that keeps least."""
-    states = [] if measured is None else [v for o in measured.outputs if (v := _of_output(o, estimate)) is not None]
+    states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
     if measured is None or not states:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
     state, output, kept = max(states, key=lambda v: _STATES.index(v[0]))
     return Verdict(state, output, kept, f"{measured.samples} samples of {measured.inputs}")
 
 
-def _of_output(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
+def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
     """Return the state of an output, its name, and what is kept of it; None where nothing could be compared."""
     for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
         value: float | None = getattr(measured, limits.measure)

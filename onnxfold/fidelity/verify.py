@@ -103,7 +103,7 @@ class _Check:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
         folded = None if isinstance(model, str) else open_network(model, self.view)
-        result = self._beside_the_original(model, folded)
+        result = self._compare_original(model, folded)
         del folded
         latency = None
         if result.fidelity is not None and not isinstance(model, str) and self.threads is not None:
@@ -119,7 +119,7 @@ class _Check:
 
         return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
-    def _beside_the_original(
+    def _compare_original(
         self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
     ) -> VerificationResult:
         try:

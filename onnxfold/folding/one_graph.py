@@ -47,9 +47,9 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
     """Return the candidates of every group of a graph, at any width; the graph stays as it is."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
-        compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
+        compared = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
-            observation = _observed(prepared, compared, progress, work.take, work.make_room)
+            observation = _observe_consumers(prepared, compared, progress, work.take, work.make_room)
             candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return candidates
@@ -82,8 +82,8 @@ def _fold(
     prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress
 ) -> Folded:
     stored, view = prepared.scope.view.copy(), prepared.scope.view
-    _in_units(view, prepared, _losing(prepared, widths))
-    original = _lumped(view.copy(), prepared)
+    _scale_rows(view, prepared, _lossy_groups(prepared, widths))
+    original = _lump_duplicates(view.copy(), prepared)
     compared = original.copy() if prepared.sources else original
     observation: Observation | None = None
     chosen: dict[int, Candidates] = {} if candidates is None else dict(enumerate(candidates))
@@ -94,7 +94,7 @@ def _fold(
             chosen[i] = candidates_of(prepared, i, compared, stored, moments, narrowest=widths[i])
 
     if prepared.method.partitioner.needs_moments and candidates is None:
-        observation = _observed(prepared, original, progress, choose)
+        observation = _observe_consumers(prepared, original, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         observation = Observation(
             original.copy(),
@@ -152,7 +152,7 @@ def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) 
     LumpDuplicates((group,), (np.where(partition.labels < 0, apart, partition.labels),))(view)
 
 
-def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
+def _lossy_groups(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
     averages = prepared.method.partitioner.averages
     return [
@@ -162,21 +162,21 @@ def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     ]
 
 
-def _in_units(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
+def _scale_rows(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
     """Bring the rows of groups into the units that they are merged in, and scales of norms into what reads them."""
     for step in (AbsorbNorms(tuple(groups)), *prepared.repair.units.passes(tuple(groups))):
         step(view)
     return view
 
 
-def _lumped(view: GraphView, prepared: Prepared) -> GraphView:
+def _lump_duplicates(view: GraphView, prepared: Prepared) -> GraphView:
     """Add up the columns of exact duplicates, where channels are averaged."""
     if prepared.method.partitioner.averages:
         LumpDuplicates(tuple(prepared.groups), prepared.duplicates)(view)
     return view
 
 
-def _observed(
+def _observe_consumers(
     prepared: Prepared,
     view: GraphView,
     progress: Progress,

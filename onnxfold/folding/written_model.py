@@ -28,7 +28,7 @@ class WrittenModel:
 def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, progress: Progress) -> WrittenModel:
     """Return a folded model in the requested types."""
     if not config.quantizes:
-        return _in_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
+        return _restore_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
     made = quantize_int8(folded.view, None if inputs.are_tokens else inputs.batches, progress)
@@ -37,7 +37,7 @@ def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, p
     return WrittenModel(made.view, size, inputs, record, made.notes)
 
 
-def _in_blocks(folded: FoldedModel) -> WrittenModel:
+def _restore_blocks(folded: FoldedModel) -> WrittenModel:
     """Return a model whose weights of few bits are stored as such again."""
     view = folded.view.copy()
     done = requantize_blocks(view, folded.blocks)

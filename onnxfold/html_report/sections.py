@@ -100,7 +100,7 @@ def _widths(report: FoldReport) -> list[Element]:
     widest = max(group.width for group in report.groups)
     folded = sum(group.folded_width < group.width for group in report.groups)
     rows = [
-        (_numbered(i, g.name), width_bar(g.width, g.folded_width, widest), _change(g))
+        (_number_group(i, g.name), width_bar(g.width, g.folded_width, widest), _change(g))
         for i, g in enumerate(report.groups, 1)
     ]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
@@ -109,7 +109,7 @@ def _widths(report: FoldReport) -> list[Element]:
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
 
 
-def _numbered(number: int, name: str) -> Element:
+def _number_group(number: int, name: str) -> Element:
     return element("span", f"g{number} ", breakable(name))
 
 
@@ -175,7 +175,7 @@ def _reproduce(report: FoldReport) -> list[Element]:
     return parts
 
 
-def _of_diagnostics(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
+def _diagnostics_section(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
     return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not requested"))
 
 
@@ -208,18 +208,18 @@ SECTIONS = (
         "repair how the layers that read them were corrected.",
     ),
     Section(
-        "errors", "Error curves", _of_diagnostics(error_curves),
+        "errors", "Error curves", _diagnostics_section(error_curves),
         "How much the results of the layers that read a group would change if the group had fewer channels, in parts "
         "of what they are. Widths are chosen where these errors are small. All charts have the same scale; every line "
         "is ten times the one below.",
     ),
     Section(
-        "variances", "Variance ratios", _of_diagnostics(variance_ratios),
+        "variances", "Variance ratios", _diagnostics_section(variance_ratios),
         "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
         "healthy, below 1 activations collapse, above 1 they overshoot.",
     ),
     Section(
-        "correlations", "Correlations", _of_diagnostics(correlations),
+        "correlations", "Correlations", _diagnostics_section(correlations),
         "Correlations between all pairs of a group's channels, as its first consumer sees them: near 1 or \u22121 two "
         "channels say the same, near 0 they say different things.",
     ),

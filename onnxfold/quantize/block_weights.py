@@ -49,7 +49,7 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
         if node not in plain:
             nodes.append(node)
             continue
-        block, replaced = _opened(view, node)
+        block, replaced = _open_weight(view, node)
         nodes += replaced
         blocks.append(block)
     if blocks:
@@ -70,7 +70,7 @@ def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
             continue
         name = node.input[1]
         values = view.weight(name)
-        tensors = block.stored if np.array_equal(values, block.values) else _quantized(block, values)
+        tensors = block.stored if np.array_equal(values, block.values) else _quantize_block(block, values)
         inputs = [node.input[0], *(view.add_weight(stem, tensor) for stem, tensor in tensors.items())]
         sizes = {"K": values.shape[0], "N": values.shape[1]}
         product = rewritten(block.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
@@ -103,7 +103,7 @@ def _format(node: NodeProto) -> BlockFormat:
     return BlockFormat(attr_int(node, "bits", 4), attr_int(node, "block_size", 0), has_zero_points)
 
 
-def _opened(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
+def _open_weight(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
     """Return a weight, and the plain product that stands for it, with its bias."""
     kind, columns = _format(node), attr_int(node, "K", 0)
     names = [name for name in node.input[_WEIGHT:_ORDER] if name]
@@ -121,7 +121,7 @@ def _opened(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodePro
     return block, [product, helper.make_node("Add", [result, bias], node.output, f"{node.name}_bias")]
 
 
-def _quantized(block: BlockWeight, values: Array) -> dict[str, Array]:
+def _quantize_block(block: BlockWeight, values: Array) -> dict[str, Array]:
     names = list(block.stored)
     scale_type = block.stored[names[1]].dtype
     weight, scales, zeros = quantized_rows(np.asarray(values.T, np.float32), block.kind, scale_type)

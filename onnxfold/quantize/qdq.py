@@ -67,7 +67,7 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
             extra_options={},
         )
 
-    return run_quantiser(_with_types(model, ranges), quantizer)
+    return run_quantiser(_declare_types(model, ranges), quantizer)
 
 
 def weight_options(types: IntegerTypes) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> 
     return quantized
 
 
-def _with_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
+def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
     """Return a model that declares the types of tensors: what has a range is float32. More need not be known."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
     parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}

@@ -111,7 +111,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
 
     with dask.config.set(_OF_CLIENTS), _quiet():
         try:
-            client = _connected(address)
+            client = _connect_in_time(address)
         except (OSError, ValueError, TypeError) as error:
             why = shortened(" ".join(str(error).split())) or type(error).__name__
             hint = "start one with 'dask scheduler'"
@@ -122,7 +122,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
             yield client
 
 
-def _connected(address: str) -> "Client":
+def _connect_in_time(address: str) -> "Client":
     """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever."""
     from distributed import Client
 

@@ -84,7 +84,7 @@ def content_of(path: Path) -> Content:
     start = path.absolute()
     root = start.parent.parent if start.parent.name == _GRAPHS and not start.is_dir() else start.parent
     files = []
-    for file in _in_folder(start) if start.is_dir() else [start, *_beside(start, root)]:
+    for file in _files_in(start) if start.is_dir() else [start, *_files_beside(start, root)]:
         if not file.is_relative_to(root):
             raise ConfigError(f"'{file}', which '{path}' reads, lies in another folder: put it beside '{path}'")
         files.append(ContentFile(file.relative_to(root).as_posix(), *_describe_file(file)))
@@ -95,12 +95,12 @@ def content_of(path: Path) -> Content:
     return Content(str(root), main, digest, sha256, tuple(files))
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
     return sorted(path for path in paths if path.is_file())
 
 
-def _beside(file: Path, root: Path) -> list[Path]:
+def _files_beside(file: Path, root: Path) -> list[Path]:
     """Return the files that a model file reads beside itself; nothing for other files."""
     if file.suffix.lower() != ".onnx":
         return []

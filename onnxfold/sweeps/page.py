@@ -155,7 +155,7 @@ def _chart(
             for row in rows
         ],
         "originals": [
-            {"model": printable(name), "values": {axis.key: axis.original(_of(name, rows)) for axis in axes}}
+            {"model": printable(name), "values": {axis.key: axis.original(_rows_of(name, rows)) for axis in axes}}
             for name in models
         ],
     }  # fmt: skip
@@ -174,7 +174,7 @@ def _chart(
     ]  # fmt: skip
 
 
-def _of(model: str, rows: Sequence[Row]) -> list[Row]:
+def _rows_of(model: str, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.model == model]
 
 
@@ -212,20 +212,20 @@ def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
     axes = _known([ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)], rows)
     lines = []
     for model in dict.fromkeys(row.model for row in rows):
-        of_model = _of(model, rows)
+        of_model = _rows_of(model, rows)
         name = model.replace("\\", "/").rpartition("/")[2]
         values = [axis.original(of_model) for axis in axes]
-        lines.append(element("tr", _named(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
+        lines.append(element("tr", _label(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
         for row in of_model:
             mark = element("strong", "picked: ") if _is(row, picked) else None
             cells = map(_number, axes, [axis.value(row) for axis in axes])
-            lines.append(element("tr", _named(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
+            lines.append(element("tr", _label(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
     head = element("tr", *(element("th", title, scope="col") for title in ("Fold", *(axis.title for axis in axes))))
     caption = element("caption", "Every fold, and the models before.")
     return element("table", caption, element("thead", head), element("tbody", *lines), class_="figures", id="all-folds")
 
 
-def _named(*name: Content) -> Element:
+def _label(*name: Content) -> Element:
     return element("th", *name, scope="row")
 
 

@@ -57,11 +57,11 @@ class SweepFolder:
         lock = self.path / _LOCK
         if not lock.exists() and not self.whole.exists():  # then no sweep wrote here
             check_own((self.path / _PARTS, self.models), lambda _: False, "a sweep")
-        with made_folder(self.path), self._locked(lock), made_folder(self.path / _PARTS), made_folder(self.models):
+        with made_folder(self.path), self._lock_folder(lock), made_folder(self.path / _PARTS), made_folder(self.models):
             yield
 
     @contextmanager
-    def _locked(self, lock: Path) -> Iterator[None]:
+    def _lock_folder(self, lock: Path) -> Iterator[None]:
         with explained(self.path):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:

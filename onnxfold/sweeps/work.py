@@ -62,7 +62,7 @@ def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInp
 
     try:
         with _worker_limits():
-            paths = _placed(job, pieces, store)
+            paths = _place_contents(job, pieces, store)
             return prepare_inputs(paths[MODEL], job.config(paths))
     except Exception as error:
         return Failure.of(error)
@@ -76,12 +76,12 @@ def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, sto
         return Outcome(inputs.row(job))
     try:
         with _worker_limits():
-            return _folded(job, _placed(job, pieces, store), inputs)
+            return _fold_job(job, _place_contents(job, pieces, store), inputs)
     except Exception as error:
         return Outcome(Failure.of(error).row(job))
 
 
-def _folded(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
+def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
     from onnxfold.api import fold_request
     from onnxfold.sweeps.measures import all_measures
 
@@ -125,7 +125,7 @@ def _other_versions(job: Job) -> Failure:
     return Failure("VersionError", f"the worker {platform.node()} has {', '.join(other)}: install the same", True)
 
 
-def _placed(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
+def _place_contents(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
     root = Path(store) if store is not None else _own_store()
     return {role: content.put_into(root, pieces[role]) for role, content in job.contents.items()}
 

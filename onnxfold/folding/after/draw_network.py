@@ -45,7 +45,7 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
         if node.op_type in _SIZES:
             reads = ()
         elif layer is not None or len(reads) > 1:
-            drawn_nodes.append(_drawn(view, node, layer, reads, channels))
+            drawn_nodes.append(_draw_node(view, node, layer, reads, channels))
             reads = (len(drawn_nodes) - 1,)
         if len(drawn_nodes) > MOST_NODES:
             return []
@@ -62,7 +62,7 @@ def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
     return by_axis
 
 
-def _drawn(
+def _draw_node(
     view: GraphView,
     node: NodeProto,
     layer: Layer | None,

@@ -30,7 +30,7 @@ def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
     """Return every matrix of a fold by name."""
     arrays: dict[str, Array] = {}
     for graph in graphs:
-        for name, values in itertools.chain(_of_groups(graph), _of_weights(graph.refits)):
+        for name, values in itertools.chain(_group_arrays(graph), _weight_arrays(graph.refits)):
             key = next(
                 k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in arrays
             )
@@ -45,13 +45,13 @@ def npz_of(arrays: dict[str, Array]) -> bytes:
     return content.getvalue()
 
 
-def _of_groups(graph: Folded) -> Iterator[tuple[str, Array]]:
+def _group_arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
     for group, partition in graph.plan:
         yield f"P/{group.name}", partition.encode
         yield f"Q/{group.name}", partition.decode
 
 
-def _of_weights(refits: Refits | None) -> Iterator[tuple[str, Array]]:
+def _weight_arrays(refits: Refits | None) -> Iterator[tuple[str, Array]]:
     if refits is None:
         return
     for weight, refit in refits.columns.items():

@@ -100,7 +100,7 @@ def tune_norms(
         return {name: starts[name] + spans[name] * moves[name] for name in names}
 
     judged = _parts(held_out.batches, inputs, most=_JUDGED)
-    before = _lost(graph, teacher, judged, answers, weights())
+    before = _mean_loss(graph, teacher, judged, answers, weights())
     batches = _parts(shown.batches, inputs)
     order = _order(len(batches), steps, seed)
     for step, at in enumerate(order):
@@ -111,7 +111,7 @@ def tune_norms(
         adam.step(RATE * 0.5 * (1.0 + math.cos(math.pi * step / len(order))))
     with torch.no_grad():
         tuned = weights()
-    after = _lost(graph, teacher, judged, answers, tuned)
+    after = _mean_loss(graph, teacher, judged, answers, tuned)
     kept = math.isfinite(after) and after < before
     for name, values in tuned.items() if kept else ():
         view.set_weight(name, values.numpy())
@@ -164,7 +164,7 @@ def _loss(outputs: "Tensor", wanted: "Tensor", answers: _Answers) -> "Tensor":
     return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
 
 
-def _lost(
+def _mean_loss(
     graph: "TorchGraph", teacher: Session, batches: Sequence[dict[str, Array]], answers: _Answers,
     weights: "dict[str, Tensor]",
 ) -> float:  # fmt: skip

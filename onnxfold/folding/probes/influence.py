@@ -61,7 +61,7 @@ def effects(
     """Return the loss of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
-        branch.join: [Change(i, branch.result, partial(_nothing, _bias(view, nodes[branch.join])))]
+        branch.join: [Change(i, branch.result, partial(_idle_result, _bias(view, nodes[branch.join])))]
         for i, block in enumerate(blocks)
         for branch in block.branches
     }
@@ -69,7 +69,7 @@ def effects(
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
 
 
-def _nothing(bias: Array, values: Array) -> Array:
+def _idle_result(bias: Array, values: Array) -> Array:
     """Return the result of a branch that adds nothing to its stream, not even the norm's bias."""
     return (np.zeros_like(values) - bias).astype(values.dtype)
 

@@ -68,11 +68,11 @@ def with_latency_table(
     if config.latency_table is not None:
         return replace(config, latency_table=_read(config.latency_table).to_dict())
     if config.device is not None:
-        return replace(config, latency_table=_of_device(config.device).to_dict())
+        return replace(config, latency_table=_device_table(config.device).to_dict())
     return replace(config, latency_table=measure_table(opened, config, progress, instruments).to_dict())
 
 
-def _of_device(device: str) -> LatencyTable:
+def _device_table(device: str) -> LatencyTable:
     """Return the table that a device's profile names."""
     table = load_device(device).latency_table
     if not table:

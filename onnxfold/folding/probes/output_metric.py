@@ -87,7 +87,7 @@ def _metric(
     flips = random.choice(np.array([-step, step], np.float32), rows.shape[:-1])
     scaled = {i: _scale(base[i], answers) for i in floats}
     signs = {i: random.choice(np.array([-1.0, 1.0], np.float32), base[i].shape[-1]) for i in floats}
-    change = {i: _changes_of(base[i], answers) for i in floats}
+    change = {i: _change_function(base[i], answers) for i in floats}
     changes = []
     for direction in range(group.size):
         progress("probe groups", direction, group.size)
@@ -104,7 +104,7 @@ def _metric(
     return metric / mean + _RIDGE * np.eye(len(metric))
 
 
-def _changes_of(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
+def _change_function(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
     """Return a function of the change of an output; of scores, half of its square is the divergence."""
     if not answers.are_scores(was):
         return lambda is_now: np.asarray(is_now - was, np.float32)

@@ -118,12 +118,12 @@ class Probe:
             moved[..., places] = self._estimate.of(x, scored=axis in self._scored)
         elif self._has_bias:
             mean = x.reshape(-1, *places.shape).mean(axis=0)
-            moved[..., places] = self._estimated(x - mean) + mean
+            moved[..., places] = self._estimate_channels(x - mean) + mean
         else:
-            moved[..., places] = self._estimated(x)
+            moved[..., places] = self._estimate_channels(x)
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
-    def _estimated(self, x: Array) -> Array:
+    def _estimate_channels(self, x: Array) -> Array:
         """Return the estimate for channels on the last axis."""
         assert isinstance(self._estimate, Estimate)
         return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)

@@ -92,7 +92,7 @@ class _Trials:
         self._begin(node)
         instead: dict[int, dict[str, Array]] = {}
         was: dict[int, Array] = {}
-        for outcome, change in self._at(node):
+        for outcome, change in self._changes_at(node):
             if change.tensor not in self._walk.values:  # what a recurrence reads is its own result
                 continue
             place = outcome.place
@@ -118,7 +118,7 @@ class _Trials:
             values = {name: batches[place] for name, batches in walk.values.items()}
             for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
                 feeds = {name: values[name] for name in runner.inputs}
-                changes = [c for outcome, c in self._at(node) if outcome.place == place and c.tensor in feeds]
+                changes = [c for outcome, c in self._changes_at(node) if outcome.place == place and c.tensor in feeds]
                 was = runner.run(feeds)[node.output[0]] if changes and self._locally else None
                 outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
                 self._note(place, node, outputs, was)
@@ -143,7 +143,7 @@ class _Trials:
             if change.trial not in self.outcomes and change.tensor in self._walk.values:
                 self.outcomes[change.trial] = TrialOutcome(self._walk.fork())
 
-    def _at(self, node: NodeProto) -> list[tuple[TrialOutcome, Change]]:
+    def _changes_at(self, node: NodeProto) -> list[tuple[TrialOutcome, Change]]:
         changes = self._changes.get(node_key(node), ())
         return [(self.outcomes[c.trial], c) for c in changes if c.trial in self.outcomes]
 

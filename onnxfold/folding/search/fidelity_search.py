@@ -42,7 +42,7 @@ class _Kept:
 
 def smallest_request(task: FoldTask) -> WidthRequest:
     """Return the demands of a search's smallest fold on the widths; there may be none, where layers are narrow."""
-    request = _at(task, LEAST).request(may_keep_all=True)
+    request = _task_at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
             f"{task.config.searched} decides how far to fold, and ratios and keep give the widths of all groups"
@@ -60,7 +60,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     if labelled is None:
         least = config.min_fidelity or 0.0
         if data.inputs.is_drawn:
-            drawn, reference = _drawn(opened, session, config.seed)
+            drawn, reference = _draw_inputs(opened, session, config.seed)
             return KeepsFidelity(
                 opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least
             ), data.inputs
@@ -73,7 +73,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
 
 
-def _drawn(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
+def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
     """Return new inputs, as many as cost and memory allow, and what the original answers."""
     inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
     held_out: Batches = []
@@ -103,7 +103,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     candidates = model_candidates(prepared, progress) if request.widths is None else None
 
     def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
-        at = _at(task, sparsity)
+        at = _task_at(task, sparsity)
         return fold_model(model, at.request(may_keep_all=True), candidates, at.config, progress)
 
     best: _Kept | None = None
@@ -137,6 +137,6 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     return replace(smallest, config=config, accuracy=best.judgement.accuracy, notes=(note,))
 
 
-def _at(task: FoldTask, sparsity: float) -> FoldTask:
+def _task_at(task: FoldTask, sparsity: float) -> FoldTask:
     """Return the task of one fold of the search."""
     return replace(task, config=replace(task.config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None))

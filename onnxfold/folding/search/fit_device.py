@@ -50,10 +50,10 @@ class DeviceFit:
         self._quick = replace(task, method=find_method("prune-l2")).prepared(None)
         graphs = task.opened.graphs
         self._costs = RamCost(graphs), FlashCost(graphs)
-        free = replace(task, config=_within(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
+        free = replace(task, config=_limited_config(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
-        self._least = self._counted(narrowest)
+        self._least = self._count_memory(narrowest)
         if self._least[1] > _HOPELESS * board.model_flash_bytes:
             raise BudgetError(
                 f"{board.name} cannot hold the model: even at its narrowest widths it has {self._least[1]:,} bytes of "
@@ -68,12 +68,12 @@ class DeviceFit:
                     f"{board.name} cannot hold the model: even at its narrowest widths it {reason}; give smaller "
                     f"inputs (--input-shapes){smaller} or another device"
                 )
-        whole = self._counted([group.size for group in request.space.groups])
-        self._limits = self._scaled(whole, _shares(need, board))
+        whole = self._count_memory([group.size for group in request.space.groups])
+        self._limits = self._scale_limits(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
         """Return the demands of the limits on the widths."""
-        at = replace(task, config=_within(task.config, self._limits))
+        at = replace(task, config=_limited_config(task.config, self._limits))
         request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
         whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
         if request.widths is not None or not request.budgets.exceeded(whole):
@@ -119,19 +119,19 @@ class DeviceFit:
                 best = replace(request, widths=widths)
                 if min(shares) <= 1.0 + _SLACK:
                     break
-                self._limits = self._scaled(self._limits, shares)
+                self._limits = self._scale_limits(self._limits, shares)
             elif best is not None:
                 break
             else:
-                self._limits = self._scaled(self._limits, [_NARROWER * s if s < 1.0 else 1.0 for s in shares])
+                self._limits = self._scale_limits(self._limits, [_NARROWER * s if s < 1.0 else 1.0 for s in shares])
         return best, reason
 
-    def _counted(self, widths: Sequence[int]) -> tuple[int, int]:
+    def _count_memory(self, widths: Sequence[int]) -> tuple[int, int]:
         """Return the counted RAM and flash at some widths."""
         ram, flash = self._costs
         return ram(widths), flash(widths)
 
-    def _scaled(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
+    def _scale_limits(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
         """Return limits times some shares, none below what the narrowest widths take."""
         ram, flash = (
             max(int(limit * share), least) for limit, share, least in zip(limits, shares, self._least, strict=True)
@@ -143,7 +143,7 @@ class DeviceFit:
         return self._need_of(fold_model(self._quick.trial(), request, None, task.config, silent).view)
 
 
-def _within(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
+def _limited_config(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
     """Return a request with limits of RAM and flash instead of the device's."""
     own = requested_limits(replace(config, device=None))
     both = tightest(own, {"ram": limits[0], "flash": limits[1]})

@@ -55,7 +55,7 @@ def _nearest(rows: Sequence[Row], expression: Expression) -> str:
         return len(failed), sum(_distance(c, row) for c in failed)
 
     closest = min(rows, key=far)
-    missed = ", ".join(_missed(c, closest) for c in comparisons if not c.holds(closest))
+    missed = ", ".join(_describe_miss(c, closest) for c in comparisons if not c.holds(closest))
     why = f"misses {missed}" if missed else "meets every comparison, but not the expression"
     return f"none of {len(rows)} folds meets it; the closest, {describe_row(closest)}, {why}"
 
@@ -67,7 +67,7 @@ def _distance(comparison: Comparison, row: Row) -> float:
     return min(abs(value - comparison.value) / max(abs(comparison.value), 1e-12), 1.0)
 
 
-def _missed(comparison: Comparison, row: Row) -> str:
+def _describe_miss(comparison: Comparison, row: Row) -> str:
     if not isinstance(comparison, Number):
         return f"'{comparison.text}' (it is '{getattr(row, comparison.name)}')"
     value = comparison.value_in(row)

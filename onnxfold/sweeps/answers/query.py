@@ -157,39 +157,39 @@ class _Parser:
         self._at = self._depth = 0
 
     def whole(self) -> Expression:
-        expression = self._any_of()
+        expression = self._parse_any()
         if self._at < len(self._tokens):
             raise self._error(f"'{self._next()}' was not expected")
         return expression
 
-    def _any_of(self) -> Expression:
-        parts = [self._all_of()]
+    def _parse_any(self) -> Expression:
+        parts = [self._parse_all()]
         while self._takes("or"):
-            parts.append(self._all_of())
+            parts.append(self._parse_all())
         return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=False)
 
-    def _all_of(self) -> Expression:
-        parts = [self._one()]
+    def _parse_all(self) -> Expression:
+        parts = [self._parse_term()]
         while self._takes("and"):
-            parts.append(self._one())
+            parts.append(self._parse_term())
         return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=True)
 
-    def _one(self) -> Expression:
+    def _parse_term(self) -> Expression:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._error("it is nested too deeply")
         if self._takes("not"):
-            expression: Expression = Not(self._one())
+            expression: Expression = Not(self._parse_term())
         elif self._takes("("):
-            expression = self._any_of()
+            expression = self._parse_any()
             if not self._takes(")"):
                 raise self._error("a ')' is missing")
         else:
-            expression = self._comparison()
+            expression = self._parse_comparison()
         self._depth -= 1
         return expression
 
-    def _comparison(self) -> Comparison:
+    def _parse_comparison(self) -> Comparison:
         name = self._next().lower().replace("-", "_")
         if name not in QUANTITIES and name not in TEXTS:
             close = get_close_matches(name, [*QUANTITIES, *TEXTS], 1)

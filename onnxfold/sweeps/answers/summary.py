@@ -49,7 +49,7 @@ def shown(name: str, row: Row) -> str:
         return UNKNOWN
     text = written(name, value)
     if quantity.kind == "fraction":
-        return text + _beside(name, row)
+        return text + _part_left(name, row)
     return text if ratio is None else f"{text} ({ratio:.2f}x)"
 
 
@@ -67,7 +67,7 @@ def plain(name: str, row: Row) -> str:
     return shown(name, row).partition(" (")[0].partition(" of ")[0]
 
 
-def _beside(name: str, row: Row) -> str:
+def _part_left(name: str, row: Row) -> str:
     if name == "accuracy" and row.accuracy_before is not None:
         return f" of {percent(row.accuracy_before)} before"
     if name == "agreement" and row.agreement_low is not None and row.agreement_high is not None:
