@@ -16,13 +16,13 @@ from onnxfold.folding.after.before_fold import BeforeFold
 from onnxfold.folding.after.fold_lossless import require_lossless
 from onnxfold.folding.after.merge_map import merge_arrays
 from onnxfold.folding.after.trainable import to_torch
-from onnxfold.folding.after.tune_norms import tuned
+from onnxfold.folding.after.tune_norms import train_norms
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_inputs import inputs_for
-from onnxfold.folding.networks.joined_model import JoinedModel, without_zero_blocks
+from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.folding.verify_written import verify_written
 from onnxfold.folding.way import find_way
@@ -139,8 +139,8 @@ def _fold(
             dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_function(config.dtype)
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
-        folded = without_zero_blocks(way.folded(data), networks)
-        folded = tuned(folded, task.reference, data, config, tell)
+        folded = remove_zero_blocks(way.run_fold(data), networks)
+        folded = train_norms(folded, task.reference, data, config, tell)
         written = written_model(folded, data, config, tell)
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:

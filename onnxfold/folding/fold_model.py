@@ -15,7 +15,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
-from onnxfold.folding.scopes import about_integers
+from onnxfold.folding.scopes import integer_reason
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
@@ -74,7 +74,7 @@ def request_widths(
             per_token=opened.size.macs_per == "token", whole=whole,
         )  # fmt: skip
     except BudgetError as error:
-        integers = about_integers(opened.scopes)
+        integers = integer_reason(opened.scopes)
         raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None
     if note:
         request = replace(request, remarks=(*request.remarks, note))

@@ -247,9 +247,9 @@ class Method:
         """Return the form of the row for language models, or for others."""
         return self.language if is_language and self.language is not None else self
 
-    def composed(self, cluster: str | None, repair: str | None) -> "Method":
+    def compose(self, cluster: str | None, repair: str | None) -> "Method":
         """Return the row with another clustering or repair where one is given, in every form."""
-        language = None if self.language is None else self.language.composed(cluster, repair)
+        language = None if self.language is None else self.language.compose(cluster, repair)
         return replace(self, cluster=cluster or self.cluster, repair=repair or self.repair, language=language)
 
     def possible(self, *, moments: bool, inputs: bool, rotates: bool = False) -> "Method":
@@ -330,7 +330,7 @@ def find_method(
     method = METHODS[name]
     if method.drops_blocks and (cluster or repair):
         raise ConfigError(f"method '{name}' drops blocks and merges nothing: leave out cluster and repair")
-    method = method.composed(cluster, repair)
+    method = method.compose(cluster, repair)
     find_partitioner(method.cluster, of_networks=of_networks)
     if not method.is_supported:
         raise ConfigError(

@@ -66,7 +66,7 @@ def _cut(prepared: PreparedModel, widths: list[int], candidates: ModelCandidates
     opened, (main,) = prepared.opened, prepared.opened.scopes
     form = replace(opened.form, ties=no_ties)
     if all(width == group.size for group, width in zip(prepared.graphs[0].groups, widths, strict=True)):
-        return _Cut(replace(opened, scopes=[replace(main, analysis=form.analysed(main.view))], form=form))
+        return _Cut(replace(opened, scopes=[replace(main, analysis=form.analyse(main.view))], form=form))
     graph = replace(prepared.graphs[0], diagnoses=False)
     done = fold_graph(graph, widths, candidates[0], progress)
     records = tuple(

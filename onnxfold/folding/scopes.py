@@ -66,7 +66,7 @@ class GraphForm:
         more += [QUERIES] if self.queries else []
         return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
-    def analysed(self, view: GraphView) -> ChannelAnalysis:
+    def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
         analysis = find_groups(view, self.ties(view), streams=self.streams)
         if not self.inside_heads:
@@ -78,7 +78,7 @@ class GraphForm:
         done = passes(scope.view)
         if not done.modified:
             return scope
-        return replace(scope, analysis=self.analysed(scope.view), records=[*scope.records, *done.records])
+        return replace(scope, analysis=self.analyse(scope.view), records=[*scope.records, *done.records])
 
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
@@ -100,7 +100,7 @@ def open_scopes(
     ]
     if is_whole and len(inner) == _MOST_BODIES:
         view.notes.append(f"only the first {_MOST_BODIES:,} bodies of If, Loop and Scan are looked into: others stay")
-    return [Scope(view, form.analysed(view), list(normal.records), normal.copies, body), *inner]
+    return [Scope(view, form.analyse(view), list(normal.records), normal.copies, body), *inner]
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:
@@ -123,7 +123,7 @@ def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
 
 
-def about_integers(scopes: Iterable[Scope]) -> str:
+def integer_reason(scopes: Iterable[Scope]) -> str:
     """Return the reason why a quantised model folds no further, '' for others."""
     done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
     if done is None:
@@ -138,7 +138,7 @@ def require_groups(scopes: list[Scope]) -> None:
     """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
     if all_groups(scopes):
         return
-    integers = about_integers(scopes)
+    integers = integer_reason(scopes)
     if integers:
         raise NothingToFoldError(f"nothing to fold: {integers}")
     refusals = all_refusals(scopes)

@@ -72,7 +72,7 @@ def write_report(
         dropped=list(before.dropped.blocks),
         tuning=folded.tuning,
         model_sha256=_sha256(opened.source),
-        network=[drawn.folded({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
+        network=[drawn.fold({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),
     )
     report.notes = [

@@ -90,7 +90,7 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Referen
     return _Reference(view, samples.arrays, labels, session.run_in_batches(samples.arrays))
 
 
-def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def data_columns(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return agreement, and with labels accuracy, on given samples, as columns."""
     path = model_file(original)
     assert isinstance(path, str | Path)
@@ -137,7 +137,7 @@ def all_measures(
             "estimated_agreement_low": low, "estimated_agreement_high": high,
         }  # fmt: skip
     if data is not None:
-        columns |= on_data(result, original, data, options)
+        columns |= data_columns(result, original, data, options)
     if parity:
         columns |= export_parity(result, seed)
     inputs = None if report.inputs is None else f"{report.inputs.samples} samples of {report.inputs.kind}"

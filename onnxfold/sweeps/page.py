@@ -13,7 +13,7 @@ from onnxfold.html_report.elements import Content, Element, breakable, element, 
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
 from onnxfold.sweeps.answers.pick import fronts
-from onnxfold.sweeps.answers.summary import part, plain, written
+from onnxfold.sweeps.answers.summary import part, plain, value_text
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 
 #: Values of a model that is compared with itself; what is lacking there is nothing.
@@ -231,7 +231,7 @@ def _label(*name: Content) -> Element:
 
 def _number(axis: ChartAxis, value: float | None) -> Element:
     known = {} if value is None else {"data_value": repr(value)}
-    return element("td", UNKNOWN if value is None else written(axis.key, value), **known)
+    return element("td", UNKNOWN if value is None else value_text(axis.key, value), **known)
 
 
 def _section(name: str, title: str, *body: Content) -> Element:

@@ -27,7 +27,7 @@ class DrawnNode:
     #: Fold groups among the channels that it writes, and how many of these go with a unit of the group.
     channels: tuple[tuple[str, int], ...] = ()
 
-    def folded(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
+    def fold(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
         """Return the node with its width after the fold."""
         lost = {name: records[name].width - records[name].folded_width for name, _ in self.channels if name in records}
         gone = sum(lost.get(name, 0) * per_unit for name, per_unit in self.channels)

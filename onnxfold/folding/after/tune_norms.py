@@ -65,7 +65,7 @@ def require_tunable(view: GraphView) -> None:
         raise UnsupportedModelError(f"norms cannot be tuned: {reasons[0]}")
 
 
-def tuned(
+def train_norms(
     folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> FoldedModel:
     """Return a folded model, its norms trained in place where that is requested."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.blocks.droppable import Droppable
-from onnxfold.folding.blocks.without_blocks import without_blocks
+from onnxfold.folding.blocks.remove_blocks import remove_blocks
 from onnxfold.folding.fold_model import ModelCandidates, losses_of, model_candidates
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.open_model import OpenedModel
@@ -44,7 +44,7 @@ def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix,
 
 def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
     """Return the predicted loss of the widths without some branches; infinite if the request is out of reach."""
-    trial, _ = without_blocks(task.opened.copy(), dropped)
+    trial, _ = remove_blocks(task.opened.copy(), dropped)
     groups = [group for _, graph_groups in trial.graphs for group in graph_groups]
     losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
     try:

@@ -13,7 +13,7 @@ from onnxfold.errors import VerificationError
 from onnxfold.folding.blocks.branch_allocation import fewest_lost
 from onnxfold.folding.blocks.drop_request import TOLERANCE, DropRequest, drop_request
 from onnxfold.folding.blocks.droppable import Droppable
-from onnxfold.folding.blocks.without_blocks import caches_read, without_blocks
+from onnxfold.folding.blocks.remove_blocks import caches_read, remove_blocks
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, choose_inputs
 from onnxfold.folding.probes.influence import effects, influences
@@ -63,7 +63,7 @@ def drop_blocks(task: FoldTask) -> Dropped:
     if not chosen:
         return Dropped(task, replace(run_on, notes=(*run_on.notes, *request.notes)))
     caches = caches_read(view)
-    without, names = without_blocks(opened, [request.blocks[i] for i in chosen])
+    without, names = remove_blocks(opened, [request.blocks[i] for i in chosen])
     if method.drops_blocks or config.only_drops:
         clean_up(opened.scopes[0].copies)(without.view)  # no fold of this graph follows
     notes = (*run_on.notes, *request.notes, *_drop_notes(records, request.sparsity, opened.size.parameters))

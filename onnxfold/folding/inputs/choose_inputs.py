@@ -36,7 +36,7 @@ class ChosenInputs:
     notes: tuple[str, ...] = ()
     labelled: Labelled | None = None  # labelled samples that decide how far to fold
 
-    def repeated_by(self, config: FoldConfig) -> FoldConfig:
+    def repeatable_request(self, config: FoldConfig) -> FoldConfig:
         """Return the request that gives the same inputs at any speed of the machine."""
         return replace(config, input_steps=self.inputs.steps) if self.inputs is not None and self.inputs.cut else config
 

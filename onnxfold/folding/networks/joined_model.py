@@ -76,7 +76,7 @@ class JoinedModel:
         ]
         return [[(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in of_output] for of_output in shapes]
 
-    def joined(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
+    def join_outputs(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the outputs of the joined model, from those of the networks."""
         merged = []
         for parts, how in zip(zip(*outputs, strict=True), self.graph.heads, strict=True):
@@ -151,7 +151,7 @@ def join_models(
     return joined
 
 
-def without_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
+def remove_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
     if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
         return folded
@@ -191,7 +191,7 @@ def _require_exact(joined: JoinedModel) -> None:
     for session in sessions:
         names = [info.name for info in session.inputs]
         own.append(session.run(dict(zip(names, feeds.values(), strict=True))))
-    for expected, got in zip(joined.joined(own), Session(joined.exact).run(feeds), strict=True):
+    for expected, got in zip(joined.join_outputs(own), Session(joined.exact).run(feeds), strict=True):
         scale = float(np.abs(expected).max(initial=0.0))
         off = float(np.abs(expected - got).max(initial=0.0)) if expected.shape == got.shape else np.inf
         if not off <= EXACT * scale:

@@ -59,7 +59,7 @@ def _profile(view: GraphView, threads: int) -> LatencyProfile:
 REAL = Instruments(_profile, measure_shape)
 
 
-def with_latency_table(
+def add_latency_table(
     opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
 ) -> FoldConfig:
     """Return a request with the table of latencies as plain values, if widths depend on one."""
@@ -100,7 +100,7 @@ def measure_table(
 ) -> LatencyTable:
     """Return the times of a model and its layers on this machine, layers at up to 3 x 3 widths.
 
-    Parameters and errors are those of :func:`with_latency_table`.
+    Parameters and errors are those of :func:`add_latency_table`.
     """
     instruments, threads, cache = instruments or REAL, config.threads, Cache(config.cache)
     progress("measure latency", 0, 0)

@@ -58,11 +58,11 @@ def sensitivities(
             for use in member.uses:
                 axis = use.channels
                 if axis in groups[i].tensors:
-                    change = Change(i, axis.tensor, partial(probe.narrowed, axis=axis))
+                    change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
                     changes.setdefault(use.node, {})[i, axis] = change
         for member in groups[i].with_role(Role.BASIS) if probe.is_lossy else ():
             for use in member.uses:
-                change = Change(i, use.channels.tensor, partial(probe.narrowed, axis=use.channels))
+                change = Change(i, use.channels.tensor, partial(probe.narrow, axis=use.channels))
                 for reader in view.consumers(use.channels.tensor):
                     changes.setdefault(node_key(reader), {})[i, use.channels] = change
     once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
@@ -110,7 +110,7 @@ class Probe:
         except (LinAlgError, ValueError):  # activations overflow
             self.is_lossy = False
 
-    def narrowed(self, values: Array, axis: Axis) -> Array:
+    def narrow(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
         x = moved[..., places].astype(working_type(values), copy=False)

@@ -13,7 +13,7 @@ from onnxfold.passes.base import Pipeline
 from onnxfold.passes.merge.drop_branches import DropBranches
 
 
-def without_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[OpenedModel, dict[str, str]]:
+def remove_blocks(opened: OpenedModel, dropped: Sequence[Droppable]) -> tuple[OpenedModel, dict[str, str]]:
     """Drop from the main graph, in place; return the model, and new names of inputs and outputs, empty if they went."""
     view, (main, *bodies) = opened.view, opened.scopes
     caches = frozenset[str]().union(*(block.caches for block in dropped))
