@@ -104,7 +104,7 @@ def fold_request(
     measures_latency: bool = True,
     networks: JoinedModel | None = None,
 ) -> FoldResult:
-    """Fold a model as a checked request says; what many folds of a model share may be given.
+    """Fold a model as a checked request says; inputs that many folds of a model share may be passed on.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _fold(
 
 
 def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
-    """Return a function that says what a model needs on a board, quantised where that is asked for."""
+    """Return a function that computes the need of a model on a board, quantised where `dtype` says so."""
 
     def need(view: GraphView) -> MemoryNeed:
         from onnxfold.export.firmware.need import need_of  # the exporters take a second to import

@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _check_surroundings(arguments: Sequence[str]) -> None:
-    """Refuse what neither this program nor the libraries below it can run with."""
+    """Refuse surroundings that neither this program nor the libraries below it can run in."""
     if any("\0" in argument for argument in arguments):  # a system passes none, a program that calls this may
         raise ConfigError("an argument contains a zero byte, which no path or name may: leave it out")
     try:

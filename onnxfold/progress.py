@@ -89,7 +89,7 @@ def part_of(progress: Progress, part: int, parts: int) -> Progress:
 
 
 class ProgressBar:
-    """A line on the error stream that says what is being done and what remains.
+    """A line on the error stream that says which stage runs and how long the rest takes.
 
     On a terminal it is a bar, shown once the work takes longer than a second; elsewhere a line every ten seconds.
 

@@ -76,7 +76,7 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 
 
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used."""
+    """A word that shells complete: a name in a table, or a file; it is checked where it is used."""
 
     name = "text"
 
@@ -172,7 +172,7 @@ def wrote(path: Path) -> str:
 
 @contextmanager
 def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = False) -> Iterator[None]:
-    """Print a report as JSON if it is wanted; what the block prints, for people, goes to standard error then."""
+    """Print a report as JSON if it is wanted; the block's lines for people go to standard error then."""
     with redirect_stdout(io.StringIO() if quiet else sys.stderr if wanted else sys.stdout):
         yield
     if wanted:
@@ -180,7 +180,7 @@ def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = Fal
 
 
 def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, str, str]]:
-    """Return the rows of a table of what two models cost, and of their latency, if it was measured."""
+    """Return the rows of a table of the costs of two models, and of their latency, if it was measured."""
     from onnxfold.report import milliseconds
 
     rows = [
@@ -202,5 +202,5 @@ def change(old: int | None, new: int | None) -> tuple[str, str, str]:
 
 
 def latency_line(latency: Any, before: str = "the first") -> str:
-    """Return how a latency was measured, beside what, and how sure the ratio is."""
+    """Return how a latency was measured, against which model, and how sure the ratio is."""
     return f"latency: {latency.ratio:.2f} of {before}, spread {latency.spread:.0%} ({latency.how})"

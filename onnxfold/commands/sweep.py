@@ -105,7 +105,7 @@ def sweep(
 def _run(
     models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
 ) -> list[Any]:
-    """Run what is missing; write the page."""
+    """Run the missing folds; write the page."""
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.sweeps.answers.pick import pick as best_of
     from onnxfold.sweeps.grid import SweepRequest, goals_of

@@ -56,7 +56,7 @@ def verdict_on(
 
 
 def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
-    """Return the state of an output, its name, and what is kept of it; None where nothing could be compared."""
+    """Return the state of an output, its name, and the kept share of it; None where nothing could be compared."""
     for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
         value: float | None = getattr(measured, limits.measure)
         if value is None or value != value:

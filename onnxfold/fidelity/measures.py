@@ -170,7 +170,7 @@ def fidelity(
 
 
 def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the difference of two proportions that were found on the same samples.
+    """Return the 95 % confidence interval of the difference of two proportions that were measured on the same samples.
 
     References
     ----------

@@ -32,7 +32,7 @@ ModelCandidates = list[list[Candidates]]
 
 @dataclass(frozen=True, eq=False)
 class FoldedModel:
-    """A folded model, and what was done to each of its graphs."""
+    """A folded model, and the fold of each of its graphs."""
 
     view: GraphView  # the folded main graph, bodies written back
     request: WidthRequest  # what the widths had to satisfy

@@ -23,7 +23,7 @@ from onnxfold.quantize.refuse import require_quantizable
 
 @dataclass(frozen=True, eq=False)
 class FoldTask:
-    """An opened model, and what is to be done to it."""
+    """An opened model, and the request for its fold."""
 
     opened: OpenedModel  # the model; its graphs are edited in place
     config: FoldConfig
@@ -62,7 +62,7 @@ def open_task(
     networks: JoinedModel | None = None,
     shared_inputs: ChosenInputs | None = None,
 ) -> FoldTask:
-    """Open a model, and check what depends on it."""
+    """Open a model, and check the options that depend on it."""
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)

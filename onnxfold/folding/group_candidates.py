@@ -61,7 +61,7 @@ class GroupCandidates:
         self._pool.shutdown(cancel_futures=True)
 
     def take(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
-        """Begin with a group, given what its consumers read."""
+        """Begin with a group, by the moments of its consumers' inputs."""
         if not self._at_once:
             self._seen[i] = moments
             return

@@ -183,7 +183,7 @@ def _observe_consumers(
     take: Callable[[int, list[ConsumerMoments]], None],
     make_room: Callable[[int], None] | None = None,
 ) -> Observation | None:
-    """Run a graph, and let what its groups' consumers read be taken; None where it cannot be run."""
+    """Run a graph, and observe the activations that its groups' consumers read; None where it cannot be run."""
     if prepared.inputs is None:
         return None
     return observe(

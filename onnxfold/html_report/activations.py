@@ -17,7 +17,7 @@ from onnxfold.report import Diagnostics, VarianceRatio
 
 
 def error_curves(diagnostics: Diagnostics) -> list[Element]:
-    """Show what every width would have cost."""
+    """Show the error of every group at every width."""
     curves = [curve for curve in diagnostics.error_curves if has_errors(curve)]
     left_out = [curve.group for curve in diagnostics.error_curves if not has_errors(curve)]
     if not diagnostics.error_curves:

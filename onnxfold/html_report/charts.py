@@ -44,7 +44,7 @@ def _percent(part: float) -> str:
 
 
 def width_bar(before: int, after: int, widest: int) -> Element:
-    """Return a bar of what a group was, with a bar of what is left on it."""
+    """Return a bar of a group's width before the fold, with a bar of the width after it on top."""
     return picture(
         f"{after} of {before} channels left",
         element("rect", class_="before", width=_percent(before / max(widest, 1)), height="100%", rx=2),

@@ -52,7 +52,7 @@ def _text(value: Any) -> str:
 
 
 def _quote(word: str) -> str:
-    """Return a word as a shell reads it; what a page cannot show stands as the escapes of ``$'...'``."""
+    """Return a word as a shell reads it; characters that a page cannot show stand as escapes of ``$'...'``."""
     if word == printable(word):
         return shlex.quote(word)
     return "$'" + "".join(map(_escape, word)) + "'"

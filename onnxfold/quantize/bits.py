@@ -38,7 +38,7 @@ def unpack_numbers(packed: Bytes, bits: int, count: int) -> Bytes:
 
 
 def pack_numbers(numbers: Bytes, bits: int) -> Bytes:
-    """Return bytes that hold numbers along the last axis; what is left of the last byte is zero."""
+    """Return bytes that hold numbers along the last axis; the rest of the last byte is zero."""
     per_byte = 8 // bits
     missing = -numbers.shape[-1] % per_byte
     filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])

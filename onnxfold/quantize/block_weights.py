@@ -25,7 +25,7 @@ _WEIGHT, _SCALES, _ZERO_POINTS, _ORDER, _BIAS = range(1, 6)
 
 @dataclass(frozen=True, eq=False)
 class BlockWeight:
-    """A weight of few bits, and what it was opened as."""
+    """A weight of few bits, and the values that it was opened as."""
 
     node: NodeProto  # the product, as it is in the file
     key: str  # the key of the plain product that stands for it
@@ -35,7 +35,7 @@ class BlockWeight:
 
 
 def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
-    """Put plain products in the place of those with weights of few bits; return what they were.
+    """Put plain products in the place of those with weights of few bits; return these weights.
 
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.

@@ -102,7 +102,7 @@ def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> 
 
 
 def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
-    """Return a model that declares the types of tensors: what has a range is float32. More need not be known."""
+    """Return a model that declares the types of tensors: those with a range are float32. More need not be known."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
     parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}
     rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}

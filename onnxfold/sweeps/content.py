@@ -26,7 +26,7 @@ _TOKENIZER, _GRAPHS = "tokenizer.json", "onnx"
 
 @dataclass(frozen=True)
 class ContentFile:
-    """One file: its place below the root, its size in bytes, and the SHA-256 of what it holds."""
+    """A file: its place below the root, its size in bytes, and the SHA-256 of its bytes."""
 
     place: str
     size: int
@@ -50,7 +50,7 @@ class Content:
         return replace(self, files=())
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the list of files and what they hold, one after the other, cut into pieces."""
+        """Yield the bytes of the list of files and of the files, in this order, cut into pieces."""
         return _cut(self._stream())
 
     def _stream(self) -> Iterator[bytes]:
@@ -146,7 +146,7 @@ class _Joined(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer with what comes next; return how much it was."""
+        """Fill a buffer with the next bytes; return their number."""
         if not self._left:
             self._left = memoryview(next(self._pieces, b""))
         count = min(len(buffer), len(self._left))

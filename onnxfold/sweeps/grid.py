@@ -24,7 +24,7 @@ DEFAULT_GOALS = tuple(Goal("sparsity", step / 10) for step in range(1, 10))
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Everything that is combined, and what all combinations share."""
+    """The models, goals, methods and seeds of a sweep, and the options that all its folds share."""
 
     models: tuple[Path, ...]
     goals: tuple[Goal, ...] = DEFAULT_GOALS
@@ -55,7 +55,7 @@ class SweepRequest:
         return list({job.key: job for job in made}.values())
 
     def _check(self, options: Mapping[str, Any], shared: Mapping[str, Path]) -> None:
-        """Refuse at once what every fold would refuse."""
+        """Refuse options at once that every fold would refuse."""
         for method, goal in product(self.methods, self.goals):
             config = Job("", goal, method, 0, {}, options).config(shared)
             find_method(config.method, cluster=config.cluster, repair=config.repair)

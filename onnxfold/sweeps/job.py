@@ -84,7 +84,7 @@ class Job:
 
     @cached_property
     def inputs_key(self) -> str:
-        """Hash of what decides the inputs of the fold; jobs with the same one share them."""
+        """Hash of the options that decide the inputs of the fold; jobs with the same hash share them."""
         kind = self.options.get("inputs", "auto")
         return hash_of({
             "contents": {role: content.digest for role, content in self.contents.items() if role != DATA},
@@ -94,7 +94,7 @@ class Job:
 
     @property
     def sent(self) -> "Job":
-        """The same without lists of files; what a worker gets beside the pieces of its contents."""
+        """The job without lists of files, as a worker gets it beside the pieces of its contents."""
         return replace(self, contents={role: content.name for role, content in self.contents.items()})
 
     @property

@@ -72,7 +72,7 @@ def _first(pair: tuple[float, Fidelity]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Reference:
-    """Given samples, and what the original says of them."""
+    """Given samples, and the original's answers to them."""
 
     view: GraphView
     arrays: Mapping[str, Array]
@@ -127,7 +127,7 @@ def export_parity(result: FoldResult, seed: int) -> dict[str, Any]:
 def all_measures(
     result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any], *, parity: bool, seed: int
 ) -> dict[str, Any]:
-    """Return every column that says what a fold gave."""
+    """Return every column with a measure of a fold."""
     report = result.report
     columns = sizes(result, original, options.get("input_shapes") or {}) | closeness(report.fidelity)
     if report.estimate is not None:

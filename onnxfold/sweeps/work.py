@@ -29,7 +29,7 @@ Pieces = Mapping[str, Sequence[bytes]]
 
 @dataclass(frozen=True)
 class Failure:
-    """An error as a value: the name of its type, what it says, and whether another worker may do better."""
+    """An error as a value: the name of its type, its message, and whether another worker may do better."""
 
     kind: str
     message: str

@@ -111,7 +111,7 @@ def _read(view: GraphView, region: Iterable[str]) -> set[str]:
 
 
 def _outputs_behind(view: GraphView, branch: ResidualBranch) -> set[str]:
-    """Return the outputs of the model that depend on what a branch computes, but for what it is added to."""
+    """Return the outputs of the model that depend on a branch by another way than the sum with its stream."""
     outputs, behind = set(view.output_names), set[str]()
     for node in view.nodes:
         key = node_key(node)

@@ -32,7 +32,7 @@ class Labelled:
     labels: Array  # classes of the samples that decide
 
     def restrict_request(self, config: FoldConfig) -> FoldConfig:
-        """Return a request whose folds are fitted on what may be shown."""
+        """Return a request whose folds are fitted on the samples that do not decide."""
         return config if self.shown is None else replace(config, calibration=self.shown)
 
 

@@ -87,7 +87,7 @@ class JoinedModel:
         return merged
 
     def attach_sources(self, opened: OpenedModel) -> OpenedModel:
-        """Return the joined model, opened, with what its networks cost and which channels are theirs."""
+        """Return the joined model, opened, with the costs of its networks and the network of every channel."""
         return replace(opened, size=self.size, sources=tuple(self.sources_of(scope) for scope in opened.scopes))
 
     def sources_of(self, scope: Scope) -> tuple[Labels | None, ...]:
@@ -132,7 +132,7 @@ def join_models(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[str] = (),
 ) -> JoinedModel:
-    """Join networks of one layout, and check that the result computes what they compute."""
+    """Join networks of one layout, and check that the result gives their outputs."""
     networks, matches, notes = open_networks(models, input_shapes)
     graph = join(networks, matches, heads)
     _name_classes(graph, models, labels)

@@ -128,7 +128,7 @@ class _Trials:
                         values.pop(name, None)
 
     def _note(self, place: int, node: NodeProto, outputs: dict[str, Array], was: Array | None) -> None:
-        """Note what a trial loses at a node; of the original, what others are compared with."""
+        """Note the loss of a trial at a node; of the original, the outputs that others are compared with."""
         outcome = next((candidate for candidate in self.outcomes.values() if candidate.place == place), None)
         if outcome is not None and was is not None:
             outcome.local += relative_error(was, outputs[node.output[0]])

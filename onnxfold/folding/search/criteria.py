@@ -56,7 +56,7 @@ class Criterion(ABC):
 
     @abstractmethod
     def refusal(self, removed: float, reached: str) -> str:
-        """Return why no fold holds, `reached` being what is kept with a fraction of the weights removed."""
+        """Return why no fold holds, `reached` being the share that a fold keeps at the sparsity that was tried."""
 
 
 @dataclass(frozen=True, eq=False)

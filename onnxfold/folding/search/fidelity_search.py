@@ -34,7 +34,7 @@ _KEPT_BYTES = 512 << 20
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A fold that keeps what must be kept."""
+    """A fold for which the criterion holds."""
 
     sparsity: float
     judgement: Judgement
@@ -74,7 +74,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
 
 
 def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
-    """Return new inputs, as many as cost and memory allow, and what the original answers."""
+    """Return new inputs, as many as cost and memory allow, and the original's answers."""
     inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
     held_out: Batches = []
     answers: list[list[Array]] = []
@@ -92,7 +92,7 @@ def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
 
 
 def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-    """Return the smallest of a series of folds that keeps what must be kept, with its accuracy if that is judged.
+    """Return the smallest of a series of folds for which the criterion holds, with its accuracy if that is judged.
 
     It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
     interpolation between folds. The model is analysed, and what its groups could become is computed, once.

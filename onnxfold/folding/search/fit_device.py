@@ -132,7 +132,7 @@ class DeviceFit:
         return ram(widths), flash(widths)
 
     def _scale_limits(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
-        """Return limits times some shares, none below what the narrowest widths take."""
+        """Return limits times some shares, none below the need of the narrowest widths."""
         ram, flash = (
             max(int(limit * share), least) for limit, share, least in zip(limits, shares, self._least, strict=True)
         )

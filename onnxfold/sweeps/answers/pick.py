@@ -21,7 +21,7 @@ def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None)
 
 
 def check_preference(prefer: str | None) -> None:
-    """Refuse what is no quantity."""
+    """Refuse a preference for anything but a quantity."""
     if prefer is not None and prefer not in QUANTITIES:
         raise ConfigError(f"--prefer '{prefer}' is not one of: {', '.join(QUANTITIES)}")
 

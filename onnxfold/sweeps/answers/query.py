@@ -113,7 +113,7 @@ class Joined:
     all_of_them: bool
 
     def holds(self, row: Row) -> bool | None:
-        """Return whether all or any hold; None where what is unknown decides."""
+        """Return whether all or any parts hold; None where an unknown part decides."""
         answers = [part.holds(row) for part in self.parts]
         decisive = not self.all_of_them
         return decisive if decisive in answers else None if None in answers else not decisive
