@@ -16,13 +16,13 @@ from onnxfold.folding.after.before_fold import BeforeFold
 from onnxfold.folding.after.fold_lossless import require_lossless
 from onnxfold.folding.after.merge_map import merge_arrays
 from onnxfold.folding.after.trainable import to_torch
-from onnxfold.folding.after.tune_norms import tuned
+from onnxfold.folding.after.tune_norms import train_norms
 from onnxfold.folding.blocks.drop_blocks import drop_blocks
 from onnxfold.folding.fold_result import FoldResult, files_read
 from onnxfold.folding.fold_task import check_request, open_task
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.networks.joined_inputs import inputs_for
-from onnxfold.folding.networks.joined_model import JoinedModel, without_zero_blocks
+from onnxfold.folding.networks.joined_model import JoinedModel, remove_zero_blocks
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.folding.verify_written import verify_written
 from onnxfold.folding.way import find_way
@@ -104,7 +104,7 @@ def fold_request(
     measures_latency: bool = True,
     networks: JoinedModel | None = None,
 ) -> FoldResult:
-    """Fold a model as a checked request says; what many folds of a model share may be given.
+    """Fold a model as a checked request says; inputs that many folds of a model share may be passed on.
 
     Parameters
     ----------
@@ -119,8 +119,8 @@ def fold_request(
         The networks that `model` is made of.
     """
     folder = folder_of(model)
-    given = model if folder is None else folder.model
-    return _fold(given, folder, config, progress, run_on, networks, measures_latency=measures_latency)
+    file = model if folder is None else folder.model
+    return _fold(file, folder, config, progress, run_on, networks, measures_latency=measures_latency)
 
 
 @blames_broken_files
@@ -136,20 +136,20 @@ def _fold(
         dropped = drop_blocks(task)
         before = BeforeFold.of(dropped)
         way = find_way(
-            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_in(config.dtype)
+            dropped.task, may_keep=bool(dropped.blocks or task.opened.shared), need_of=_need_function(config.dtype)
         )
         data = dropped.inputs or inputs_for(way.task, needed=way.needs_inputs)
-        folded = without_zero_blocks(way.folded(data), networks)
-        folded = tuned(folded, task.reference, data, config, tell)
+        folded = remove_zero_blocks(way.run_fold(data), networks)
+        folded = train_norms(folded, task.reference, data, config, tell)
         written = written_model(folded, data, config, tell)
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
         if written.inputs is not None and written.inputs.is_drawn:  # others differ in kind from those of the check
             require_fidelity(config.min_fidelity, checked.fidelity)
-    folder, told = before.told_to(folder, written.view)
+    folder, cache_notes = before.update_folder(folder, written.view)
     seconds = time.perf_counter() - start
-    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *told), seconds)
+    report = write_report(before, folded, written, checked, (*data.notes, *folded.notes, *cache_notes), seconds)
     return FoldResult(
         written.view, report, inputs=written.inputs, reads=reads, folder=folder,
         external_data=config.save_as_external_data or (folder is not None and folder.has_weight_files),
@@ -157,8 +157,8 @@ def _fold(
     )  # fmt: skip
 
 
-def _need_in(dtype: str) -> Callable[[GraphView], MemoryNeed]:
-    """Return a function that says what a model needs on a board, quantised where that is asked for."""
+def _need_function(dtype: str) -> Callable[[GraphView], MemoryNeed]:
+    """Return a function that computes the need of a model on a board, quantised where `dtype` says so."""
 
     def need(view: GraphView) -> MemoryNeed:
         from onnxfold.export.firmware.need import need_of  # the exporters take a second to import

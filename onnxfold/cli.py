@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _check_surroundings(arguments: Sequence[str]) -> None:
-    """Refuse what neither this program nor the libraries below it can run with."""
+    """Refuse surroundings that neither this program nor the libraries below it can run in."""
     if any("\0" in argument for argument in arguments):  # a system passes none, a program that calls this may
         raise ConfigError("an argument contains a zero byte, which no path or name may: leave it out")
     try:
@@ -112,7 +112,7 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
 
 
 def _outside(error: OSError) -> str:
-    """Return what is wrong with the machine or its files, where nothing nearer to it has said so; '' for a bug."""
+    """Return the fault of the machine or of its files, where nothing nearer to it has named it; '' for a bug."""
     if is_disk_full(error):  # what users asked for is explained where it is written
         return f"cannot write '{error.filename or tempfile.gettempdir()}': {reason(error)}"
     if error.filename is not None and error.errno in _OF_FILES:

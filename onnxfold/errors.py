@@ -117,8 +117,8 @@ class PassError(OnnxFoldError):
     def __init__(self, pass_name: str, message: str, node: str = "") -> None:
         self.pass_name = pass_name
         self.node = node
-        where = f" at node '{node}'" if node else ""
-        super().__init__(f"pass {pass_name}{where}: {message}")
+        place = f" at node '{node}'" if node else ""
+        super().__init__(f"pass {pass_name}{place}: {message}")
 
 
 class VerificationError(OnnxFoldError):

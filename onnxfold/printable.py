@@ -36,7 +36,7 @@ def escaped(character: str) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:
-    """Return printable text on one line of bounded length: what is longer loses its middle."""
+    """Return printable text on one line of bounded length: longer text loses its middle."""
     if len(text) > longest:
         head, tail = 2 * longest // 3, longest // 4
         text = f"{text[:head]} ... ({len(text) - head - tail:,} characters left out) ... {text[-tail:]}"

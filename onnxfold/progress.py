@@ -76,12 +76,12 @@ def silent(text: str, done: int = 0, total: int = 0) -> None:
 
 
 def part_of(progress: Progress, part: int, parts: int) -> Progress:
-    """Return what tells the steps of one of several walks, as many in each, as steps of all of them.
+    """Return a progress that counts the steps of a walk as steps of all walks, which have as many each.
 
     Parameters
     ----------
     progress : callable
-        What is told.
+        The progress of all walks.
     part, parts : int
         The number of the walk, from 0, and how many there are.
     """
@@ -89,7 +89,7 @@ def part_of(progress: Progress, part: int, parts: int) -> Progress:
 
 
 class ProgressBar:
-    """A line on the error stream that says what is being done and what remains.
+    """A line on the error stream that says which stage runs and how long the rest takes.
 
     On a terminal it is a bar, shown once the work takes longer than a second; elsewhere a line every ten seconds.
 
@@ -131,7 +131,7 @@ class ProgressBar:
             if text.startswith(f"{ANNOUNCED} "):
                 self._announce(text)
             if text != self._text or done < self._done:
-                self._since, self._end, self._stage = self._clock(), math.inf, self._stage_of(text)
+                self._since, self._end, self._stage = self._clock(), math.inf, self._stage_number(text)
             if done != self._done and 0 < done < total:
                 now = self._clock()
                 self._end = min(self._end, now + (now - self._since) / done * (total - done))
@@ -139,12 +139,12 @@ class ProgressBar:
             self._show()
 
     def __str__(self) -> str:
-        """Return what is being done: the stage, steps of it that are done, and about how long the rest of it takes."""
+        """Return the work that runs: the stage, its steps that are done, and about how long the rest of it takes."""
         if not self._text:
             return ""
-        where, _, what = shortened(self._text, _LONGEST_TEXT).rpartition(": ")
+        prefix, _, what = shortened(self._text, _LONGEST_TEXT).rpartition(": ")
         stage = f"stage {self._stage} of {len(self._stages)}" if self._stage else ""
-        line = ": ".join([part for part in (", ".join(filter(None, (where, stage))), what) if part])
+        line = ": ".join([part for part in (", ".join(filter(None, (prefix, stage))), what) if part])
         if self._total > 1:
             line += f", {self._done} of {self._total}"
         return f"{line}, {self._remaining()}" if self._remaining() else line
@@ -157,12 +157,12 @@ class ProgressBar:
         left = self._end - self._clock()
         return f"about {show_seconds(left)} left" if 0 < self._done < self._total and 0.0 < left < math.inf else ""
 
-    def _stage_of(self, text: str) -> int:
+    def _stage_number(self, text: str) -> int:
         """Return the number of the stage that a text belongs to; the last one's where it belongs to none."""
         what = text.rpartition(": ")[2]
         words = {what, what.split(" ", 1)[0], text.split(" ", 1)[0]}
-        found = (i for i, texts in enumerate(self._stages, 1) if not words.isdisjoint(texts))
-        return next(found, self._stage)
+        stages = (i for i, texts in enumerate(self._stages, 1) if not words.isdisjoint(texts))
+        return next(stages, self._stage)
 
     def _tick(self) -> None:
         """Open the bar once the work takes a while, or print lines: also in steps that take long."""

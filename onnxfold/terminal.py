@@ -63,7 +63,7 @@ def say_table(table: Table) -> None:
     # Drawn apart from the stream: only :func:`_write` knows what to do where the stream cannot be written.
     paper = _Paper(getattr(stream, "encoding", None) or "utf-8")
     width = shutil.get_terminal_size().columns if is_terminal else _WIDTH
-    Console(file=paper, width=width, force_terminal=is_terminal).print(_drawn(table))
+    Console(file=paper, width=width, force_terminal=is_terminal).print(_draw_table(table))
     _write(paper.getvalue().rstrip("\n"), error=False)
 
 
@@ -77,7 +77,7 @@ class _Paper(io.StringIO):
         self.encoding = encoding
 
 
-def _drawn(table: Table) -> Any:
+def _draw_table(table: Table) -> Any:
     from rich import table as rich_table
     from rich.text import Text  # the class that interprets no markup
 
@@ -113,7 +113,7 @@ def log_to_terminal(level: int) -> None:
 
 
 def say_usage_error(error: click.ClickException) -> None:
-    """Print what is wrong with the arguments, which is quoted as it was given, after how to use the command."""
+    """Print how to use the command, and the fault of its arguments, which are quoted as they are."""
     # The message of this one, which click has since 8.2, is the help text, which is ours.
     if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
         error.show()
@@ -137,7 +137,7 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Send what standard output still holds nowhere: the interpreter would complain when it ends."""
+    """Discard the rest of standard output: the interpreter would complain about it when it ends."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

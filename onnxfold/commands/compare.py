@@ -77,25 +77,25 @@ def compare(
     set_flags(context, options)
     thresholds = Thresholds.of(min_agreement, max_error, min_cosine, max_kl)
     with ProgressBar() as tell:
-        found = api.compare(a, b, data, seed=seed, threads=threads, progress=tell, **options)
-    failures = thresholds.failures(found.outputs)
+        report = api.compare(a, b, data, seed=seed, threads=threads, progress=tell, **options)
+    failures = thresholds.failures(report.outputs)
     if as_json:
-        say_json({**found.to_dict(), "failures": failures})
+        say_json({**report.to_dict(), "failures": failures})
     else:
-        _say_report(found)
+        _say_report(report)
     for line in failures:
         say(f"not met: {line}", error=True)
     if failures:
         context.exit(1)
 
 
-def _say_report(found: ComparisonReport) -> None:
-    first, *lines = str(found).splitlines()
+def _say_report(report: ComparisonReport) -> None:
+    first, *lines = str(report).splitlines()
     say(first)
-    if found.size_a is not None and found.size_b is not None:
-        cells = size_cells(found.size_a, found.size_b, found.latency)
+    if report.size_a is not None and report.size_b is not None:
+        cells = size_cells(report.size_a, report.size_b, report.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
-        if found.latency is not None:
-            say(latency_line(found.latency))
+        if report.latency is not None:
+            say(latency_line(report.latency))
     for line in lines:
         say(line)

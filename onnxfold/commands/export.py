@@ -96,7 +96,7 @@ def export(
 
 
 def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]]:
-    """Return what writes a report together with what it is about: on a full disk neither appears."""
+    """Return a writer of a report, together with the file that it is about: on a full disk neither appears."""
     if path is None or path == STDOUT:
         return nullcontext
     return lambda done: write_together({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
@@ -146,11 +146,11 @@ def _print(done: Any) -> None:
         for name, layout in ports.items():
             say(f"{kind} '{name}': {layout}")
     if done.parity:
-        found = done.parity
-        snr = "no difference" if found["snr_db"] is None else f"SNR {found['snr_db']:.1f} dB"
+        parity = done.parity
+        snr = "no difference" if parity["snr_db"] is None else f"SNR {parity['snr_db']:.1f} dB"
         say(
-            f"against onnxruntime on {found['samples']} {found['inputs']} samples in {found['interpreter']}: "
-            f"max abs error {found['max_abs_error']:.3g}, max relative error {found['max_rel_error']:.3g}, {snr}"
+            f"against onnxruntime on {parity['samples']} {parity['inputs']} samples in {parity['interpreter']}: "
+            f"max abs error {parity['max_abs_error']:.3g}, max relative error {parity['max_rel_error']:.3g}, {snr}"
         )
     else:
         say("not checked against the ONNX model (--no-verify)")

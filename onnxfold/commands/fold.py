@@ -124,7 +124,7 @@ def hand_over(
     result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
     force: bool, also: Sequence[Callable[[], object]] = (),
 ) -> None:  # fmt: skip
-    """Write what a fold gave, all of it or nothing, and print what it did."""
+    """Write the files of a fold, all of them or none, and print its report."""
     if result.report.warning:
         say(f"warning: {result.report.warning}", error=True)
     verdict = result.report.verdict
@@ -149,7 +149,7 @@ def report_files(report: Any, path: Path | None) -> dict[Path, str]:
 
 
 def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
-    """Print what a fold did."""
+    """Print the costs, the fidelity and the notes of a fold."""
     if report.verdict is not None:
         say(str(report.verdict))
     before, after = report.before, report.after

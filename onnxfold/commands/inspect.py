@@ -30,49 +30,49 @@ def inspect(context: click.Context, /, model: Path, as_json: bool, **options: An
     from onnxfold import api
 
     set_flags(context, options)
-    found = api.inspect_model(model, latency=options["latency"], **values_of(options))
+    inspection = api.inspect_model(model, latency=options["latency"], **values_of(options))
     if as_json:
-        say_json(found.to_dict())
+        say_json(inspection.to_dict())
         return
-    _print_inspection(found, verbose=context.obj["verbose"])
+    _print_inspection(inspection, verbose=context.obj["verbose"])
 
 
-def _print_inspection(found: Any, *, verbose: bool) -> None:
+def _print_inspection(inspection: Any, *, verbose: bool) -> None:
     rows = [
         (
             group["name"], str(group["width"]), f"{group['weights']:,}", f"{group['share']:.1%}",
             _names(group["producers"], verbose=verbose), _names(group["consumers"], verbose=verbose),
         )
-        for group in found.to_dict()["groups"]
+        for group in inspection.to_dict()["groups"]
     ]  # fmt: skip
     columns = ("group", "width", "weights", "share", "producers", "consumers")
     say_table(Table("fold groups", columns, rows, left=("group", "producers", "consumers")))
-    share = found.share
+    share = inspection.share
     say(
         f"{share.either:.1%} of the {share.weights:,} conv/linear weights lie in fold groups "
         f"(output axes {share.outputs:.1%}, input axes {share.inputs:.1%})"
     )
-    if found.size is not None:
-        macs = "" if found.size.macs is None else f"{found.size.macs:,} {found.size.macs_title}, "
-        say(f"{found.parameters:,} parameters, {macs}{found.size.size_bytes:,} bytes")
-    if found.spare:
-        part = found.spare / found.parameters
-        say(f"without loss: {found.spare:,} weights ({part:.1%}) can go, see `onnxfold fold --lossless`")
-    print_refusals(found.refusals, verbose=verbose)
-    if found.takes:
-        say(f"model takes {found.takes}")
-    for note in found.notes:
+    if inspection.size is not None:
+        macs = "" if inspection.size.macs is None else f"{inspection.size.macs:,} {inspection.size.macs_title}, "
+        say(f"{inspection.parameters:,} parameters, {macs}{inspection.size.size_bytes:,} bytes")
+    if inspection.spare:
+        part = inspection.spare / inspection.parameters
+        say(f"without loss: {inspection.spare:,} weights ({part:.1%}) can go, see `onnxfold fold --lossless`")
+    print_refusals(inspection.refusals, verbose=verbose)
+    if inspection.takes:
+        say(f"model takes {inspection.takes}")
+    for note in inspection.notes:
         say(f"note: {note}")
-    if found.latency is not None:
-        _print_latency(found.latency, verbose=verbose)
+    if inspection.latency is not None:
+        _print_latency(inspection.latency, verbose=verbose)
 
 
-def _print_latency(found: Any, *, verbose: bool) -> None:
+def _print_latency(times: Any, *, verbose: bool) -> None:
     from onnxfold.report import milliseconds
 
-    slowest = sorted(found.layers, key=lambda layer: -layer.seconds)
+    slowest = sorted(times.layers, key=lambda layer: -layer.seconds)
     shown = slowest if verbose else slowest[:_SHOWN_LAYERS]
-    total = found.kernel_seconds or 1.0
+    total = times.kernel_seconds or 1.0
     rows = [
         (
             layer.name, layer.op_type, "x".join(map(str, layer.shape or ())),
@@ -85,10 +85,10 @@ def _print_latency(found: Any, *, verbose: bool) -> None:
         rows.append((f"... {len(slowest) - len(shown)} more", "", "", milliseconds(rest), f"{rest / total:.1%}"))
     columns = ("layer", "operator", "output", "ms", "share")
     say_table(Table("where the time goes, slowest first", columns, rows, left=columns[:3], narrow=("ms", "share")))
-    count = f"{found.threads} thread" if found.threads == 1 else f"{found.threads} threads"
-    say(f"one run takes {milliseconds(found.seconds)} ms (median, spread {found.spread:.0%}; onnxruntime, {count})")
+    count = f"{times.threads} thread" if times.threads == 1 else f"{times.threads} threads"
+    say(f"one run takes {milliseconds(times.seconds)} ms (median, spread {times.spread:.0%}; onnxruntime, {count})")
     say(
-        f"times of layers are from onnxruntime's profile of {found.runs} runs, which adds a microsecond to each: what "
+        f"times of layers are from onnxruntime's profile of {times.runs} runs, which adds a microsecond to each: what "
         "is fused into a layer, and changes of its layout, count there"
     )
 

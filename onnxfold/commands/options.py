@@ -67,7 +67,7 @@ def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Dec
     if command != "sweep":
         return _single(name, entry, words)
     if entry.in_sweep == LISTED:
-        return _listed(name, entry)
+        return _list_option(name, entry)
     return _single(name, entry, words, left_to_folds=True) if entry.in_sweep == SHARED else None
 
 
@@ -88,7 +88,7 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     return cloup.option(flag_of(name, entry), name, **settings)
 
 
-def _listed(name: str, entry: Option) -> Decorator:
+def _list_option(name: str, entry: Option) -> Decorator:
     """Return an option of a sweep whose values are one goal, or one method, each."""
     text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one goal each."
     if entry.kind is Kind.NUMBER:
@@ -103,9 +103,9 @@ def split_words(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def values_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a command was given for the options of a fold, as a request takes it."""
-    taken = {name: value for name, value in options.items() if name in OPTIONS}
-    return {name: dict(v) if OPTIONS[name].kind in _ONCE_PER_KEY else v for name, v in taken.items()}
+    """Return the values of a fold's options on the command line, as a request takes them."""
+    values = {name: value for name, value in options.items() if name in OPTIONS}
+    return {name: dict(v) if OPTIONS[name].kind in _ONCE_PER_KEY else v for name, v in values.items()}
 
 
 def files_named(options: Mapping[str, Any]) -> dict[str, Path | None]:

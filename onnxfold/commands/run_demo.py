@@ -30,12 +30,12 @@ def bundled_test_images() -> tuple[Array, Array]:
 
 def run_demo(out: Path, name: str = "lenet5_2x") -> list[tuple[float, float]]:
     """Fold a bundled model to 10, 25, 50 and 70 % and print what each version costs and gets right."""
-    check_own((_folded(out, name, sparsity) for sparsity in SPARSITIES), is_made_here, "the demo")
+    check_own((_folded_path(out, name, sparsity) for sparsity in SPARSITIES), is_made_here, "the demo")
     with made_folder(out):
         return _run_demo(out, name)
 
 
-def _folded(out: Path, name: str, sparsity: float) -> Path:
+def _folded_path(out: Path, name: str, sparsity: float) -> Path:
     return out / f"{name}_{round(100 * sparsity)}.onnx"
 
 
@@ -61,9 +61,9 @@ def _run_demo(out: Path, name: str) -> list[tuple[float, float]]:
                 results.append((0.0, float(report.accuracy_a or 0.0)))
             else:
                 # The same result whether torch, which inverting images takes, is installed or not.
-                progress = _within(tell, f"fold {number} of {len(SPARSITIES)}")
+                progress = _name_progress(tell, f"fold {number} of {len(SPARSITIES)}")
                 result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
-                path = result.save(_folded(out, name, sparsity))
+                path = result.save(_folded_path(out, name, sparsity))
                 report = api.compare(model, path, {"image": images}, labels)
                 fold = result.report
                 row = (
@@ -83,6 +83,6 @@ def _latency(seconds: float | None) -> str:
     return "" if seconds is None else milliseconds(seconds)
 
 
-def _within(tell: Progress, where: str) -> Progress:
+def _name_progress(tell: Progress, fold_name: str) -> Progress:
     """Return a progress that says which of several folds it is about."""
-    return lambda text, done, total: tell(f"{where}: {text}", done, total)
+    return lambda text, done, total: tell(f"{fold_name}: {text}", done, total)

@@ -34,11 +34,9 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
         """Split at the last separator: names may contain it."""
         if isinstance(value, tuple):
             return value
-        key, found, text = str(value).rpartition(self._separator)
+        key, sep, text = str(value).rpartition(self._separator)
         try:
-            return (
-                (key, self._convert(text)) if found and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
-            )
+            return (key, self._convert(text)) if sep and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
         except ValueError:
             self.fail(f"'{value}' is not {self.name}", param, ctx)
 
@@ -78,22 +76,22 @@ class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 
 
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """A word that shells complete: one of a table's, or a file; what it must be is checked where it is used."""
+    """A word that shells complete: a name in a table, or a file; it is checked where it is used."""
 
     name = "text"
 
-    def __init__(self, where: str, *more: str) -> None:
-        self._where = where
+    def __init__(self, table_name: str, *more: str) -> None:
+        self._table_name = table_name
         self._more = more
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # type: ignore[type-arg,unused-ignore]
         """Return the words that begin like the last one of a list with commas; a file where none does."""
-        module, _, name = self._where.partition(":")
+        module, _, name = self._table_name.partition(":")
         table = getattr(import_module(module), name)
         words = [*(table() if callable(table) else table), *self._more]
         before, comma, last = incomplete.rpartition(",")
-        found = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
-        return found or [CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last)]
+        return items or [CompletionItem(incomplete, type="file")]
 
 
 STEP = Step()
@@ -151,7 +149,7 @@ def print_refusals(refusals: list[Any], *, verbose: bool) -> None:
     for i, refusal in enumerate(refusals):
         names = (_DIGITS.sub("", text) for text in (refusal.node, refusal.axis, refusal.reason))
         alike.setdefault(i if verbose else (refusal.op_type, refusal.weights, *names), []).append(refusal)
-    kinds = sorted(alike.values(), key=lambda found: -sum(refusal.weights for refusal in found))
+    kinds = sorted(alike.values(), key=lambda group: -sum(refusal.weights for refusal in group))
     shown = kinds if verbose else kinds[:_SHOWN_REFUSALS]
     for first, *others in shown:
         more = f" and {len(others)} more like it" if others else ""
@@ -174,7 +172,7 @@ def wrote(path: Path) -> str:
 
 @contextmanager
 def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = False) -> Iterator[None]:
-    """Print a report as JSON if it is wanted; what the block prints, for people, goes to standard error then."""
+    """Print a report as JSON if it is wanted; the block's lines for people go to standard error then."""
     with redirect_stdout(io.StringIO() if quiet else sys.stderr if wanted else sys.stdout):
         yield
     if wanted:
@@ -182,7 +180,7 @@ def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = Fal
 
 
 def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, str, str]]:
-    """Return the rows of a table of what two models cost, and of their latency, if it was measured."""
+    """Return the rows of a table of the costs of two models, and of their latency, if it was measured."""
     from onnxfold.report import milliseconds
 
     rows = [
@@ -204,5 +202,5 @@ def change(old: int | None, new: int | None) -> tuple[str, str, str]:
 
 
 def latency_line(latency: Any, before: str = "the first") -> str:
-    """Return how a latency was measured, beside what, and how sure the ratio is."""
+    """Return how a latency was measured, against which model, and how sure the ratio is."""
     return f"latency: {latency.ratio:.2f} of {before}, spread {latency.spread:.0%} ({latency.how})"

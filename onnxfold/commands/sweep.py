@@ -96,7 +96,7 @@ def sweep(
     expression = None if pick is None else parse(pick)
     check_preference(prefer)
     folder = SweepFolder(out)
-    rows = _run(models, folder, options, expression, prefer) if models else _found(folder)
+    rows = _run(models, folder, options, expression, prefer) if models else _finished_rows(folder)
     _answer(rows, folder, expression, prefer, as_json=as_json)
     if all(row.status != "done" for row in rows):
         context.exit(1)
@@ -105,7 +105,7 @@ def sweep(
 def _run(
     models: tuple[Path, ...], folder: Any, options: dict[str, Any], expression: Any, prefer: str | None
 ) -> list[Any]:
-    """Run what is missing; write the page."""
+    """Run the missing folds; write the page."""
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.sweeps.answers.pick import pick as best_of
     from onnxfold.sweeps.grid import SweepRequest, goals_of
@@ -118,10 +118,10 @@ def _run(
     if folder.path.exists():
         check_outputs([Output(folder.page, "the page"), Output(folder.whole, "the results")], claims_on(models, roles))
         check_own([folder.page], is_page, "a sweep")
-    given = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
-    shared = {n: str(v) if isinstance(v, Path) else v for n, v in given.items() if OPTIONS[n].in_sweep == SHARED}
-    methods = given.pop("method", ("fold-ls",))
-    listed = {name: value for name, value in given.items() if OPTIONS[name].in_sweep == LISTED}
+    named = {name: value for name, value in values_of(options).items() if value not in (None, (), {})}
+    shared = {n: str(v) if isinstance(v, Path) else v for n, v in named.items() if OPTIONS[n].in_sweep == SHARED}
+    methods = named.pop("method", ("fold-ls",))
+    listed = {name: value for name, value in named.items() if OPTIONS[name].in_sweep == LISTED}
     request = SweepRequest(
         models, goals_of(listed), methods, options["seeds"], shared, options["data"], options["parity"]
     )
@@ -140,7 +140,7 @@ def _run(
     return rows
 
 
-def _found(folder: Any) -> list[Any]:
+def _finished_rows(folder: Any) -> list[Any]:
     from onnxfold.sweeps.results import newest
 
     rows = newest(folder.rows().values())

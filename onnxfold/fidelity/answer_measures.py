@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from onnxfold.fidelity.answers import Kind
+from onnxfold.fidelity.answers import AnswerKind
 from onnxfold.graph.tensors import Array
 
 #: The quantile of the normal distribution that leaves 2.5 % above it.
@@ -32,8 +32,8 @@ class Measure(Protocol):
     def add(self, x: Array, y: Array) -> None:
         """Take values of the original and of the other network, in float64."""
 
-    def found(self) -> dict[str, Any]:
-        """Return what was measured, by the fields of :class:`onnxfold.report.Fidelity`."""
+    def values(self) -> dict[str, Any]:
+        """Return the measured values, named after the fields of :class:`onnxfold.report.Fidelity`."""
 
 
 class Agreement:
@@ -60,7 +60,7 @@ class Agreement:
             share = np.exp(p)
             self._divergence += float(np.where(share > 0.0, share * (p - q), 0.0).sum())
 
-    def found(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the agreement with its interval; nothing without answers."""
         if not self.rows:
             return {}
@@ -103,7 +103,7 @@ class Dense:
         either = confusion.sum(axis=0) + confusion.sum(axis=1) - both
         self._either = self._either + either if self._either.size else either
 
-    def found(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return both measures; classes that neither network gives count nothing."""
         if not self._positions:
             return {}
@@ -125,7 +125,7 @@ class Embedding:
         if sum(len(kept) for kept, _ in self._kept) < _MOST_VECTORS:
             self._kept.append((_directions(_rows(x)), _directions(_rows(y))))
 
-    def found(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the share of neighbours, where there are enough samples."""
         if not self._kept:
             return {}
@@ -152,14 +152,14 @@ class Detections:
         self._decisions += int((a[:, scores] > _SCORE).sum() + (b[:, scores] > _SCORE).sum())
         self._kept += 2 * int(((a[:, scores] > _SCORE) & (b[:, scores] > _SCORE)).sum())
         first, second = (
-            _decoded(values, x, None if boxes is None else boxes[i], has_object=has_object)
+            _decode_boxes(values, x, None if boxes is None else boxes[i], has_object=has_object)
             for i, values in enumerate((x, y))
         )
         for mine, other in zip(first, second, strict=True):
             self._boxes += len(mine[0]) + len(other[0])
             self._matched += 2 * _matches(mine, other)
 
-    def found(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return shares where there are enough detections, and the worst channels."""
         values: dict[str, Any] = {}
         if self._sums.size:
@@ -178,21 +178,21 @@ class Detections:
         return values
 
 
-class Numbers:
+class ValuesOnly:
     """Nothing but the error of all values, which every output has."""
 
     def add(self, x: Array, y: Array) -> None:
         """Take values."""
 
-    def found(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return nothing."""
         return {}
 
 
 #: By the kind of answer.
-MEASURES: Mapping[Kind, type[Measure]] = {
-    Kind.CLASSES: Agreement, Kind.TOKENS: Tokens, Kind.DENSE: Dense, Kind.EMBEDDING: Embedding,
-    Kind.DETECTIONS: Detections, Kind.REGRESSION: Numbers,
+MEASURES: Mapping[AnswerKind, type[Measure]] = {
+    AnswerKind.CLASSES: Agreement, AnswerKind.TOKENS: Tokens, AnswerKind.DENSE: Dense, AnswerKind.EMBEDDING: Embedding,
+    AnswerKind.DETECTIONS: Detections, AnswerKind.REGRESSION: ValuesOnly,
 }  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def _channels_last(x: Array) -> Array:
     return x
 
 
-def _decoded(
+def _decode_boxes(
     values: Array, reference: Array, boxes: Array | None, *, has_object: bool
 ) -> list[tuple[Array, Array, Array]]:
     """Return boxes as corners, scores and classes of every sample, after suppression; nothing of unknown layouts.
@@ -273,10 +273,10 @@ def _decoded(
         scores = scores[..., 1:] * scores[..., :1]
     elif scores is values and scores.shape[2] > 1 and (reference.argmax(axis=2) == 0).mean() > _BACKGROUND:
         scores = scores[..., 1:]
-    return [_suppressed(*sample) for sample in zip(boxes, scores, strict=True)]
+    return [_suppress_overlaps(*sample) for sample in zip(boxes, scores, strict=True)]
 
 
-def _suppressed(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
+def _suppress_overlaps(boxes: Array, scores: Array) -> tuple[Array, Array, Array]:
     """Return boxes, scores and classes above the least score, the best of those of one class that overlap."""
     best, classes = scores.max(axis=1), scores.argmax(axis=1)
     order = np.flatnonzero(best > _SCORE)

@@ -17,7 +17,7 @@ from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.passes.normalize.inline_functions import InlineFunctions
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     """Kinds of answers."""
 
     CLASSES = "classes"
@@ -63,10 +63,10 @@ class _End:
         return "" if self.node is None else self.node.op_type
 
 
-def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, Kind]:
+def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], samples: int) -> dict[str, AnswerKind]:
     """Return the kind of every output of a network."""
     if view is None:
-        return {name: _of_shape(name, shape) for name, shape in shapes.items()}
+        return {name: _kind_of_shape(name, shape) for name, shape in shapes.items()}
     if view.model.functions:
         view = view.copy()
         InlineFunctions()(view)
@@ -78,50 +78,54 @@ def answer_kinds(view: GraphView | None, shapes: Mapping[str, tuple[int, ...]], 
     for end in ends:
         rank, is_vector = len(end.shape), _is_vector(end.shape)
         if detects and rank >= 2 and (not is_vector or end.shape[0] != samples):
-            kinds[end.name] = Kind.DETECTIONS
+            kinds[end.name] = AnswerKind.DETECTIONS
         elif tokens and rank == 3 and (_SCORES.search(end.name) or end.op in _SOFTMAX or end.is_linear):
-            kinds[end.name] = Kind.TOKENS
+            kinds[end.name] = AnswerKind.TOKENS
         elif is_vector:
-            kinds[end.name] = _of_vector(view, end, softmax=softmax)
+            kinds[end.name] = _kind_of_vector(view, end, softmax=softmax)
         elif rank == 4:
-            kinds[end.name] = _of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
+            kinds[end.name] = _kind_of_map(view, end, len({_channels(e.shape) for e in ends if len(e.shape) == 4}) > 1)
         else:
-            kinds[end.name] = Kind.REGRESSION
+            kinds[end.name] = AnswerKind.REGRESSION
     return kinds
 
 
-def _of_shape(name: str, shape: tuple[int, ...]) -> Kind:
+def _kind_of_shape(name: str, shape: tuple[int, ...]) -> AnswerKind:
     if len(shape) == 3 and _SCORES.search(name):
-        return Kind.TOKENS
-    return Kind.CLASSES if len(shape) == 2 and shape[1] > 1 else Kind.REGRESSION
+        return AnswerKind.TOKENS
+    return AnswerKind.CLASSES if len(shape) == 2 and shape[1] > 1 else AnswerKind.REGRESSION
 
 
-def _of_vector(view: GraphView, end: _End, *, softmax: bool) -> Kind:
+def _kind_of_vector(view: GraphView, end: _End, *, softmax: bool) -> AnswerKind:
     """Return the kind of an output with one vector per sample."""
     if end.op in _SOFTMAX:
-        return Kind.CLASSES
+        return AnswerKind.CLASSES
     if _VECTORS.search(end.name) or end.op in _NORM | _POOL or _is_normalised(view, end.node):
-        return Kind.EMBEDDING
+        return AnswerKind.EMBEDDING
     if _NUMBERS.search(end.name) or softmax or math.prod(end.shape[1:]) == 1:
-        return Kind.REGRESSION
+        return AnswerKind.REGRESSION
     if not end.is_linear:
-        return Kind.CLASSES if _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh") else Kind.REGRESSION
+        return (
+            AnswerKind.CLASSES
+            if _SCORES.search(end.name) and end.op not in ("Sigmoid", "Tanh")
+            else AnswerKind.REGRESSION
+        )
     assert end.node is not None
     kernel = _kernel(end.node)
     if max(kernel, default=1) > 1:  # a map is read whole: landmarks
-        return Kind.REGRESSION
-    return Kind.EMBEDDING if _origin(view, end.node.input[0]).is_linear else Kind.CLASSES
+        return AnswerKind.REGRESSION
+    return AnswerKind.EMBEDDING if _origin(view, end.node.input[0]).is_linear else AnswerKind.CLASSES
 
 
-def _of_map(view: GraphView, end: _End, differ: bool) -> Kind:
+def _kind_of_map(view: GraphView, end: _End, differ: bool) -> AnswerKind:
     """Return the kind of an output with a vector at every position of an image; others of other lengths may differ."""
     channels = _channels(end.shape)
     images = {_channels(shape) for name in view.input_names if len(shape := view.shape(name) or ()) == 4}
     if end.op in _SOFTMAX or (end.op == "Sigmoid" and channels == 1):
-        return Kind.DENSE
+        return AnswerKind.DENSE
     if not end.is_linear or channels == 1 or channels in images or _NUMBERS.search(end.name):
-        return Kind.REGRESSION
-    return Kind.REGRESSION if differ or _VECTORS.search(end.name) else Kind.DENSE
+        return AnswerKind.REGRESSION
+    return AnswerKind.REGRESSION if differ or _VECTORS.search(end.name) else AnswerKind.DENSE
 
 
 def _detects(view: GraphView, ends: Sequence[_End], samples: int) -> bool:
@@ -148,7 +152,7 @@ def _end(view: GraphView, name: str, shape: tuple[int, ...]) -> _End:
 
 
 def _origin(view: GraphView, tensor: str) -> _End:
-    """Return what computes a tensor, behind nodes that only move it, and behind constants that are added to it."""
+    """Return the node that computes a tensor, behind nodes that move it and constants that are added to it."""
     node = view.producer(tensor)
     while node is not None:
         if node.op_type in _MOVES:

@@ -129,15 +129,15 @@ def compare(
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
-            return _on_text(a, b, views, request, tell, seed=seed, threads=threads)
-        found, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
+            return _compare_text(a, b, views, request, tell, seed=seed, threads=threads)
+        report, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
     if len(views) < 2:
-        return ComparisonReport(**vars(found), verdict=verdict_on(found))
-    return _with_costs(found, a, b, views, sample, seed=seed, threads=threads)
+        return ComparisonReport(**vars(report), verdict=verdict_on(report))
+    return _add_costs(report, a, b, views, sample, seed=seed, threads=threads)
 
 
-def _with_costs(
-    found: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
+def _add_costs(
+    report: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
     seed: int, threads: int,
 ) -> ComparisonReport:  # fmt: skip
     first, second = views
@@ -146,7 +146,7 @@ def _with_costs(
         threads=threads,
     )  # fmt: skip
     return ComparisonReport(
-        **vars(found), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(found)
+        **vars(report), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(report)
     )
 
 
@@ -157,7 +157,7 @@ def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows
     return TextRequest(path, tokenizer, window, windows)
 
 
-def _on_text(
+def _compare_text(
     a: ModelLike, b: ModelLike, views: list[GraphView], request: TextRequest, progress: Progress, *,
     seed: int, threads: int,
 ) -> ComparisonReport:  # fmt: skip
@@ -166,12 +166,12 @@ def _on_text(
     sessions = [Session(model, counted=view) for model, view in zip((a, b), views, strict=True)]
     for session, names in zip(sessions, _compared_outputs(*sessions), strict=True):
         session.output_names = names
-    report, perplexity = compare_on_text(sessions, [_inlined(view) for view in views], request, a, progress)
+    report, perplexity = compare_on_text(sessions, [_inline_functions(view) for view in views], request, a, progress)
     del sessions
-    return replace(_with_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
+    return replace(_add_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
 
 
-def _inlined(view: GraphView) -> GraphView:
+def _inline_functions(view: GraphView) -> GraphView:
     copy = view.copy()
     InlineFunctions()(copy)
     return copy
@@ -188,17 +188,17 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
     outputs = [session.output_names for session in (first, second)]
     inputs = [[info.name for info in session.inputs] for session in (first, second)]
     if len(cache_outputs(outputs[0])) != len(cache_outputs(outputs[1])):
-        outputs, inputs = [_without_caches(names) for names in outputs], [_without_caches(names) for names in inputs]
+        outputs, inputs = [_drop_caches(names) for names in outputs], [_drop_caches(names) for names in inputs]
     if len(outputs[0]) != len(outputs[1]):
         raise ConfigError(f"one model has the outputs {first.output_names}, the other {second.output_names}")
-    for one, other in (inputs, inputs[::-1]):
-        missing = [name for name in one if name not in other]
+    for own, other in (inputs, inputs[::-1]):
+        missing = [name for name in own if name not in other]
         if missing:
             raise ConfigError(f"only one of the models has the input '{missing[0]}': both need the same inputs")
     return outputs[0], outputs[1]
 
 
-def _without_caches(names: Sequence[str]) -> list[str]:
+def _drop_caches(names: Sequence[str]) -> list[str]:
     return [name for name in names if not cache_outputs([name])]
 
 
@@ -221,23 +221,23 @@ def _fidelity(
         if len(views) < 2:
             raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
         texts = replace(texts, writer=first)
-        inlined = [_inlined(view) for view in views]
+        inlined = [_inline_functions(view) for view in views]
         generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
         first.output_names, second.output_names = names
         return measure_fidelity(first, second, generated, called="generated", view=inlined[0]), None
     first.output_names, second.output_names = names
     interface = token_interface(views[0]) if views else None
-    given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
-    labels = given.labels if labels is None else labels
-    samples = sample_count(given.arrays)
+    user_samples = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
+    labels = user_samples.labels if labels is None else labels
+    samples = sample_count(user_samples.arrays)
     if labels is not None:
         labels = checked_labels(labels, samples)
-    reference, outputs = first.run_in_batches(given.arrays), second.run_in_batches(given.arrays)
-    called = given.reason if is_folder(inputs) else "given data"
+    reference, outputs = first.run_in_batches(user_samples.arrays), second.run_in_batches(user_samples.arrays)
+    called = user_samples.reason if is_folder(inputs) else "given data"
     view = views[0] if views else None
     report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
-    report = replace(report, notes=[*given.notes, *report.notes])
+    report = replace(report, notes=[*user_samples.notes, *report.notes])
     if labels is not None:
         report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
-    sample = next(in_batches(given.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
+    sample = next(in_batches(user_samples.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
     return report, sample

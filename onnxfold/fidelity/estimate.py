@@ -104,11 +104,11 @@ def doubt_of(signs: Signs) -> str:
 def estimate(output: str, signs: Signs) -> AgreementEstimate:
     """Return the estimate that follows from signs without a doubt."""
     if signs.inputs == "data":
-        return AgreementEstimate(output, *measured(signs.held_out_agreement, signs.held_out_samples), signs)
+        return AgreementEstimate(output, *share_interval(signs.held_out_agreement, signs.held_out_samples), signs)
     return AgreementEstimate(output, *REGRESSION.at(features(signs)), signs)
 
 
-def measured(share: float, samples: int) -> tuple[float, tuple[float, float]]:
+def share_interval(share: float, samples: int) -> tuple[float, tuple[float, float]]:
     """Return a share and its 80 % interval, as samples show them: mean and quantiles of Jeffreys' posterior."""
     from scipy.stats import beta
 

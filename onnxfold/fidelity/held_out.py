@@ -47,7 +47,7 @@ _KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """What held-out text of a language model is written with."""
+    """The writer, tokenizer and cache of a language model's held-out text."""
 
     writer: Session | None = None  # the original; tokens are drawn where it is not given
     beside: ModelLike | None = None  # its file, beside which its tokenizer may lie
@@ -84,11 +84,11 @@ class HeldOut:
         """Batches, each with its number of samples."""
         for i in range(-(-self.samples // self.batch)):
             for feeds in synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
-                yield self.batch, _typed(feeds, self.infos)
+                yield self.batch, _cast_feeds(feeds, self.infos)
 
 
 @dataclass(frozen=True)
-class GivenSamples:
+class HeldOutSamples:
     """Samples of a user that were held out of a fit."""
 
     feeds: Sequence[dict[str, Array]]
@@ -99,7 +99,7 @@ class GivenSamples:
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
         """Batches, each with its number of samples."""
         for feeds in self.feeds:
-            yield sample_count(feeds), _typed(feeds, self.infos)
+            yield sample_count(feeds), _cast_feeds(feeds, self.infos)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class HeldOutText:
 Compared = HeldOut | HeldOutText
 
 
-def _typed(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
+def _cast_feeds(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
     """Return inputs in the types that a network takes them in."""
     return feeds | {i.name: feeds[i.name].astype(i.dtype, copy=False) for i in infos if i.name in feeds}
 
@@ -147,7 +147,7 @@ def held_out_inputs(
     if interface is not None:
         return _held_out_text(view, interface.with_session_types(infos), texts or Texts(), seed, progress)
     costs = [sample_cost(graph) for graph in (view, *others)]
-    cost = sum(found or max(costs) for found in costs)
+    cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = fixed_batch(map(view.shape, view.input_names))
     fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
@@ -203,7 +203,7 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared | GivenSamples, *, called: str,
+    reference: Network, candidate: Network, inputs: Compared | HeldOutSamples, *, called: str,
     view: GraphView | None = None,
 ) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-from onnxfold.fidelity.answers import Kind
+from onnxfold.fidelity.answers import AnswerKind
 from onnxfold.report import DAMAGED, DESTROYED, KEPT, NOT_KNOWN, AgreementEstimate, Fidelity, FidelityReport, Verdict
 
 _STATES = (KEPT, DAMAGED, DESTROYED)
@@ -12,7 +12,7 @@ _STATES = (KEPT, DAMAGED, DESTROYED)
 
 @dataclass(frozen=True)
 class Limits:
-    """What a measure says of a network."""
+    """The limits of a measure between kept, damaged and destroyed answers."""
 
     #: A field of :class:`~onnxfold.report.Fidelity`; it decides where those before it in the table are not known.
     measure: str
@@ -28,19 +28,19 @@ class Limits:
 
 #: By the kind of answer, in the order in which they are asked.
 LIMITS: Mapping[str, tuple[Limits, ...]] = {
-    Kind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
-    Kind.TOKENS: (Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),),
-    Kind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
-    Kind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
+    AnswerKind.CLASSES: (Limits("top1_agreement", 0.9, 0.2, "{:.0%} of the original's answers (class scores)"),),
+    AnswerKind.TOKENS: (Limits("top1_agreement", 0.9, 0.05, "{:.0%} of the original's likeliest tokens"),),
+    AnswerKind.DENSE: (Limits("mean_iou", 0.8, 0.2, "a mean IoU of {:.2f} with the original's map of classes"),),
+    AnswerKind.DETECTIONS: (  # at 3 dB on dead leaves, a YOLO named 3 % of its cells in photographs, at 9.7 dB 52 %
         Limits("boxes_kept", 0.9, 0.2, "{:.0%} of the original's detections (F1 of boxes)"),
         Limits("channel_snr_db", 20.0, 5.0, "the original's detections at {:.1f} dB (median of the channels)"),
         Limits("snr_db", 20.0, 0.0, "the original's detections at {:.1f} dB"),
     ),
-    Kind.EMBEDDING: (
+    AnswerKind.EMBEDDING: (
         Limits("neighbours_kept", 0.9, 0.2, "{:.0%} of the nearest neighbours (embedding)"),
         Limits("cosine", 0.95, 0.2, "a cosine of {:.3f} with the original's embedding"),
     ),
-    Kind.REGRESSION: (Limits("snr_db", 20.0, 0.0, "the original's values at {:.1f} dB"),),
+    AnswerKind.REGRESSION: (Limits("snr_db", 20.0, 0.0, "the original's values at {:.1f} dB"),),
 }
 
 
@@ -48,24 +48,24 @@ def verdict_on(
     measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None
 ) -> Verdict:
     """Return the verdict on a network, by the output that keeps least."""
-    found = [] if measured is None else [v for o in measured.outputs if (v := _of_output(o, estimate)) is not None]
-    if measured is None or not found:
+    states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
+    if measured is None or not states:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
-    state, output, kept = max(found, key=lambda v: _STATES.index(v[0]))
+    state, output, kept = max(states, key=lambda v: _STATES.index(v[0]))
     return Verdict(state, output, kept, f"{measured.samples} samples of {measured.inputs}")
 
 
-def _of_output(found: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
-    """Return the state of an output, its name, and what is kept of it; None where nothing could be compared."""
-    for limits in LIMITS.get(found.kind, LIMITS[Kind.REGRESSION]):
-        value: float | None = getattr(found, limits.measure)
+def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:
+    """Return the state of an output, its name, and the kept share of it; None where nothing could be compared."""
+    for limits in LIMITS.get(measured.kind, LIMITS[AnswerKind.REGRESSION]):
+        value: float | None = getattr(measured, limits.measure)
         if value is None or value != value:
             continue
         state, what = limits.state(value), limits.what.format(value)
         if not isfinite(value):
             what = "all of the original's values"
-        if estimate is not None and found.kind == Kind.CLASSES and estimate.output == found.output:
+        if estimate is not None and measured.kind == AnswerKind.CLASSES and estimate.output == measured.output:
             state = limits.state(estimate.agreement)
             what += f", on data about {estimate.agreement:.0%}"
-        return state, found.output, what
+        return state, measured.output, what
     return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxfold.errors import ConfigError, VerificationError
 from onnxfold.fidelity.answer_measures import MEASURES, Z95, Detections, Measure
-from onnxfold.fidelity.answers import Kind, answer_kinds
+from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.report import Fidelity, FidelityReport
@@ -25,7 +25,7 @@ _STATE, _LEAST_STATE = re.compile(r"(^|[._/])(present|past)", re.IGNORECASE), 3
 class _Sums:
     """Sums over one output so far."""
 
-    kind: Kind
+    kind: AnswerKind
     measure: Measure
     error: float = 0.0
     scale: float = 0.0
@@ -55,7 +55,7 @@ class FidelityMeter:
     other_shapes: dict[str, None] = field(default_factory=dict)
     states: dict[str, None] = field(default_factory=dict)
     _sums: dict[int, _Sums] = field(default_factory=dict)
-    _kinds: dict[str, Kind] = field(default_factory=dict)
+    _kinds: dict[str, AnswerKind] = field(default_factory=dict)
 
     def add(self, reference: Sequence[Array], outputs: Sequence[Array], *, samples: int | None = None) -> None:
         """Take the outputs of both models on a batch."""
@@ -119,7 +119,7 @@ class FidelityMeter:
             sums.vectors += int(compared.sum())
 
     def report(self, inputs: str) -> FidelityReport:
-        """Return what was measured; `inputs` says what the inputs were."""
+        """Return the fidelity of every output; `inputs` names the inputs in words."""
         outputs = []
         for i, sums in sorted(self._sums.items()):
             error, scale = math.sqrt(sums.error), math.sqrt(sums.scale)
@@ -127,9 +127,9 @@ class FidelityMeter:
             if sums.seen and sums.undefined == sums.seen:
                 relative = math.nan
             snr = -20 * math.log10(relative) if relative else math.inf
-            found: dict[str, Any] = sums.measure.found()
-            found["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
-            outputs.append(Fidelity(self.names[i], relative, kind=str(sums.kind), snr_db=snr, **found))
+            values: dict[str, Any] = sums.measure.values()
+            values["cosine"] = sums.cosine / sums.vectors if sums.vectors else None
+            outputs.append(Fidelity(self.names[i], relative, kind=str(sums.kind), snr_db=snr, **values))
         return FidelityReport(outputs, self.samples, inputs, notes=self.notes)
 
     @property
@@ -170,7 +170,7 @@ def fidelity(
 
 
 def drop_interval(lost: int, won: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the difference of two proportions that were found on the same samples.
+    """Return the 95 % confidence interval of the difference of two proportions that were measured on the same samples.
 
     References
     ----------

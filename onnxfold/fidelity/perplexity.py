@@ -53,12 +53,12 @@ class _Surprise:
 
     def add(self, scores: Array, ids: Array, first: int) -> None:
         """Take the scores of one window, shape (length, vocabulary), and its ids; those before `first` are given."""
-        found = 0.0
+        total = 0.0
         for begin in range(max(first - 1, 0), len(ids) - 1, _TOGETHER):
             end = min(begin + _TOGETHER, len(ids) - 1)
             logs = log_softmax(scores[begin:end])
-            found -= float(logs[np.arange(end - begin), ids[begin + 1 : end + 1]].sum())
-        self.total += found
+            total -= float(logs[np.arange(end - begin), ids[begin + 1 : end + 1]].sum())
+        self.total += total
         self.tokens += len(ids) - 1 - max(first - 1, 0)
 
     @property
@@ -121,11 +121,11 @@ def _source(view: GraphView, request: TextRequest, which: str) -> TokenSource:
 
 
 def _scores(model: LanguageModel, which: str) -> int:
-    found = model.scores
-    if found is None or not model.is_causal:
-        what = "gives no scores of words" if found is None else "reads what follows a word"
+    place = model.scores
+    if place is None or not model.is_causal:
+        what = "gives no scores of words" if place is None else "reads what follows a word"
         raise ConfigError(f"perplexity is for models that continue a text, and the {which} {what}: leave out --text")
-    return found
+    return place
 
 
 def _windows(source: TokenSource, request: TextRequest, beside: object) -> tuple[Array, int]:

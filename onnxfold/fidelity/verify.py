@@ -11,8 +11,8 @@ import onnx
 from onnxfold.errors import EndlessRunError, VerificationError
 from onnxfold.fidelity.held_out import (
     SAMPLES,
-    GivenSamples,
     HeldOut,
+    HeldOutSamples,
     Network,
     NotRunError,
     Recording,
@@ -103,7 +103,7 @@ class _Check:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
         folded = None if isinstance(model, str) else open_network(model, self.view)
-        result = self._beside_the_original(model, folded)
+        result = self._compare_original(model, folded)
         del folded
         latency = None
         if result.fidelity is not None and not isinstance(model, str) and self.threads is not None:
@@ -119,7 +119,7 @@ class _Check:
 
         return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
-    def _beside_the_original(
+    def _compare_original(
         self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
     ) -> VerificationResult:
         try:
@@ -148,10 +148,10 @@ class _Check:
         expected = [everything[name] for name in compared]
         try:
             reference: Network = session
-            given = GivenSamples(self.samples, session.inputs) if self.samples else None
+            user_samples = HeldOutSamples(self.samples, session.inputs) if self.samples else None
             if folded is None:
                 reference = recording = Recording(session, inputs)
-                inputs, given = recording.inputs, None
+                inputs, user_samples = recording.inputs, None
             was_twin = session.is_twin
             del session, writer
             folded = folded or open_network(model, self.view)
@@ -161,8 +161,8 @@ class _Check:
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
             report = measure_fidelity(reference, folded, inputs, called="held-out", view=self.before)
             samples = None
-            if given is not None:
-                samples = measure_fidelity(reference, folded, given, called="held-out", view=self.before)
+            if user_samples is not None:
+                samples = measure_fidelity(reference, folded, user_samples, called="held-out", view=self.before)
         except NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
         few = (
@@ -189,7 +189,7 @@ def _slower(latency: LatencyRecord) -> str:
 
 
 def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[str, ...]:
-    """Return what onnx's checker has to say; whether shapes fit together is left to onnxruntime, asked next."""
+    """Return the complaints of onnx's checker; whether shapes fit together is left to onnxruntime, which runs next."""
     problem = checker_problem(model)
     if not problem:
         return ()

@@ -32,13 +32,13 @@ class WalkedNetwork:
     def run(self, feeds: Feeds) -> list[Array]:
         """Return all outputs for one set of inputs."""
         walk = Activations(self._view, [dict(feeds)])
-        found = {name: walk.values[name][0] for name in self.output_names if name in walk.values}
+        outputs = {name: walk.values[name][0] for name in self.output_names if name in walk.values}
         wanted = set(self.output_names)
         for node in self._view.nodes:
             walk.run(node)
-            found |= {name: walk.values[name][0] for name in wanted.intersection(node.output)}
+            outputs |= {name: walk.values[name][0] for name in wanted.intersection(node.output)}
             walk.release(node)
-        return [found[name] for name in self.output_names]
+        return [outputs[name] for name in self.output_names]
 
 
 def open_network(model: ModelLike, view: GraphView) -> Session | WalkedNetwork:

@@ -15,7 +15,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
-from onnxfold.folding.scopes import about_integers
+from onnxfold.folding.scopes import integer_reason
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes, to_model
 from onnxfold.graph.tensors import Matrix
@@ -32,7 +32,7 @@ ModelCandidates = list[list[Candidates]]
 
 @dataclass(frozen=True, eq=False)
 class FoldedModel:
-    """A folded model, and what was done to each of its graphs."""
+    """A folded model, and the fold of each of its graphs."""
 
     view: GraphView  # the folded main graph, bodies written back
     request: WidthRequest  # what the widths had to satisfy
@@ -61,10 +61,10 @@ class FoldedModel:
 def request_widths(
     opened: OpenedModel, config: FoldConfig, method: Method, *, may_keep_all: bool = False
 ) -> WidthRequest:
-    """Return what a request asks of the widths of a model; see :func:`onnxfold.budget.width_request.width_request`."""
+    """Return the demands of a request on the widths; see :func:`onnxfold.budget.width_request.width_request`."""
     if method.drops_blocks or config.lossless:
         return whole_widths(opened.graphs, config)
-    repair, groups = method.repair_row, [found for _, found in opened.graphs]
+    repair, groups = method.repair_row, [graph_groups for _, graph_groups in opened.graphs]
     if method.only_streams and not any(group.norms for group in groups[0]) and not config.ratios:
         raise NothingToFoldError(f"nothing to fold: {_no_stream(opened)}")
     whole, note = method.whole(groups)
@@ -74,7 +74,7 @@ def request_widths(
             per_token=opened.size.macs_per == "token", whole=whole,
         )  # fmt: skip
     except BudgetError as error:
-        integers = about_integers(opened.scopes)
+        integers = integer_reason(opened.scopes)
         raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None
     if note:
         request = replace(request, remarks=(*request.remarks, note))
@@ -86,13 +86,13 @@ def request_widths(
 def _no_stream(opened: OpenedModel) -> str:
     """Return why no residual stream of a model may be rotated, as far as a norm says it."""
     refusals = opened.scopes[0].analysis.refusals
-    found = next((refusal for refusal in refusals if refusal.kind is RefusalKind.STREAM), None)
-    why = "" if found is None else f"; {found.axis} of '{found.node}' stays, {found.reason}"
+    stream = next((refusal for refusal in refusals if refusal.kind is RefusalKind.STREAM), None)
+    why = "" if stream is None else f"; {stream.axis} of '{stream.node}' stays, {stream.reason}"
     return f"the model has no residual stream that may be rotated{why}"
 
 
 def model_candidates(prepared: PreparedModel, progress: Progress) -> ModelCandidates:
-    """Return what every group of every graph could become, before any graph is folded."""
+    """Return the candidates of every group of every graph, before any graph is folded."""
     return [find_candidates(graph, progress) for graph in prepared.graphs]
 
 
@@ -124,7 +124,7 @@ def fold_model(
 
 
 def losses_of(candidates: ModelCandidates | None) -> list[Matrix]:
-    """Return what the widths of every group cost, as a request takes it; nothing without candidates."""
+    """Return the losses of every group at its widths, as a request takes them; nothing without candidates."""
     return [] if candidates is None else [c.losses for graph in candidates for c in graph]
 
 

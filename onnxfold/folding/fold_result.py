@@ -77,9 +77,9 @@ class FoldResult:
             ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
         )
         rows = [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts]
-        if (found := report.latency) is not None and found.is_sure:
-            times = milliseconds(found.before_s), milliseconds(found.after_s)
-            rows.insert(2, ("latency (ms)", *times, removed(1.0, found.ratio)))
+        if (latency := report.latency) is not None and latency.is_sure:
+            times = milliseconds(latency.before_s), milliseconds(latency.after_s)
+            rows.insert(2, ("latency (ms)", *times, removed(1.0, latency.ratio)))
         name = f"{Path(report.model).name}: " if report.model else ""
         made = table(
             f"{name}{report.method}, {report.allocation} allocation, {report.requested}",
@@ -95,10 +95,10 @@ class FoldResult:
             return ""
         agreements = [o.top1_agreement for o in fidelity.outputs if o.top1_agreement is not None]
         if agreements:
-            found = f"top-1 agreement {min(agreements):.1%}"
+            closeness = f"top-1 agreement {min(agreements):.1%}"
         else:
-            found = f"relative error {max(o.relative_error for o in fidelity.outputs):.3g}"
-        return f"{found} on {fidelity.samples} samples of {fidelity.inputs}"
+            closeness = f"relative error {max(o.relative_error for o in fidelity.outputs):.3g}"
+        return f"{closeness} on {fidelity.samples} samples of {fidelity.inputs}"
 
     @property
     def model(self) -> ModelProto:

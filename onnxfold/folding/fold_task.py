@@ -23,7 +23,7 @@ from onnxfold.quantize.refuse import require_quantizable
 
 @dataclass(frozen=True, eq=False)
 class FoldTask:
-    """An opened model, and what is to be done to it."""
+    """An opened model, and the request for its fold."""
 
     opened: OpenedModel  # the model; its graphs are edited in place
     config: FoldConfig
@@ -34,11 +34,11 @@ class FoldTask:
 
     @property
     def reference(self) -> ModelLike:
-        """What a result is compared with."""
+        """The model that a result is compared with."""
         return self.opened.source if self.networks is None else self.networks.exact
 
     def request(self, *, may_keep_all: bool = False) -> WidthRequest:
-        """Return what the request asks of the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
+        """Return the demands of the request on the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
         return request_widths(self.opened, self.config, self.method, may_keep_all=may_keep_all)
 
     def prepared(self, inputs: ModelInputs | None) -> PreparedModel:
@@ -62,7 +62,7 @@ def open_task(
     networks: JoinedModel | None = None,
     shared_inputs: ChosenInputs | None = None,
 ) -> FoldTask:
-    """Open a model, and check what depends on it."""
+    """Open a model, and check the options that depend on it."""
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
@@ -87,7 +87,7 @@ def open_task(
         runs=config.verify,
     )
     if networks is not None:
-        opened = networks.known_to(opened)
+        opened = networks.attach_sources(opened)
     if config.quantizes:
         require_quantizable(opened.view, opened.blocks)
     if config.tune_norms:

@@ -47,7 +47,7 @@ class GroupCandidates:
         self._compare = prepared.method.partitioner.compares
         self._seen: dict[int, Sequence[ConsumerMoments]] = {}
         self._begun: set[int] = set()
-        self._found: dict[int, Candidates] = {}
+        self._candidates: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
         widest = max((group.size for group in prepared.groups), default=0)
         self._threads = usable_cores() if widest <= _BESIDE else 1
@@ -61,7 +61,7 @@ class GroupCandidates:
         self._pool.shutdown(cancel_futures=True)
 
     def take(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
-        """Begin with a group, given what its consumers read."""
+        """Begin with a group, by the moments of its consumers' inputs."""
         if not self._at_once:
             self._seen[i] = moments
             return
@@ -85,13 +85,13 @@ class GroupCandidates:
         while self._running:
             self._running.popleft().result()
             self._progress("error curves", total - len(self._running) - 1, total)
-        return [self._found[i] for i in range(total)]
+        return [self._candidates[i] for i in range(total)]
 
     @property
     def are_unsure(self) -> bool:
         """Whether errors are to be weighed by what they do to the outputs."""
         return not self._compare and (
-            self._at_once or any(one.shrinkage for moments in self._seen.values() for one in moments)
+            self._at_once or any(moment.shrinkage for moments in self._seen.values() for moment in moments)
         )
 
     def probes(self) -> dict[int, Probe]:
@@ -103,19 +103,19 @@ class GroupCandidates:
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
-            self._found[i] = candidates_of(
+            self._candidates[i] = candidates_of(
                 self._prepared, i, self._compared, self._stored, moments, narrowest=1, metric=self._metrics.get(i)
             )
             if self._at_once and moments and not self._compare:
                 self._probes[i] = self._probe(i, moments)
             if self._at_once:
-                self._found[i].settle()
+                self._candidates[i].settle()
         if self._stored.uses_scratch:
             memory.give_back()
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
-        found, held = self._found[i], self._stored.held
-        return Probe(self._prepared.groups[i], found, moments, of_tokens=self._at_once, held=held)
+        candidates, held = self._candidates[i], self._stored.held
+        return Probe(self._prepared.groups[i], candidates, moments, of_tokens=self._at_once, held=held)
 
 
 def candidates_of(
@@ -128,7 +128,7 @@ def candidates_of(
     narrowest: int,
     metric: Matrix | None = None,
 ) -> Candidates:
-    """Return what a group could become, by what stands in for the method where its consumers were not seen."""
+    """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
     group = prepared.groups[i]
     task = Task(
         compared,

@@ -48,7 +48,7 @@ OUTPUT = RowUnits("scaled to what leaves their BatchNormalization", lambda g: (S
 
 @dataclass(frozen=True, eq=False)
 class RepairTask:
-    """What a repair works on.
+    """The graph, the fold and the observation that a repair works on.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RepairTask:
 
 @dataclass(frozen=True)
 class Repair:
-    """What is done about the activations after the merge: a row of the table.
+    """Repair of the activations after the merge: a row of the table.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ class Method:
         graphs : sequence of sequence of FoldGroup
             The groups of every graph, the main graph first; they are numbered on.
         """
-        groups = [group for found in graphs for group in found]
+        groups = [group for graph_groups in graphs for group in graph_groups]
         if self.only_streams:
             kept = [i for i, group in enumerate(groups) if not group.norms]
             what = f"{self.name} rotates residual streams only"
@@ -244,16 +244,16 @@ class Method:
         return self.partitioner.averages or not self.repair_row.needs_averages
 
     def form(self, *, is_language: bool) -> "Method":
-        """Return what the row is for language models, or for others."""
+        """Return the form of the row for language models, or for others."""
         return self.language if is_language and self.language is not None else self
 
-    def composed(self, cluster: str | None, repair: str | None) -> "Method":
+    def compose(self, cluster: str | None, repair: str | None) -> "Method":
         """Return the row with another clustering or repair where one is given, in every form."""
-        language = None if self.language is None else self.language.composed(cluster, repair)
+        language = None if self.language is None else self.language.compose(cluster, repair)
         return replace(self, cluster=cluster or self.cluster, repair=repair or self.repair, language=language)
 
     def possible(self, *, moments: bool, inputs: bool, rotates: bool = False) -> "Method":
-        """Return what comes closest with what is there; the only fallback.
+        """Return the closest method that needs no more than is there; the only fallback.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ def find_method(
     method = METHODS[name]
     if method.drops_blocks and (cluster or repair):
         raise ConfigError(f"method '{name}' drops blocks and merges nothing: leave out cluster and repair")
-    method = method.composed(cluster, repair)
+    method = method.compose(cluster, repair)
     find_partitioner(method.cluster, of_networks=of_networks)
     if not method.is_supported:
         raise ConfigError(

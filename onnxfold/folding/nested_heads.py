@@ -41,9 +41,9 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
         return fold_model(prepared, request, candidates, task.config, task.progress)
     cut = _cut(prepared, widths, candidates, task.progress)
     rest = replace(task, opened=cut.opened)
-    again, asked = rest.prepared(data.inputs), replace(rest.request(may_keep_all=True), may_keep=True)
-    found = model_candidates(again, task.progress) if asked.widths is None else None
-    folded = fold_model(again, asked, found, task.config, task.progress)
+    again, new_request = rest.prepared(data.inputs), replace(rest.request(may_keep_all=True), may_keep=True)
+    new_candidates = model_candidates(again, task.progress) if new_request.widths is None else None
+    folded = fold_model(again, new_request, new_candidates, task.config, task.progress)
     return replace(folded, graphs=[*cut.done, *folded.graphs])
 
 
@@ -66,7 +66,7 @@ def _cut(prepared: PreparedModel, widths: list[int], candidates: ModelCandidates
     opened, (main,) = prepared.opened, prepared.opened.scopes
     form = replace(opened.form, ties=no_ties)
     if all(width == group.size for group, width in zip(prepared.graphs[0].groups, widths, strict=True)):
-        return _Cut(replace(opened, scopes=[replace(main, analysis=form.analysed(main.view))], form=form))
+        return _Cut(replace(opened, scopes=[replace(main, analysis=form.analyse(main.view))], form=form))
     graph = replace(prepared.graphs[0], diagnoses=False)
     done = fold_graph(graph, widths, candidates[0], progress)
     records = tuple(

@@ -34,7 +34,7 @@ from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """What the fold of one graph did; the view of its scope is the folded graph."""
+    """The fold of a graph; the view of its scope is the folded graph."""
 
     plan: FoldPlan  # the groups that shrank, and their partitions
     groups: tuple[GroupRecord, ...]  # one per group of the graph
@@ -44,19 +44,19 @@ class Folded:
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
-    """Return what every group of a graph could become, at any width; the graph stays as it is."""
+    """Return the candidates of every group of a graph, at any width; the graph stays as it is."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
-        compared = _lumped(_in_units(stored.copy(), prepared, prepared.groups), prepared)
+        compared = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
-            observation = _observed(prepared, compared, progress, work.take, work.make_room)
-            found = work.finish()
+            observation = _observe_consumers(prepared, compared, progress, work.take, work.make_room)
+            candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
-            return found
+            return candidates
         factors = measured_sensitivities(
             observation.reference, prepared.groups, prepared.inputs, work.probes(), progress
         )
-        return [Weighted(one, float(factor)) for one, factor in zip(found, factors, strict=True)]
+        return [Weighted(choice, float(factor)) for choice, factor in zip(candidates, factors, strict=True)]
 
 
 def fold_graph(
@@ -69,10 +69,10 @@ def fold_graph(
     infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         folded = _fold(prepared, widths, candidates, progress)
-    for name, found in edited_flaws(prepared.scope.view).items():
+    for name, defect in edited_flaws(prepared.scope.view).items():
         if name not in infinite:
             raise VerificationError(
-                f"weight '{name}' became {found} in the fold: its type cannot hold what was computed; take another "
+                f"weight '{name}' became {defect} in the fold: its type cannot hold what was computed; take another "
                 "--repair, or fold the model in float32"
             )
     return folded
@@ -82,8 +82,8 @@ def _fold(
     prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress
 ) -> Folded:
     stored, view = prepared.scope.view.copy(), prepared.scope.view
-    _in_units(view, prepared, _losing(prepared, widths))
-    original = _lumped(view.copy(), prepared)
+    _scale_rows(view, prepared, _lossy_groups(prepared, widths))
+    original = _lump_duplicates(view.copy(), prepared)
     compared = original.copy() if prepared.sources else original
     observation: Observation | None = None
     chosen: dict[int, Candidates] = {} if candidates is None else dict(enumerate(candidates))
@@ -94,7 +94,7 @@ def _fold(
             chosen[i] = candidates_of(prepared, i, compared, stored, moments, narrowest=widths[i])
 
     if prepared.method.partitioner.needs_moments and candidates is None:
-        observation = _observed(prepared, original, progress, choose)
+        observation = _observe_consumers(prepared, original, progress, choose)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         observation = Observation(
             original.copy(),
@@ -109,10 +109,10 @@ def _fold(
             choose(i, ())
 
     def partition(i: int, width: int) -> ChannelPartition:
-        found = chosen[i].partition(width)
+        chosen_partition = chosen[i].partition(width)
         if prepared.sources:
-            _read_alike(compared, prepared.groups[i], found)
-        return found
+            _read_alike(compared, prepared.groups[i], chosen_partition)
+        return chosen_partition
 
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
     analysis = prepared.scope.analysis
@@ -152,7 +152,7 @@ def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) 
     LumpDuplicates((group,), (np.where(partition.labels < 0, apart, partition.labels),))(view)
 
 
-def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
+def _lossy_groups(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     """Return the groups that lose more than exact duplicates; the rows of others are merged as they are."""
     averages = prepared.method.partitioner.averages
     return [
@@ -162,28 +162,28 @@ def _losing(prepared: Prepared, widths: Sequence[int]) -> list[FoldGroup]:
     ]
 
 
-def _in_units(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
+def _scale_rows(view: GraphView, prepared: Prepared, groups: Sequence[FoldGroup]) -> GraphView:
     """Bring the rows of groups into the units that they are merged in, and scales of norms into what reads them."""
     for step in (AbsorbNorms(tuple(groups)), *prepared.repair.units.passes(tuple(groups))):
         step(view)
     return view
 
 
-def _lumped(view: GraphView, prepared: Prepared) -> GraphView:
+def _lump_duplicates(view: GraphView, prepared: Prepared) -> GraphView:
     """Add up the columns of exact duplicates, where channels are averaged."""
     if prepared.method.partitioner.averages:
         LumpDuplicates(tuple(prepared.groups), prepared.duplicates)(view)
     return view
 
 
-def _observed(
+def _observe_consumers(
     prepared: Prepared,
     view: GraphView,
     progress: Progress,
     take: Callable[[int, list[ConsumerMoments]], None],
     make_room: Callable[[int], None] | None = None,
 ) -> Observation | None:
-    """Run a graph, and let what its groups' consumers read be taken; None where it cannot be run."""
+    """Run a graph, and observe the activations that its groups' consumers read; None where it cannot be run."""
     if prepared.inputs is None:
         return None
     return observe(
@@ -205,9 +205,9 @@ def _observed(
 def _records(
     prepared: Prepared, widths: Sequence[int], plan: FoldPlan, clusters: dict[int, str]
 ) -> tuple[GroupRecord, ...]:
-    """Return what the report says of every group."""
+    """Return the report's record of every group."""
     lossy = {id(group) for group in plan.lossy.groups}
-    found = []
+    records = []
     for i, (group, width, classes) in enumerate(zip(prepared.groups, widths, prepared.duplicates, strict=True)):
         used = ("", "")
         if width < group.size:
@@ -217,5 +217,5 @@ def _records(
             ROTATION if group.is_there_to_rotate and prepared.method.rotates else prepared.method.cluster,
             prepared.method.repair,
         )
-        found.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))
-    return tuple(found)
+        records.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))
+    return tuple(records)

@@ -39,10 +39,10 @@ def no_ties(view: GraphView) -> Sequence[Tie]:
 
 
 def tables_in_parts(rare: Sequence[range]) -> tuple[Pass, ...]:
-    """Return what lets tables of words be narrower, the rows of rare words by themselves."""
-    ids = [(one.start, one.stop) for one in reversed(rare)]
+    """Return the passes that let tables of words be narrower, the rows of rare words by themselves."""
+    ids = [(bounds.start, bounds.stop) for bounds in reversed(rare)]
     # Parts that are only looked up in get their bases like whole tables.
-    return (*(SplitLookups(*one) for one in ids), TABLES, *(SplitTables(*one) for one in ids))
+    return (*(SplitLookups(*bounds) for bounds in ids), TABLES, *(SplitTables(*bounds) for bounds in ids))
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,25 @@ class GraphForm:
 
     @property
     def passes(self) -> Pass:
-        """What brings a graph into the form."""
+        """The passes that bring a graph into the form."""
         more: list[Pass] = [STREAMS] if self.streams else []
         more += tables_in_parts(self.rare) if self.tables else ()
         more += [QUERIES] if self.queries else []
         return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
 
-    def analysed(self, view: GraphView) -> ChannelAnalysis:
+    def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
-        found = find_groups(view, self.ties(view), streams=self.streams)
-        return find_groups(view, streams=self.streams, heads=head_axes(found.groups)) if self.inside_heads else found
+        analysis = find_groups(view, self.ties(view), streams=self.streams)
+        if not self.inside_heads:
+            return analysis
+        return find_groups(view, streams=self.streams, heads=head_axes(analysis.groups))
 
     def after(self, passes: Pass, scope: Scope) -> Scope:
         """Edit a graph in place, and analyse it anew; the same scope is returned where nothing changes."""
         done = passes(scope.view)
         if not done.modified:
             return scope
-        return replace(scope, analysis=self.analysed(scope.view), records=[*scope.records, *done.records])
+        return replace(scope, analysis=self.analyse(scope.view), records=[*scope.records, *done.records])
 
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
@@ -98,17 +100,17 @@ def open_scopes(
     ]
     if is_whole and len(inner) == _MOST_BODIES:
         view.notes.append(f"only the first {_MOST_BODIES:,} bodies of If, Loop and Scan are looked into: others stay")
-    return [Scope(view, form.analysed(view), list(normal.records), normal.copies, body), *inner]
+    return [Scope(view, form.analyse(view), list(normal.records), normal.copies, body), *inner]
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:
     """Return the scopes of one model with graphs that are edited without an effect on these."""
     copies = {id(scope.view): scope.view.copy() for scope in scopes}
-    found = []
+    copied = []
     for scope in scopes:
         body = None if scope.body is None else scope.body.rebind(copies[id(scope.view)], copies[id(scope.body.parent)])
-        found.append(replace(scope, view=copies[id(scope.view)], body=body))
-    return found
+        copied.append(replace(scope, view=copies[id(scope.view)], body=body))
+    return copied
 
 
 def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
@@ -121,8 +123,8 @@ def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
 
 
-def about_integers(scopes: Iterable[Scope]) -> str:
-    """Return what to say of a model that is quantised, '' of others."""
+def integer_reason(scopes: Iterable[Scope]) -> str:
+    """Return the reason why a quantised model folds no further, '' for others."""
     done = next((node for scope in scopes for node in scope.view.nodes if is_quantized(node)), None)
     if done is None:
         return ""
@@ -136,7 +138,7 @@ def require_groups(scopes: list[Scope]) -> None:
     """Raise NothingToFoldError, with the reason of the largest weight that stays, where there is no fold group."""
     if all_groups(scopes):
         return
-    integers = about_integers(scopes)
+    integers = integer_reason(scopes)
     if integers:
         raise NothingToFoldError(f"nothing to fold: {integers}")
     refusals = all_refusals(scopes)
@@ -161,11 +163,11 @@ def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
             stored = isinstance(view.weights[tensor], LazyTensor)
             if (stored and not everywhere) or not is_float(view.weight_type(tensor)):
                 continue
-            found = flaw(view.weights[tensor])
-            if found:
+            defect = flaw(view.weights[tensor])
+            if defect:
                 name = scope.copies.get(tensor, tensor)
                 raise NonFiniteError(
-                    f"weight '{name}' is {found} in places, and it holds channels of fold group '{group.name}', which "
+                    f"weight '{name}' is {defect} in places, and it holds channels of fold group '{group.name}', which "
                     "cannot be compared or merged then: check the training",
                     name,
                 )

@@ -10,7 +10,7 @@ from onnxfold.folding.fold_model import FoldedModel
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.nested_heads import fold_nested
-from onnxfold.folding.probes.measure_latency import with_latency_table
+from onnxfold.folding.probes.measure_latency import add_latency_table
 from onnxfold.folding.search.fidelity_search import smallest_fold, smallest_request
 from onnxfold.folding.search.fit_device import DeviceFit, NeedOf
 from onnxfold.folding.search.latency_search import fold_within_latency
@@ -18,7 +18,7 @@ from onnxfold.folding.search.latency_search import fold_within_latency
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """What a task asks of widths, and what folds to them."""
+    """The conditions of a task on widths, and the function that folds to them."""
 
     task: FoldTask  # the model, with the table of latencies where widths depend on one
     request: WidthRequest  # the conditions on the widths, which can be met
@@ -31,17 +31,17 @@ class Way:
         """Whether the network is run for anything but the check of the result."""
         return self.runs or self.task.config.quantizes or self.task.config.tune_norms
 
-    def folded(self, data: ChosenInputs) -> FoldedModel:
+    def run_fold(self, data: ChosenInputs) -> FoldedModel:
         """Fold, in place."""
-        task = replace(self.task, config=data.repeated_by(self.task.config))
+        task = replace(self.task, config=data.repeatable_request(self.task.config))
         return self.fold(task, self.request, data if self.runs else ChosenInputs(None))
 
 
 def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -> Way:
     """Return the way in which a task is folded, its conditions checked before anything is run but for latency."""
     config = task.config
-    task = replace(task, config=with_latency_table(task.opened, config, task.progress))
-    if config.search_option:
+    task = replace(task, config=add_latency_table(task.opened, config, task.progress))
+    if config.searched:
         return Way(task, smallest_request(task), smallest_fold, runs=True)
     if config.lossless:
         return Way(task, task.request(), fold_lossless, runs=False)

@@ -72,7 +72,7 @@ def write_report(
         dropped=list(before.dropped.blocks),
         tuning=folded.tuning,
         model_sha256=_sha256(opened.source),
-        network=[drawn.folded({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
+        network=[drawn.fold({record.name: record for record in folded.graphs[0].groups}) for drawn in before.network],
         picture=_picture(inputs),
     )
     report.notes = [
@@ -83,7 +83,7 @@ def write_report(
 
 
 def _versions(kind: str) -> dict[str, str]:
-    """Return what decides the bytes of a result, beside the machine."""
+    """Return the versions of the libraries that decide the bytes of a result."""
     names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == "deep-inversion" else [])]
     return {"Python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 

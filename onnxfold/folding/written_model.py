@@ -28,7 +28,7 @@ class WrittenModel:
 def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, progress: Progress) -> WrittenModel:
     """Return a folded model in the requested types."""
     if not config.quantizes:
-        return _in_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
+        return _restore_blocks(folded) if folded.blocks else WrittenModel(folded.view, folded.after, folded.inputs)
     inputs = folded.inputs or data.inputs
     assert inputs is not None, "a request that quantises runs the network"
     made = quantize_int8(folded.view, None if inputs.are_tokens else inputs.batches, progress)
@@ -37,11 +37,11 @@ def written_model(folded: FoldedModel, data: ChosenInputs, config: FoldConfig, p
     return WrittenModel(made.view, size, inputs, record, made.notes)
 
 
-def _in_blocks(folded: FoldedModel) -> WrittenModel:
+def _restore_blocks(folded: FoldedModel) -> WrittenModel:
     """Return a model whose weights of few bits are stored as such again."""
     view = folded.view.copy()
     done = requantize_blocks(view, folded.blocks)
     size = replace(folded.after, size_bytes=file_bytes(view))
-    kinds = sorted({f"{one.kind.bits} bits in blocks of {one.kind.block_size}" for one in folded.blocks})
+    kinds = sorted({f"{block.kind.bits} bits in blocks of {block.kind.block_size}" for block in folded.blocks})
     note = f"{done} weights of {' and '.join(kinds)} were folded as numbers, and are stored as before"
     return WrittenModel(view, size, folded.inputs, notes=(note,))

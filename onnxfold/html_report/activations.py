@@ -17,13 +17,13 @@ from onnxfold.report import Diagnostics, VarianceRatio
 
 
 def error_curves(diagnostics: Diagnostics) -> list[Element]:
-    """Show what every width would have cost."""
+    """Show the error of every group at every width."""
     curves = [curve for curve in diagnostics.error_curves if has_errors(curve)]
     left_out = [curve.group for curve in diagnostics.error_curves if not has_errors(curve)]
     if not diagnostics.error_curves:
         return [element("p", "None: the widths were not chosen by error curves.")]
     if not curves:
-        return [_left_out("No error is known", left_out)]
+        return [_absence_line("No error is known", left_out)]
     scale = error_scale(curves)
     figures = [
         element(
@@ -40,7 +40,7 @@ def error_curves(diagnostics: Diagnostics) -> list[Element]:
     return [
         key(("curve", "error"), ("chosen", "chosen width")),
         grid(figures),
-        *([_left_out("No error is known", left_out)] if left_out else []),
+        *([_absence_line("No error is known", left_out)] if left_out else []),
     ]
 
 
@@ -81,15 +81,15 @@ def correlations(diagnostics: Diagnostics) -> list[Element]:
         for histogram in shown
     ]
     if not figures:
-        return [_left_out("There are no pairs of channels that vary", left_out)]
+        return [_absence_line("There are no pairs of channels that vary", left_out)]
     return [
         key(("before", "before"), ("curve", "after")),
         grid(figures),
-        *([_left_out("There are no pairs of channels that vary", left_out)] if left_out else []),
+        *([_absence_line("There are no pairs of channels that vary", left_out)] if left_out else []),
     ]
 
 
-def _left_out(why: str, groups: list[str]) -> Element:
+def _absence_line(why: str, groups: list[str]) -> Element:
     """Return a line in place of charts that would be empty."""
     return element("p", f"{why}: {', '.join(groups)}.", class_="muted")
 
@@ -99,7 +99,7 @@ def _missing(diagnostics: Diagnostics) -> Element:
 
 
 def key(*entries: tuple[str, str]) -> Element:
-    """Return what the marks of a chart mean: pairs of a class and a text."""
+    """Return the key of a chart, from pairs of a mark's class and its text."""
     shapes = {
         "before": lambda: element("rect", width="100%", height="100%", class_="before"),
         "after": lambda: element("rect", width="100%", height="100%", class_="after"),

@@ -44,7 +44,7 @@ def _percent(part: float) -> str:
 
 
 def width_bar(before: int, after: int, widest: int) -> Element:
-    """Return a bar of what a group was, with a bar of what is left on it."""
+    """Return a bar of a group's width before the fold, with a bar of the width after it on top."""
     return picture(
         f"{after} of {before} channels left",
         element("rect", class_="before", width=_percent(before / max(widest, 1)), height="100%", rx=2),
@@ -106,13 +106,13 @@ class ErrorScale:
 
 def error_scale(curves: Sequence[ErrorCurve]) -> ErrorScale:
     """Return the scale that holds the errors of all curves."""
-    found = [e for curve in curves for e in (*curve.errors, curve.error) if math.isfinite(e) and e >= 0.0]
-    above = [e for e in found if e > 0.0]
+    errors = [e for curve in curves for e in (*curve.errors, curve.error) if math.isfinite(e) and e >= 0.0]
+    above = [e for e in errors if e > 0.0]
     lowest = max(min(above, default=0.1), _LOWEST_ERROR)
     highest = max(max(above, default=1.0), lowest)
     low = math.floor(math.log10(lowest))
     is_cut = any(error < 10.0**low for error in above)
-    return ErrorScale(low, max(math.ceil(math.log10(highest)), low + 1), len(above) < len(found), is_cut)
+    return ErrorScale(low, max(math.ceil(math.log10(highest)), low + 1), len(above) < len(errors), is_cut)
 
 
 def has_errors(curve: ErrorCurve) -> bool:

@@ -28,7 +28,7 @@ def command_line(report: FoldReport, output: str = "OUT.onnx") -> str:
     for name, option in OPTIONS.items():
         words += _option(name, option, values.get(name))
     words += ["--force"] if report.verdict is not None and report.verdict.is_destroyed else []
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
 def _option(name: str, option: Option, value: Any) -> list[str]:
@@ -51,8 +51,8 @@ def _text(value: Any) -> str:
     return ",".join(map(repr, value)) if isinstance(value, list | tuple) else repr(value)
 
 
-def _quoted(word: str) -> str:
-    """Return a word as a shell reads it; what a page cannot show stands as the escapes of ``$'...'``."""
+def _quote(word: str) -> str:
+    """Return a word as a shell reads it; characters that a page cannot show stand as escapes of ``$'...'``."""
     if word == printable(word):
         return shlex.quote(word)
     return "$'" + "".join(map(_escape, word)) + "'"

@@ -85,9 +85,9 @@ def _tiles(report: FoldReport) -> list[Element]:
         ),
         _tile("Size", f"{short(after.size_bytes)}B", f"{short(before.size_bytes)}B before"),
     ]
-    found = report.fidelity
-    if found is not None and found.outputs:
-        first, on = found.outputs[0], f"{plural(found.samples, 'sample')} of {found.inputs}"
+    fidelity = report.fidelity
+    if fidelity is not None and fidelity.outputs:
+        first, on = fidelity.outputs[0], f"{plural(fidelity.samples, 'sample')} of {fidelity.inputs}"
         if first.top1_agreement is not None:
             bounds = f"; 95 % confidence interval {interval(*first.top1_interval)}" if first.top1_interval else ""
             tiles.append(_tile("Same answer", percent(first.top1_agreement), f"on {on}{bounds}"))

@@ -41,11 +41,11 @@ def _numbers(report: FoldReport) -> list[Element]:
     rows.append(("Channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)))
     cells: list[tuple[Content, ...]] = [(name, _count(old), _count(new), removed(old, new)) for name, old, new in rows]
     below = [] if report.quantization is None else [f"{str(report.quantization).capitalize()}."]
-    found = report.latency
-    if found is not None:
-        times = milliseconds(found.before_s), milliseconds(found.after_s)
-        cells.insert(2, ("Latency (ms)", *times, removed(1.0, found.ratio)))
-        below.append(f"Latency: {found.how}; the spread of the ratio is {percent(found.spread)}.")
+    latency = report.latency
+    if latency is not None:
+        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
+        cells.insert(2, ("Latency (ms)", *times, removed(1.0, latency.ratio)))
+        below.append(f"Latency: {latency.how}; the spread of the ratio is {percent(latency.spread)}.")
     if report.merged is not None and report.merged.latency is not None:
         below.append(f"{report.merged.beside_one.capitalize()}.")
     costs = table("Costs of the model", _BEFORE_AND_AFTER, cells, "figures")
@@ -58,23 +58,24 @@ def _count(value: float | None) -> Element:
 
 
 def _fidelity(report: FoldReport) -> list[Element]:
-    found = report.fidelity
+    fidelity = report.fidelity
     judged = [] if report.accuracy is None else [element("p", f"Labelled samples: {report.accuracy}.")]
-    if found is None:
+    if fidelity is None:
         why = "the folded model was not verified" if report.verdict is None else report.verdict.kept
         return [*judged, element("p", f"The fidelity was not measured: {why}.")]
     rows: list[tuple[Content, ...]] = [
         (breakable(f.output), decimal(f.relative_error), *_agreement(f.top1_agreement, f.top1_interval),
-         *([", ".join(f.measures)] if any(other.measures for other in found.outputs) else []))
-        for f in found.outputs
+         *([", ".join(f.measures)] if any(other.measures for other in fidelity.outputs) else []))
+        for f in fidelity.outputs
     ]  # fmt: skip
-    caption = f"Folded against original, {plural(found.samples, 'sample')} of {found.inputs}"
+    caption = f"Folded against original, {plural(fidelity.samples, 'sample')} of {fidelity.inputs}"
     head = ("Output", "Relative error", "Top-1 agreement", "95 % confidence interval", "Other measures")
     line = report.estimate_line
     estimate = [element("p", f"{line[0].upper()}{line[1:]}.")] if line else []
     parts = [table(caption, head[: len(rows[0])] if rows else head, rows, "figures"), *estimate, *judged]
-    if found.accuracy_a is not None or found.accuracy_b is not None:
-        parts.append(element("p", f"Accuracy {percent(found.accuracy_a)} before, {percent(found.accuracy_b)} after."))
+    if fidelity.accuracy_a is not None or fidelity.accuracy_b is not None:
+        before, after = percent(fidelity.accuracy_a), percent(fidelity.accuracy_b)
+        parts.append(element("p", f"Accuracy {before} before, {after} after."))
     return parts
 
 
@@ -99,7 +100,7 @@ def _widths(report: FoldReport) -> list[Element]:
     widest = max(group.width for group in report.groups)
     folded = sum(group.folded_width < group.width for group in report.groups)
     rows = [
-        (_numbered(i, g.name), width_bar(g.width, g.folded_width, widest), _change(g))
+        (_number_group(i, g.name), width_bar(g.width, g.folded_width, widest), _change(g))
         for i, g in enumerate(report.groups, 1)
     ]
     caption = f"{folded} of {plural(len(report.groups), 'group')} folded; pale: before, strong: after"
@@ -108,7 +109,7 @@ def _widths(report: FoldReport) -> list[Element]:
     return [table(caption, ("Group", "Width", "Channels"), rows, "pictures")]
 
 
-def _numbered(number: int, name: str) -> Element:
+def _number_group(number: int, name: str) -> Element:
     return element("span", f"g{number} ", breakable(name))
 
 
@@ -174,7 +175,7 @@ def _reproduce(report: FoldReport) -> list[Element]:
     return parts
 
 
-def _of_diagnostics(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
+def _diagnostics_section(content: Callable[[Diagnostics], list[Element]]) -> Callable[[FoldReport], list[Element]]:
     return lambda report: content(report.diagnostics or Diagnostics(not_run="it was not requested"))
 
 
@@ -207,18 +208,18 @@ SECTIONS = (
         "repair how the layers that read them were corrected.",
     ),
     Section(
-        "errors", "Error curves", _of_diagnostics(error_curves),
+        "errors", "Error curves", _diagnostics_section(error_curves),
         "How much the results of the layers that read a group would change if the group had fewer channels, in parts "
         "of what they are. Widths are chosen where these errors are small. All charts have the same scale; every line "
         "is ten times the one below.",
     ),
     Section(
-        "variances", "Variance ratios", _of_diagnostics(variance_ratios),
+        "variances", "Variance ratios", _diagnostics_section(variance_ratios),
         "Variance of the folded network's channels, divided by that of the channels that they replace. Near 1 is "
         "healthy, below 1 activations collapse, above 1 they overshoot.",
     ),
     Section(
-        "correlations", "Correlations", _of_diagnostics(correlations),
+        "correlations", "Correlations", _diagnostics_section(correlations),
         "Correlations between all pairs of a group's channels, as its first consumer sees them: near 1 or \u22121 two "
         "channels say the same, near 0 they say different things.",
     ),

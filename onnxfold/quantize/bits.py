@@ -30,32 +30,32 @@ class BlockFormat:
         return 1 << (self.bits - 1)
 
 
-def unpacked(packed: Bytes, bits: int, count: int) -> Bytes:
+def unpack_numbers(packed: Bytes, bits: int, count: int) -> Bytes:
     """Return numbers of shape (..., count) from bytes along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return numbers.reshape(*packed.shape[:-1], -1)[..., :count].astype(np.uint8)
 
 
-def packed(numbers: Bytes, bits: int) -> Bytes:
-    """Return bytes that hold numbers along the last axis; what is left of the last byte is zero."""
+def pack_numbers(numbers: Bytes, bits: int) -> Bytes:
+    """Return bytes that hold numbers along the last axis; the rest of the last byte is zero."""
     per_byte = 8 // bits
     missing = -numbers.shape[-1] % per_byte
     filled = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])
     apart = filled.reshape(*filled.shape[:-1], -1, per_byte).astype(np.uint16)
     shifts = np.arange(0, 8, bits, dtype=np.uint16)
-    found: Bytes = (apart << shifts).sum(axis=-1).astype(np.uint8)
-    return found
+    content: Bytes = (apart << shifts).sum(axis=-1).astype(np.uint8)
+    return content
 
 
 def dequantized_rows(weight: Bytes, scales: Array, zero_points: Bytes | None, kind: BlockFormat, columns: int) -> Rows:
-    """Return what numbers stand for, shape (N, K)."""
+    """Return the weights that stored numbers stand for, shape (N, K)."""
     rows, blocks = weight.shape[:2]
-    numbers = unpacked(weight, kind.bits, kind.block_size).astype(np.float32)
+    numbers = unpack_numbers(weight, kind.bits, kind.block_size).astype(np.float32)
     if zero_points is None:
         numbers -= np.float32(kind.middle)
     else:
-        numbers -= unpacked(zero_points.reshape(rows, -1), kind.bits, blocks)[..., None].astype(np.float32)
+        numbers -= unpack_numbers(zero_points.reshape(rows, -1), kind.bits, blocks)[..., None].astype(np.float32)
     numbers *= scales.reshape(rows, blocks, 1).astype(np.float32)
     return np.ascontiguousarray(numbers.reshape(rows, -1)[:, :columns])
 
@@ -81,11 +81,11 @@ def quantized_rows(
         scales = (peak / -kind.middle).astype(scale_type)
         zeros = np.full(scales.shape, float(kind.middle))
     numbers = np.rint(blocks * _inverse(scales)[..., None] + zeros[..., None]).clip(0, most).astype(np.uint8)
-    stored = packed(zeros.astype(np.uint8), kind.bits) if kind.has_zero_points else None
-    return packed(numbers, kind.bits), scales, stored
+    stored = pack_numbers(zeros.astype(np.uint8), kind.bits) if kind.has_zero_points else None
+    return pack_numbers(numbers, kind.bits), scales, stored
 
 
 def _inverse(scales: Array) -> Rows:
     wide = scales.astype(np.float32)
-    found: Rows = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0.0)
-    return found
+    factors: Rows = np.divide(1.0, wide, out=np.zeros_like(wide), where=wide != 0.0)
+    return factors

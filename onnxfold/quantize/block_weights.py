@@ -25,7 +25,7 @@ _WEIGHT, _SCALES, _ZERO_POINTS, _ORDER, _BIAS = range(1, 6)
 
 @dataclass(frozen=True, eq=False)
 class BlockWeight:
-    """A weight of few bits, and what it was opened as."""
+    """A weight of few bits, and the values that it was opened as."""
 
     node: NodeProto  # the product, as it is in the file
     key: str  # the key of the plain product that stands for it
@@ -35,13 +35,13 @@ class BlockWeight:
 
 
 def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
-    """Put plain products in the place of those with weights of few bits; return what they were.
+    """Put plain products in the place of those with weights of few bits; return these weights.
 
     Weights with an order of their own (``g_idx``), those that were packed for a processor, and those that are not
     constant or read elsewhere stay, and block what they touch.
     """
     nodes: list[NodeProto] = []
-    found: list[BlockWeight] = []
+    blocks: list[BlockWeight] = []
     plain = [node for node in view.nodes if _is_plain(view, node)]
     needed = sum(4 * attr_int(node, "K", 0) * attr_int(node, "N", 0) for node in plain)
     memory.require(needed, "the weights of few bits, as numbers,")
@@ -49,31 +49,31 @@ def dequantize_blocks(view: GraphView) -> tuple[BlockWeight, ...]:
         if node not in plain:
             nodes.append(node)
             continue
-        one, replaced = _opened(view, node)
+        block, replaced = _open_weight(view, node)
         nodes += replaced
-        found.append(one)
-    if found:
+        blocks.append(block)
+    if blocks:
         view.replace_nodes(nodes)
-        unread = {name for one in found for name in one.stored}
+        unread = {name for block in blocks for name in block.stored}
         view.remove_weights(unread)
-    return tuple(found)
+    return tuple(blocks)
 
 
-def requantize_blocks(view: GraphView, found: Sequence[BlockWeight]) -> int:
+def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
     """Put products with weights of few bits in the place of plain ones again, in place; return how many."""
-    by_key = {one.key: one for one in found}
+    by_key = {block.key: block for block in blocks}
     replaced: dict[str, NodeProto] = {}
     done: dict[str, None] = {}
     for node in view.nodes:
-        one = by_key.get(node_key(node))
-        if one is None or node.op_type != "MatMul" or not view.is_weight(node.input[1]):
+        block = by_key.get(node_key(node))
+        if block is None or node.op_type != "MatMul" or not view.is_weight(node.input[1]):
             continue
         name = node.input[1]
         values = view.weight(name)
-        tensors = one.stored if np.array_equal(values, one.values) else _quantized(one, values)
+        tensors = block.stored if np.array_equal(values, block.values) else _quantize_block(block, values)
         inputs = [node.input[0], *(view.add_weight(stem, tensor) for stem, tensor in tensors.items())]
         sizes = {"K": values.shape[0], "N": values.shape[1]}
-        product = rewritten(one.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
+        product = rewritten(block.node, inputs=inputs, outputs=list(node.output), attributes=sizes)
         replaced[node_key(node)] = product
         done[name] = None
     view.substitute(replaced)
@@ -84,17 +84,17 @@ def requantize_blocks(view: GraphView, found: Sequence[BlockWeight]) -> int:
 def _is_plain(view: GraphView, node: NodeProto) -> bool:
     if node.op_type != "MatMulNBits" or node.domain != _DOMAIN or attr_int(node, "weight_prepacked", 0):
         return False
-    given = [*node.input, *[""] * 6][:6]
-    tensors = [name for name in given[_WEIGHT:_ORDER] if name]
+    inputs = [*node.input, *[""] * 6][:6]
+    tensors = [name for name in inputs[_WEIGHT:_ORDER] if name]
     kind = _format(node)
     rows, blocks = attr_int(node, "N", 0), -(-attr_int(node, "K", 0) // max(kind.block_size, 1))
     return (
         kind.bits in _BITS
-        and not given[_ORDER]
+        and not inputs[_ORDER]
         and all(view.is_weight(name) and len(view.consumers(name)) == 1 for name in tensors)
-        and tuple(view.weights[given[_WEIGHT]].shape) == (rows, blocks, kind.block_size * kind.bits // 8)
-        and view.weight_size(given[_SCALES]) == rows * blocks
-        and (not kind.has_zero_points or view.weight_type(given[_ZERO_POINTS]) == TensorProto.UINT8)
+        and tuple(view.weights[inputs[_WEIGHT]].shape) == (rows, blocks, kind.block_size * kind.bits // 8)
+        and view.weight_size(inputs[_SCALES]) == rows * blocks
+        and (not kind.has_zero_points or view.weight_type(inputs[_ZERO_POINTS]) == TensorProto.UINT8)
     )
 
 
@@ -103,7 +103,7 @@ def _format(node: NodeProto) -> BlockFormat:
     return BlockFormat(attr_int(node, "bits", 4), attr_int(node, "block_size", 0), has_zero_points)
 
 
-def _opened(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
+def _open_weight(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodeProto]]:
     """Return a weight, and the plain product that stands for it, with its bias."""
     kind, columns = _format(node), attr_int(node, "K", 0)
     names = [name for name in node.input[_WEIGHT:_ORDER] if name]
@@ -115,17 +115,17 @@ def _opened(view: GraphView, node: NodeProto) -> tuple[BlockWeight, list[NodePro
     name = view.add_weight(f"{names[0]}_values", values)
     result = f"{node.output[0]}_unbiased" if bias else node.output[0]
     product = helper.make_node("MatMul", [node.input[0], name], [result], node.name)
-    one = BlockWeight(node, node_key(product), kind, stored, values)
+    block = BlockWeight(node, node_key(product), kind, stored, values)
     if not bias:
-        return one, [product]
-    return one, [product, helper.make_node("Add", [result, bias], node.output, f"{node.name}_bias")]
+        return block, [product]
+    return block, [product, helper.make_node("Add", [result, bias], node.output, f"{node.name}_bias")]
 
 
-def _quantized(one: BlockWeight, values: Array) -> dict[str, Array]:
-    names = list(one.stored)
-    scale_type = one.stored[names[1]].dtype
-    weight, scales, zeros = quantized_rows(np.asarray(values.T, np.float32), one.kind, scale_type)
-    shapes = [old.ndim for old in one.stored.values()]
+def _quantize_block(block: BlockWeight, values: Array) -> dict[str, Array]:
+    names = list(block.stored)
+    scale_type = block.stored[names[1]].dtype
+    weight, scales, zeros = quantized_rows(np.asarray(values.T, np.float32), block.kind, scale_type)
+    shapes = [old.ndim for old in block.stored.values()]
     tensors = [weight, scales if shapes[1] > 1 else scales.reshape(-1)]
     if zeros is not None:
         tensors.append(zeros if shapes[2] > 1 else zeros.reshape(-1))

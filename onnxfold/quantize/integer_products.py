@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
-from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, by_quantiser, of_weights
+from onnxfold.quantize.qdq import DEFAULT_TYPES, IntegerTypes, run_quantiser, weight_options
 
 #: A Gemm without factors is a product, too.
 OPERATORS = ("MatMul", "Gather")
@@ -24,9 +24,9 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
     from onnxruntime.quantization.quant_utils import QuantizationMode
 
     def quantizer(typed: ModelProto) -> Any:
-        found = ONNXQuantizer(
+        quantizer_of_model = ONNXQuantizer(
             typed,
-            **of_weights(types),
+            **weight_options(types),
             mode=QuantizationMode.IntegerOps,
             static=False,
             activation_qType=QuantType.QUInt8,
@@ -35,12 +35,12 @@ def to_integer_products(model: ModelProto, types: IntegerTypes = DEFAULT_TYPES) 
             op_types_to_quantize=list(OPERATORS),
             extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )
-        found.model.replace_gemm_with_matmul()
-        return found
+        quantizer_of_model.model.replace_gemm_with_matmul()
+        return quantizer_of_model
 
     copy = ModelProto()
     copy.CopyFrom(model)
-    view = load(by_quantiser(copy, quantizer))
+    view = load(run_quantiser(copy, quantizer))
     _share_matrices(view)
     return view
 

@@ -27,7 +27,7 @@ OPERATORS = (
 
 @dataclass(frozen=True)
 class IntegerTypes:
-    """What weights and activations become."""
+    """The integer types of weights and activations."""
 
     weight_bits: int = 7  # bits of an int8 weight that are used
     signed_activations: bool = False  # whether activations are int8, else uint8
@@ -57,7 +57,7 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
     def quantizer(typed: ModelProto) -> Any:
         return QDQQuantizer(
             typed,
-            **of_weights(types),
+            **weight_options(types),
             activation_qType=QuantType.QInt8 if types.signed_activations else QuantType.QUInt8,
             tensors_range=TensorsData(CalibrationMethod.MinMax, dict(ranges)),
             nodes_to_exclude=[
@@ -67,11 +67,11 @@ def to_qdq(model: ModelProto, ranges: Mapping[str, Range], types: IntegerTypes =
             extra_options={},
         )
 
-    return by_quantiser(_with_types(model, ranges), quantizer)
+    return run_quantiser(_declare_types(model, ranges), quantizer)
 
 
-def of_weights(types: IntegerTypes) -> dict[str, Any]:
-    """Return what every quantiser is told of weights."""
+def weight_options(types: IntegerTypes) -> dict[str, Any]:
+    """Return the options of every quantiser that are about weights."""
     from onnxruntime.quantization import QuantType
 
     return {
@@ -82,27 +82,27 @@ def of_weights(types: IntegerTypes) -> dict[str, Any]:
     }
 
 
-def by_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
-    """Return what one of onnxruntime's quantisers makes of a model."""
+def run_quantiser(model: ModelProto, quantizer: Callable[[ModelProto], Any]) -> ModelProto:
+    """Return a model as one of onnxruntime's quantisers writes it."""
     producer = model.producer_name, model.producer_version
     model.metadata_props.add(key=_TYPED[0], value=_TYPED[1])
     try:
         with quiet(_MODULE):
             running = quantizer(model)
             running.quantize_model()
-            found: ModelProto = running.model.model
+            quantized: ModelProto = running.model.model
     except Exception as error:  # the quantiser raises whatever it stumbles over
         text = " ".join(str(error).split())[:300] or type(error).__name__
         raise UnsupportedModelError(f"dtype='int8': onnxruntime's quantiser refuses the model: {text}") from None
-    found.producer_name, found.producer_version = producer
-    kept = [prop for prop in found.metadata_props if (prop.key, prop.value) != _TYPED]
-    del found.metadata_props[:]
-    found.metadata_props.extend(kept)
-    return found
+    quantized.producer_name, quantized.producer_version = producer
+    kept = [prop for prop in quantized.metadata_props if (prop.key, prop.value) != _TYPED]
+    del quantized.metadata_props[:]
+    quantized.metadata_props.extend(kept)
+    return quantized
 
 
-def _with_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
-    """Return a model that declares the types of tensors: what has a range is float32. More need not be known."""
+def _declare_types(model: ModelProto, ranges: Iterable[str]) -> ModelProto:
+    """Return a model that declares the types of tensors: those with a range are float32. More need not be known."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ranges]
     parts = {field.name: value for field, value in model.graph.ListFields() if field.name != "value_info"}
     rest = {field.name: value for field, value in model.ListFields() if field.name != "graph"}

@@ -61,7 +61,7 @@ def quantize_int8(
     PREPARE(prepared)
     _name_nodes(prepared)
     _free_names(prepared)
-    model, notes = _of_known_opset(to_model(prepared))
+    model, notes = _convert_opset(to_model(prepared))
     ranges = None if inputs is None else _ranges(model, inputs, progress)
     progress("quantize", 0, 0)
     # Loading sorts the nodes.
@@ -100,7 +100,7 @@ def _name_nodes(view: GraphView) -> None:
 
 
 def _free_names(view: GraphView) -> None:
-    """Rename weights that are called as the quantiser will call what it makes of another tensor."""
+    """Rename weights whose names the quantiser will give to the tensors that it adds."""
     inside = {name for node in view.nodes for name in captured_names(node)}
     tensors = {*view.weights, *view.input_names, *(name for node in view.nodes for name in node.output)}
     fresh: dict[str, str] = {}
@@ -112,8 +112,8 @@ def _free_names(view: GraphView) -> None:
     view.rename_weights(lambda name: fresh.get(name, name))
 
 
-def _of_known_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
-    """Return a model in an operator set that has scales per channel, and what was done for it."""
+def _convert_opset(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+    """Return a model in an operator set that has scales per channel, and a note on the conversion."""
     version = max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
     if version >= OPSET:
         return model, ()

@@ -10,7 +10,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Caught(logging.Filter):
-    """Keeps what is logged on the root logger by name of the module function, as onnxruntime's quantiser does."""
+    """Filter that keeps lines on the root logger from a package, where onnxruntime's quantiser logs."""
 
     def __init__(self, package: str) -> None:
         super().__init__()

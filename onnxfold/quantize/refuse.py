@@ -16,7 +16,7 @@ from onnxfold.quantize.block_weights import BlockWeight
 
 def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> None:
     """Refuse models that int8 makes no sense for, or that onnxruntime's quantiser cannot read."""
-    done = next((node for node in (*(one.node for one in blocks), *view.nodes) if is_quantized(node)), None)
+    done = next((node for node in (*(block.node for block in blocks), *view.nodes) if is_quantized(node)), None)
     if done is not None:
         raise UnsupportedModelError(
             f"dtype='int8': the model is quantised already, see {done.op_type} '{done.name or node_key(done)}': "
@@ -30,9 +30,9 @@ def require_quantizable(view: GraphView, blocks: Sequence[BlockWeight] = ()) -> 
         )
     other = next((name for name in weights if view.weight_type(name) != TensorProto.FLOAT), None)
     if other is not None:
-        found = TensorProto.DataType.Name(view.weight_type(other)).lower()
+        type_name = TensorProto.DataType.Name(view.weight_type(other)).lower()
         raise UnsupportedModelError(
-            f"dtype='int8' quantises float32 models, and weight '{other}' is {found}: convert the model to float32"
+            f"dtype='int8' quantises float32 models, and weight '{other}' is {type_name}: convert the model to float32"
         )
 
 

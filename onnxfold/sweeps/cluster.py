@@ -111,7 +111,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
 
     with dask.config.set(_OF_CLIENTS), _quiet():
         try:
-            client = _connected(address)
+            client = _connect_in_time(address)
         except (OSError, ValueError, TypeError) as error:
             why = shortened(" ".join(str(error).split())) or type(error).__name__
             hint = "start one with 'dask scheduler'"
@@ -122,7 +122,7 @@ def existing_cluster(address: str) -> Iterator["Client"]:
             yield client
 
 
-def _connected(address: str) -> "Client":
+def _connect_in_time(address: str) -> "Client":
     """Connect within a time, also to what takes the connection and then says nothing, for which dask waits forever."""
     from distributed import Client
 
@@ -144,7 +144,7 @@ def _connected(address: str) -> "Client":
     return made
 
 
-def described(client: "Client") -> str:
+def describe_cluster(client: "Client") -> str:
     """Return the cluster in words, with the address of its dashboard."""
     workers = len(client.scheduler_info(n_workers=-1)["workers"])
     noun = "worker" if workers == 1 else "workers"

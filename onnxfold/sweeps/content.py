@@ -26,7 +26,7 @@ _TOKENIZER, _GRAPHS = "tokenizer.json", "onnx"
 
 @dataclass(frozen=True)
 class ContentFile:
-    """One file: its place below the root, its size in bytes, and the SHA-256 of what it holds."""
+    """A file: its place below the root, its size in bytes, and the SHA-256 of its bytes."""
 
     place: str
     size: int
@@ -35,7 +35,7 @@ class ContentFile:
 
 @dataclass(frozen=True)
 class Content:
-    """What one argument of a job leads to."""
+    """The files that an argument of a job leads to."""
 
     root: str  # the folder here that places are in; it is no part of the content
     main: str  # place of the file or folder that was given
@@ -50,7 +50,7 @@ class Content:
         return replace(self, files=())
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the list of files and what they hold, one after the other, cut into pieces."""
+        """Yield the bytes of the list of files and of the files, in this order, cut into pieces."""
         return _cut(self._stream())
 
     def _stream(self) -> Iterator[bytes]:
@@ -81,27 +81,27 @@ class Content:
 
 def content_of(path: Path) -> Content:
     """Return the content of a file, with the files that hold its weights and its tokenizer, or of a folder."""
-    given = path.absolute()
-    root = given.parent.parent if given.parent.name == _GRAPHS and not given.is_dir() else given.parent
+    start = path.absolute()
+    root = start.parent.parent if start.parent.name == _GRAPHS and not start.is_dir() else start.parent
     files = []
-    for file in _in_folder(given) if given.is_dir() else [given, *_beside(given, root)]:
+    for file in _files_in(start) if start.is_dir() else [start, *_files_beside(start, root)]:
         if not file.is_relative_to(root):
             raise ConfigError(f"'{file}', which '{path}' reads, lies in another folder: put it beside '{path}'")
-        files.append(ContentFile(file.relative_to(root).as_posix(), *_described(file)))
-    main = given.relative_to(root).as_posix()
+        files.append(ContentFile(file.relative_to(root).as_posix(), *_describe_file(file)))
+    main = start.relative_to(root).as_posix()
     lines = [main, *(f"{file.sha256} {file.place}" for file in files)]
     digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
     sha256 = next((file.sha256 for file in files if file.place == main), digest)
     return Content(str(root), main, digest, sha256, tuple(files))
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
-    return sorted(path for path in found if path.is_file())
+def _files_in(folder: Path) -> list[Path]:
+    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    return sorted(path for path in paths if path.is_file())
 
 
-def _beside(file: Path, root: Path) -> list[Path]:
-    """Return what a model file reads beside itself; nothing for other files."""
+def _files_beside(file: Path, root: Path) -> list[Path]:
+    """Return the files that a model file reads beside itself; nothing for other files."""
     if file.suffix.lower() != ".onnx":
         return []
     tokenizers = {folder / _TOKENIZER for folder in (file.parent, root)}
@@ -113,7 +113,7 @@ def _beside(file: Path, root: Path) -> list[Path]:
     return [*dict.fromkeys(weights), *sorted(path for path in tokenizers if path.is_file())]
 
 
-def _described(path: Path) -> tuple[int, str]:
+def _describe_file(path: Path) -> tuple[int, str]:
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -146,7 +146,7 @@ class _Joined(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer with what comes next; return how much it was."""
+        """Fill a buffer with the next bytes; return their number."""
         if not self._left:
             self._left = memoryview(next(self._pieces, b""))
         count = min(len(buffer), len(self._left))

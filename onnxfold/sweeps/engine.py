@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxfold.errors import ClusterLostError
 from onnxfold.progress import NOTED, Progress
-from onnxfold.sweeps.answers.pick import described
+from onnxfold.sweeps.answers.pick import describe_row
 from onnxfold.sweeps.content import Content
 from onnxfold.sweeps.job import Job
 from onnxfold.sweeps.row import DONE
@@ -39,7 +39,7 @@ def run_jobs(
     shared: dict[str, Future] = {}
     futures = {}
     for job in jobs:
-        pieces = {role: _sent(client, content, sent) for role, content in job.contents.items()}
+        pieces = {role: _send(client, content, sent) for role, content in job.contents.items()}
         made = None
         if job.needs_inputs:
             key = f"onnxfold-inputs-{job.inputs_key}"
@@ -54,27 +54,27 @@ def run_jobs(
         future.release()
         if outcome.row.status != DONE:
             if not failed:
-                tell(f"{NOTED} goes on without {described(outcome.row)}: {outcome.row.error}", 0, 0)
+                tell(f"{NOTED} goes on without {describe_row(outcome.row)}: {outcome.row.error}", 0, 0)
             failed += 1
         tell(FOLDS, done, len(jobs))
 
 
-def _sent(client: "Client", content: Content, sent: dict[str, list["Future"]]) -> list["Future"]:
+def _send(client: "Client", content: Content, sent: dict[str, list["Future"]]) -> list["Future"]:
     """Return the pieces of a content as they lie on the cluster."""
     if content.digest not in sent:
         name = f"onnxfold-content-{content.digest}"
         sent[content.digest] = [
-            client.submit(_itself, piece, key=f"{name}-{number}") for number, piece in enumerate(content.pieces())
+            client.submit(_same_bytes, piece, key=f"{name}-{number}") for number, piece in enumerate(content.pieces())
         ]
     return sent[content.digest]
 
 
-def _itself(piece: bytes) -> bytes:
+def _same_bytes(piece: bytes) -> bytes:
     return piece
 
 
 def _outcome(future: "Future", job: Job) -> Outcome:
-    """Return what came of a job, also where no worker could end it."""
+    """Return the outcome of a job, also where no worker could end it."""
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker

@@ -24,7 +24,7 @@ DEFAULT_GOALS = tuple(Goal("sparsity", step / 10) for step in range(1, 10))
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Everything that is combined, and what all combinations share."""
+    """The models, goals, methods and seeds of a sweep, and the options that all its folds share."""
 
     models: tuple[Path, ...]
     goals: tuple[Goal, ...] = DEFAULT_GOALS
@@ -55,7 +55,7 @@ class SweepRequest:
         return list({job.key: job for job in made}.values())
 
     def _check(self, options: Mapping[str, Any], shared: Mapping[str, Path]) -> None:
-        """Refuse at once what every fold would refuse."""
+        """Refuse options at once that every fold would refuse."""
         for method, goal in product(self.methods, self.goals):
             config = Job("", goal, method, 0, {}, options).config(shared)
             find_method(config.method, cluster=config.cluster, repair=config.repair)
@@ -72,7 +72,7 @@ def parse_numbers(text: str) -> tuple[float, ...]:
     >>> parse_numbers("0.1:0.5:0.2,0.9")
     (0.1, 0.3, 0.5, 0.9)
     """
-    found: list[float] = []
+    values: list[float] = []
     for part in text.split(","):
         try:
             numbers = [float(number) for number in part.split(":")]
@@ -80,8 +80,8 @@ def parse_numbers(text: str) -> tuple[float, ...]:
             numbers = []
         if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
             raise ConfigError(f"'{text}' is no list of numbers: give 0.25,0.5 or a range such as 0.1:0.9:0.1")
-        found += numbers if len(numbers) == 1 else _range(part, *numbers)
-    return tuple(dict.fromkeys(found))
+        values += numbers if len(numbers) == 1 else _range(part, *numbers)
+    return tuple(dict.fromkeys(values))
 
 
 def _range(text: str, first: float, last: float, step: float) -> list[float]:
@@ -95,7 +95,7 @@ def goals_of(values: Mapping[str, str | Sequence[str]]) -> tuple[Goal, ...]:
     """Return one goal per value of any option; sparsities from 0.1 to 0.9 where none is given."""
     goals = [
         Goal(name, value)
-        for name, given in values.items()
-        for value in (parse_numbers(given) if isinstance(given, str) else dict.fromkeys(given))
+        for name, listed in values.items()
+        for value in (parse_numbers(listed) if isinstance(listed, str) else dict.fromkeys(listed))
     ]
     return tuple(goals) or DEFAULT_GOALS

@@ -33,13 +33,13 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "torch")
 @cache
 def versions() -> dict[str, str]:
     """Return the versions that decide results: of this tool, its code, and the libraries that it computes with."""
-    found = {"onnxfold": __version__, "code": code_version()[:16]}
+    by_library = {"onnxfold": __version__, "code": code_version()[:16]}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            by_library[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+            by_library[name] = ""
+    return by_library
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Job:
 
     @cached_property
     def inputs_key(self) -> str:
-        """Hash of what decides the inputs of the fold; jobs with the same one share them."""
+        """Hash of the options that decide the inputs of the fold; jobs with the same hash share them."""
         kind = self.options.get("inputs", "auto")
         return hash_of({
             "contents": {role: content.digest for role, content in self.contents.items() if role != DATA},
@@ -94,7 +94,7 @@ class Job:
 
     @property
     def sent(self) -> "Job":
-        """The same without lists of files; what a worker gets beside the pieces of its contents."""
+        """The job without lists of files, as a worker gets it beside the pieces of its contents."""
         return replace(self, contents={role: content.name for role, content in self.contents.items()})
 
     @property
@@ -106,8 +106,8 @@ class Job:
 
     def config(self, paths: Mapping[str, Path]) -> FoldConfig:
         """Return the request of the fold, with the paths of contents by their roles."""
-        given: dict[str, Any] = {role: str(paths[role]) for role in PATHS if role in paths}
-        options = {self.goal.name: self.goal.value, "method": self.method, "seed": self.seed, **self.options, **given}
+        files: dict[str, Any] = {role: str(paths[role]) for role in PATHS if role in paths}
+        options = {self.goal.name: self.goal.value, "method": self.method, "seed": self.seed, **self.options, **files}
         return FoldConfig(cache=None, **options)
 
     @property

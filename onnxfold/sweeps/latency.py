@@ -39,31 +39,31 @@ def measure_latencies(
         tell(LATENCIES, done, len(rows))
         assert row.file is not None
         try:
-            take(_timed(row, originals[row.key], folder / row.file, threads, input_shapes))
+            take(_time_row(row, originals[row.key], folder / row.file, threads, input_shapes))
         except OnnxFoldError as error:
-            take(_untimed(row, str(error)))
+            take(_mark_untimed(row, str(error)))
 
 
-def _timed(row: Row, original: Path, folded: Path, threads: int, input_shapes: Mapping[str, Any] | None) -> Row:
-    before, after = (_opened(path, input_shapes) for path in (original, folded))
+def _time_row(row: Row, original: Path, folded: Path, threads: int, input_shapes: Mapping[str, Any] | None) -> Row:
+    before, after = (_open_model(path, input_shapes) for path in (original, folded))
 
     def feeds(infos: list[InputInfo]) -> Feeds:
         return noise_inputs(infos, samples=1, seed=row.seed, view=after[1])
 
-    found = latency_of_two(before, after, feeds, threads=threads)
-    if found is None:
-        return _untimed(row, "a model does not run in its own type, or may never end")
+    timing = latency_of_two(before, after, feeds, threads=threads)
+    if timing is None:
+        return _mark_untimed(row, "a model does not run in its own type, or may never end")
     return replace(
-        row, latency_ms_before=1e3 * found.before_s, latency_ms=1e3 * found.after_s, latency_ratio=found.ratio,
-        latency_spread=found.spread, latency_host=f"{platform.node()}, {found.how}",
+        row, latency_ms_before=1e3 * timing.before_s, latency_ms=1e3 * timing.after_s, latency_ratio=timing.ratio,
+        latency_spread=timing.spread, latency_host=f"{platform.node()}, {timing.how}",
     )  # fmt: skip
 
 
-def _untimed(row: Row, why: str) -> Row:
+def _mark_untimed(row: Row, why: str) -> Row:
     notes = "; ".join(filter(None, (row.notes, f"latency was not measured: {why}")))
     return replace(row, notes=notes, latency_host=platform.node())
 
 
-def _opened(path: Path, input_shapes: Mapping[str, Any] | None) -> tuple[ModelLike, Any]:
+def _open_model(path: Path, input_shapes: Mapping[str, Any] | None) -> tuple[ModelLike, Any]:
     model = model_file(path)
     return model, load(model, input_shapes)

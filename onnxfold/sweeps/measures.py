@@ -30,19 +30,19 @@ _IMAGES = 512
 
 
 def sizes(result: FoldResult, original: Path, input_shapes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what both models cost, as columns."""
+    """Return the costs of both models, as columns."""
     report, before = result.report, load(model_file(original), input_shapes)
     return {
         "sparsity": report.sparsity,
         "weights_before": report.before.parameters, "weights": report.after.parameters,
         "macs_before": report.before.macs, "macs": report.after.macs,
         "size_bytes_before": report.before.size_bytes, "size_bytes": report.after.size_bytes,
-        "ram_before": _counted(count_ram, before), "ram": _counted(count_ram, result.view),
-        "flash_before": _counted(count_flash, before), "flash": _counted(count_flash, result.view),
+        "ram_before": _count(count_ram, before), "ram": _count(count_ram, result.view),
+        "flash_before": _count(count_flash, before), "flash": _count(count_flash, result.view),
     }  # fmt: skip
 
 
-def _counted(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
+def _count(count: Callable[[GraphView], int | None], view: GraphView) -> int | None:
     try:
         return count(view)
     except UnsupportedModelError:  # a size is not known
@@ -54,16 +54,16 @@ def closeness(report: FidelityReport | None) -> dict[str, Any]:
     if report is None:
         return {}
     errors = [o.relative_error for o in report.outputs if isfinite(o.relative_error)]
-    found: dict[str, Any] = {"relative_error": max(errors, default=None), "agreement_on": report.inputs}
+    columns: dict[str, Any] = {"relative_error": max(errors, default=None), "agreement_on": report.inputs}
     classes = [(o.top1_agreement, o) for o in report.outputs if o.top1_agreement is not None]
     if classes:
         agreement, lowest = min(classes, key=_first)
         low, high = lowest.top1_interval or (None, None)
-        found |= {
+        columns |= {
             "agreement": agreement, "agreement_low": low, "agreement_high": high,
             "agreement_samples": lowest.top1_samples,
         }  # fmt: skip
-    return found
+    return columns
 
 
 def _first(pair: tuple[float, Fidelity]) -> float:
@@ -72,7 +72,7 @@ def _first(pair: tuple[float, Fidelity]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Reference:
-    """Given samples, and what the original says of them."""
+    """Given samples, and the original's answers to them."""
 
     view: GraphView
     arrays: Mapping[str, Array]
@@ -85,12 +85,12 @@ def _reference(original: Path, data: Path, scale: PixelScale | None) -> _Referen
     """Run the original once, for all folds of it that this process measures."""
     view = load(original)
     session, interface = Session(original, counted=view), token_interface(view)
-    given = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
-    labels = None if given.labels is None else checked_labels(given.labels, sample_count(given.arrays))
-    return _Reference(view, given.arrays, labels, session.run_in_batches(given.arrays))
+    samples = given_samples(session.inputs, data, scale, most=_IMAGES, interface=interface)
+    labels = None if samples.labels is None else checked_labels(samples.labels, sample_count(samples.arrays))
+    return _Reference(view, samples.arrays, labels, session.run_in_batches(samples.arrays))
 
 
-def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def data_columns(result: FoldResult, original: Path, data: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return agreement, and with labels accuracy, on given samples, as columns."""
     path = model_file(original)
     assert isinstance(path, str | Path)
@@ -98,7 +98,7 @@ def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str
     reference = _reference(Path(path), data, scale)
     session = Session(result.view)
     outputs = session.run_in_batches(reference.arrays)
-    found = closeness(
+    columns = closeness(
         fidelity(
             session.output_names,
             reference.outputs,
@@ -109,9 +109,9 @@ def on_data(result: FoldResult, original: Path, data: Path, options: Mapping[str
         )
     )
     if reference.labels is not None:
-        found["accuracy_before"] = accuracy(reference.outputs, reference.labels)
-        found["accuracy"] = accuracy(outputs, reference.labels)
-    return found
+        columns["accuracy_before"] = accuracy(reference.outputs, reference.labels)
+        columns["accuracy"] = accuracy(outputs, reference.labels)
+    return columns
 
 
 def export_parity(result: FoldResult, seed: int) -> dict[str, Any]:
@@ -127,22 +127,22 @@ def export_parity(result: FoldResult, seed: int) -> dict[str, Any]:
 def all_measures(
     result: FoldResult, original: Path, data: Path | None, options: Mapping[str, Any], *, parity: bool, seed: int
 ) -> dict[str, Any]:
-    """Return every column that says what a fold gave."""
+    """Return every column with a measure of a fold."""
     report = result.report
-    found = sizes(result, original, options.get("input_shapes") or {}) | closeness(report.fidelity)
+    columns = sizes(result, original, options.get("input_shapes") or {}) | closeness(report.fidelity)
     if report.estimate is not None:
         low, high = report.estimate.interval
-        found |= {
+        columns |= {
             "estimated_agreement": report.estimate.agreement,
             "estimated_agreement_low": low, "estimated_agreement_high": high,
         }  # fmt: skip
     if data is not None:
-        found |= on_data(result, original, data, options)
+        columns |= data_columns(result, original, data, options)
     if parity:
-        found |= export_parity(result, seed)
+        columns |= export_parity(result, seed)
     inputs = None if report.inputs is None else f"{report.inputs.samples} samples of {report.inputs.kind}"
     notes = "; ".join(report.notes) or None
-    return found | {
+    return columns | {
         "cluster": report.cluster, "repair": report.repair, "inputs": inputs, "notes": notes,
         "verdict": None if report.verdict is None else str(report.verdict),
         "warning": report.warning or None, "seconds": report.seconds,

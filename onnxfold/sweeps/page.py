@@ -13,7 +13,7 @@ from onnxfold.html_report.elements import Content, Element, breakable, element, 
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
 from onnxfold.sweeps.answers.pick import fronts
-from onnxfold.sweeps.answers.summary import part, plain, written
+from onnxfold.sweeps.answers.summary import part, plain, value_text
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 
 #: Values of a model that is compared with itself; what is lacking there is nothing.
@@ -26,8 +26,8 @@ _HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What can be drawn: a quantity, its part of the value before the fold, or what a quality lacks to 1."""
+class ChartAxis:
+    """An axis of a chart: a quantity, its part of the value before the fold, or what a quality lacks to 1."""
 
     key: str  # its names, for the script and for people
     title: str
@@ -37,8 +37,8 @@ class Axis:
 
     def value(self, row: Row) -> float | None:
         """Return the value in a row; None where it is unknown."""
-        found = self.quantity.ratio(row) if self.is_part else self.quantity.value(row)
-        return 1.0 - found if found is not None and self.is_lack else found
+        amount = self.quantity.ratio(row) if self.is_part else self.quantity.value(row)
+        return 1.0 - amount if amount is not None and self.is_lack else amount
 
     def original(self, rows: Sequence[Row]) -> float | None:
         """Return the value of the model that some folds were made of; None where it is unknown."""
@@ -50,7 +50,7 @@ class Axis:
         return 1.0 - before if before is not None and self.is_lack else before
 
     def to_dict(self) -> dict[str, object]:
-        """Return what the script needs."""
+        """Return the key, the title and the unit, as the script reads them."""
         return {"key": self.key, "title": self.title, "percent": self.is_part or self.is_lack}
 
 
@@ -79,18 +79,18 @@ def is_page(path: Path) -> bool:
         return f"<title>{_TITLE}</title>".encode() in file.read(_HEAD_BYTES)
 
 
-def _cost_axes() -> list[Axis]:
-    whole = [Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in COSTS]
-    return whole + [Axis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
+def _cost_axes() -> list[ChartAxis]:
+    whole = [ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in COSTS]
+    return whole + [ChartAxis(f"{a.key}_part", f"{a.key}, part of before", a.quantity, is_part=True) for a in whole]
 
 
-def _error_axes() -> list[Axis]:
+def _error_axes() -> list[ChartAxis]:
     named = {name: QUANTITIES[name] for name in QUALITIES}
-    return [Axis(n, f"1 \u2212 {q.title}" if q.more_is_better else q.title, q, is_lack=q.more_is_better)
+    return [ChartAxis(n, f"1 \u2212 {q.title}" if q.more_is_better else q.title, q, is_lack=q.more_is_better)
             for n, q in named.items()]  # fmt: skip
 
 
-def _known(axes: Sequence[Axis], rows: Sequence[Row]) -> list[Axis]:
+def _known(axes: Sequence[ChartAxis], rows: Sequence[Row]) -> list[ChartAxis]:
     return [axis for axis in axes if any(axis.value(row) is not None for row in rows)]
 
 
@@ -128,7 +128,9 @@ def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
     )
 
 
-def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], picked: Row | None) -> list[Element]:
+def _chart(
+    rows: Sequence[Row], costs: Sequence[ChartAxis], errors: Sequence[ChartAxis], picked: Row | None
+) -> list[Element]:
     """Return the controls, the place of the chart, and the data that the script draws."""
     if not costs or not errors:
         return [element("p", "Nothing can be drawn: no fold has both a cost and an error.")]
@@ -153,7 +155,7 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], p
             for row in rows
         ],
         "originals": [
-            {"model": printable(name), "values": {axis.key: axis.original(_of(name, rows)) for axis in axes}}
+            {"model": printable(name), "values": {axis.key: axis.original(_rows_of(name, rows)) for axis in axes}}
             for name in models
         ],
     }  # fmt: skip
@@ -172,7 +174,7 @@ def _chart(rows: Sequence[Row], costs: Sequence[Axis], errors: Sequence[Axis], p
     ]  # fmt: skip
 
 
-def _of(model: str, rows: Sequence[Row]) -> list[Row]:
+def _rows_of(model: str, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.model == model]
 
 
@@ -207,29 +209,29 @@ def _tables(rows: Sequence[Row], done: Sequence[Row], picked: Row | None) -> lis
 
 def _all_folds(rows: Sequence[Row], picked: Row | None) -> Element:
     """Return a table of every fold, and of the models before, which the script sorts."""
-    axes = _known([Axis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)], rows)
+    axes = _known([ChartAxis(name, QUANTITIES[name].title, QUANTITIES[name]) for name in (*COSTS, *QUALITIES)], rows)
     lines = []
     for model in dict.fromkeys(row.model for row in rows):
-        of_model = _of(model, rows)
+        of_model = _rows_of(model, rows)
         name = model.replace("\\", "/").rpartition("/")[2]
         values = [axis.original(of_model) for axis in axes]
-        lines.append(element("tr", _named(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
+        lines.append(element("tr", _label(breakable(f"{name}, before")), *map(_number, axes, values), class_="before"))
         for row in of_model:
             mark = element("strong", "picked: ") if _is(row, picked) else None
             cells = map(_number, axes, [axis.value(row) for axis in axes])
-            lines.append(element("tr", _named(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
+            lines.append(element("tr", _label(mark, _fold(row)), *cells, class_="" if mark is None else "picked"))
     head = element("tr", *(element("th", title, scope="col") for title in ("Fold", *(axis.title for axis in axes))))
     caption = element("caption", "Every fold, and the models before.")
     return element("table", caption, element("thead", head), element("tbody", *lines), class_="figures", id="all-folds")
 
 
-def _named(*name: Content) -> Element:
+def _label(*name: Content) -> Element:
     return element("th", *name, scope="row")
 
 
-def _number(axis: Axis, value: float | None) -> Element:
+def _number(axis: ChartAxis, value: float | None) -> Element:
     known = {} if value is None else {"data_value": repr(value)}
-    return element("td", UNKNOWN if value is None else written(axis.key, value), **known)
+    return element("td", UNKNOWN if value is None else value_text(axis.key, value), **known)
 
 
 def _section(name: str, title: str, *body: Content) -> Element:
@@ -243,11 +245,11 @@ def _fold(row: Row) -> Element:
 
 
 def _footer(rows: Sequence[Row]) -> Element:
-    found: dict[str, list[str]] = {}
+    by_library: dict[str, list[str]] = {}
     for row in rows:
         for name, version in json.loads(row.versions).items():
-            if version and name != "code" and version not in found.setdefault(name, []):
-                found[name].append(version)
+            if version and name != "code" and version not in by_library.setdefault(name, []):
+                by_library[name].append(version)
     hosts = dict.fromkeys(row.latency_host for row in rows if row.latency_host and row.latency_ms)
-    said = ", ".join(f"{name} {' and '.join(seen)}" for name, seen in found.items())
+    said = ", ".join(f"{name} {' and '.join(seen)}" for name, seen in by_library.items())
     return element("footer", f"{said or UNKNOWN}.", f" Latencies: {'; '.join(hosts)}." if hosts else None)

@@ -57,12 +57,12 @@ class SweepFolder:
         lock = self.path / _LOCK
         if not lock.exists() and not self.whole.exists():  # then no sweep wrote here
             check_own((self.path / _PARTS, self.models), lambda _: False, "a sweep")
-        with made_folder(self.path), self._locked(lock), made_folder(self.path / _PARTS), made_folder(self.models):
+        with made_folder(self.path), self._lock_folder(lock), made_folder(self.path / _PARTS), made_folder(self.models):
             yield
 
     @contextmanager
-    def _locked(self, lock: Path) -> Iterator[None]:
-        with explain_errors(self.path):
+    def _lock_folder(self, lock: Path) -> Iterator[None]:
+        with explained(self.path):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if is_held_elsewhere(descriptor):
@@ -75,10 +75,10 @@ class SweepFolder:
 
     def rows(self) -> dict[str, Row]:
         """Return all rows by key; of rows in a part and in the whole file, that of the part."""
-        found = {row.key: row for row in _read(self.whole)}
+        by_key = {row.key: row for row in _read(self.whole)}
         for path in self._parts():
-            found |= {row.key: row for row in _read(path, key=path.stem)}
-        return found
+            by_key |= {row.key: row for row in _read(path, key=path.stem)}
+        return by_key
 
     def add(self, row: Row) -> None:
         """Write the part of a job."""
@@ -114,10 +114,10 @@ class SweepFolder:
 
 def newest(rows: Iterable[Row]) -> list[Row]:
     """Return one row per setting: that of the version that finished last."""
-    found: dict[str, Row] = {}
+    by_setting: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: row.finished or ""):
-        found[row.setting] = row
-    return list(found.values())
+        by_setting[row.setting] = row
+    return list(by_setting.values())
 
 
 def _schema() -> "pyarrow.Schema":
@@ -171,11 +171,11 @@ def _plain(content: bytes) -> list[dict[str, Any]]:
     file, types = parquet.ParquetFile(io.BytesIO(content)), {field.name: field.type for field in _schema()}
     if file.metadata.num_rows > _MOST_ROWS:
         raise ValueError(f"it says that it has {file.metadata.num_rows:,} rows")
-    found = file.schema_arrow
-    if len({*found.names}) != len(found.names):
+    schema = file.schema_arrow
+    if len({*schema.names}) != len(schema.names):
         raise ValueError("it has two columns of one name")
-    wrong = [field.name for field in found if field.name in types and field.type != types[field.name]]
+    wrong = [field.name for field in schema if field.name in types and field.type != types[field.name]]
     if wrong:
         raise ValueError(f"'{wrong[0]}' has another type")
-    rows: list[dict[str, Any]] = file.read([name for name in found.names if name in types]).to_pylist()
+    rows: list[dict[str, Any]] = file.read([name for name in schema.names if name in types]).to_pylist()
     return rows

@@ -12,7 +12,7 @@ from onnxfold.sweeps.cluster import (
     RETRIES,
     UNPROTECTED,
     default_jobs,
-    described,
+    describe_cluster,
     existing_cluster,
     local_cluster,
 )
@@ -67,7 +67,7 @@ def run_sweep(
         tell(f"{NOTED} of {len(jobs)} jobs, {len(jobs) - len(missing)} of them finished before", 0, 0)
         if missing:
             with place.opened(len(missing)) as client:
-                tell(f"{NOTED} on {described(client)}", 0, 0)
+                tell(f"{NOTED} on {describe_cluster(client)}", 0, 0)
                 if not client.scheduler.address.startswith(ENCRYPTED):
                     tell(f"{NOTED} trusts its network: {UNPROTECTED}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)

@@ -29,7 +29,7 @@ Pieces = Mapping[str, Sequence[bytes]]
 
 @dataclass(frozen=True)
 class Failure:
-    """An error as a value: the name of its type, what it says, and whether another worker may do better."""
+    """An error as a value: the name of its type, its message, and whether another worker may do better."""
 
     kind: str
     message: str
@@ -37,7 +37,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """Return what an error says."""
+        """Return the failure that an error stands for."""
         return cls(type(error).__name__, str(error) or type(error).__name__)
 
     def row(self, job: Job) -> Row:
@@ -57,12 +57,12 @@ class Outcome:
 
 
 def make_inputs(job: Job, pieces: Pieces, store: str | None = None) -> ChosenInputs | Failure:
-    """Return what the network is run on by this job, and by every other one with the same inputs."""
+    """Return the inputs that this job runs the network on, as does every other job with the same inputs."""
     from onnxfold.folding.inputs.shared_inputs import prepare_inputs
 
     try:
         with _worker_limits():
-            paths = _placed(job, pieces, store)
+            paths = _place_contents(job, pieces, store)
             return prepare_inputs(paths[MODEL], job.config(paths))
     except Exception as error:
         return Failure.of(error)
@@ -76,21 +76,21 @@ def run_job(job: Job, pieces: Pieces, inputs: ChosenInputs | Failure | None, sto
         return Outcome(inputs.row(job))
     try:
         with _worker_limits():
-            return _folded(job, _placed(job, pieces, store), inputs)
+            return _fold_job(job, _place_contents(job, pieces, store), inputs)
     except Exception as error:
         return Outcome(Failure.of(error).row(job))
 
 
-def _folded(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
+def _fold_job(job: Job, paths: Mapping[str, Path], inputs: ChosenInputs | None) -> Outcome:
     from onnxfold.api import fold_request
     from onnxfold.sweeps.measures import all_measures
 
     config = job.config(paths)
     result = fold_request(paths[MODEL], config, run_on=inputs, measures_latency=False)
-    found = all_measures(result, paths[MODEL], paths.get(DATA), job.options, parity=job.parity, seed=job.seed)
+    columns = all_measures(result, paths[MODEL], paths.get(DATA), job.options, parity=job.parity, seed=job.seed)
     is_folder = folder_of(paths[MODEL]) is not None
     name = job.name + ("" if is_folder else ".onnx")
-    row = replace(_blank(job), status=DONE, command=_command(job, config, result, name), file=name, **found)
+    row = replace(_blank(job), status=DONE, command=_command(job, config, result, name), file=name, **columns)
     return Outcome(row, _files(result, name), is_folder)
 
 
@@ -103,8 +103,8 @@ def _files(result: FoldResult, name: str) -> dict[str, bytes]:
 
 def _command(job: Job, config: FoldConfig, result: FoldResult, name: str) -> str:
     """Return the command that makes the model from the files where the sweep was started."""
-    given = {role: str(Path(c.root) / c.main) for role, c in job.contents.items() if role in PATHS}
-    report = replace(result.report, model=job.model, config={**result.report.config, **given})
+    files = {role: str(Path(c.root) / c.main) for role, c in job.contents.items() if role in PATHS}
+    report = replace(result.report, model=job.model, config={**result.report.config, **files})
     return command_line(report, name)
 
 
@@ -125,7 +125,7 @@ def _other_versions(job: Job) -> Failure:
     return Failure("VersionError", f"the worker {platform.node()} has {', '.join(other)}: install the same", True)
 
 
-def _placed(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
+def _place_contents(job: Job, pieces: Pieces, store: str | None) -> dict[str, Path]:
     root = Path(store) if store is not None else _own_store()
     return {role: content.put_into(root, pieces[role]) for role, content in job.contents.items()}
 

@@ -20,7 +20,7 @@ from onnxfold.cli import cli
 from onnxfold.errors import ModelSaveError
 from onnxfold.fidelity import estimate as estimate_module
 from onnxfold.fidelity.answer_measures import variety
-from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, measured
+from onnxfold.fidelity.estimate import Regression, doubt_of, estimate, features, logit, share_interval
 from onnxfold.folding.fold_result import FoldResult
 from onnxfold.graph.run.session import Session
 from onnxfold.html_report import render_html
@@ -66,10 +66,10 @@ def test_more_agreement_gives_a_higher_estimate(inputs: str) -> None:
 
 
 def test_on_samples_the_estimate_is_what_they_show() -> None:
-    middle, (low, high) = measured(0.8, 50)
+    middle, (low, high) = share_interval(0.8, 50)
     assert middle == pytest.approx(0.8, abs=0.01)
     assert 0.7 < low < 0.8 < high < 0.88
-    assert measured(0.8, 500)[1][0] > low
+    assert share_interval(0.8, 500)[1][0] > low
 
 
 def test_answers_that_are_all_alike_have_no_variety() -> None:

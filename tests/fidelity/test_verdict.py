@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from onnxfold.cli import cli
 from onnxfold.errors import BudgetError
 from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
-from onnxfold.fidelity.answers import Kind, answer_kinds
+from onnxfold.fidelity.answers import AnswerKind, answer_kinds
 from onnxfold.fidelity.judged import verdict_on
 from onnxfold.folding.search.criteria import require_fidelity
 from onnxfold.graph.files.load import load
@@ -25,9 +25,14 @@ RNG = np.random.default_rng(0)
 
 @pytest.mark.parametrize(
     ("end", "kind"),
-    [("", Kind.CLASSES), ("Softmax", Kind.CLASSES), ("Tanh", Kind.REGRESSION), ("Relu", Kind.EMBEDDING)],
+    [
+        ("", AnswerKind.CLASSES),
+        ("Softmax", AnswerKind.CLASSES),
+        ("Tanh", AnswerKind.REGRESSION),
+        ("Relu", AnswerKind.EMBEDDING),
+    ],
 )
-def test_the_end_of_a_network_says_what_it_answers(end: str, kind: Kind) -> None:
+def test_the_end_of_a_network_says_what_it_answers(end: str, kind: AnswerKind) -> None:
     model = models.mlp(0)
     output = model.graph.output[0].name
     if end:
@@ -47,9 +52,9 @@ def test_measures_tell_equal_from_foreign_answers() -> None:
         same.add(x, x)
         other.add(x, RNG.permutation(x.ravel()).reshape(x.shape))
         for name in names:
-            assert same.found()[name] == pytest.approx(1.0)
-            assert other.found()[name] < 0.7
-    assert other.found()["kl_divergence"] > 0.1 > same.found()["kl_divergence"]
+            assert same.values()[name] == pytest.approx(1.0)
+            assert other.values()[name] < 0.7
+    assert other.values()["kl_divergence"] > 0.1 > same.values()["kl_divergence"]
 
 
 def test_boxes_of_a_known_layout_are_matched() -> None:
@@ -60,8 +65,8 @@ def test_boxes_of_a_known_layout_are_matched() -> None:
     y[:, 0, :10] += 25.0
     meter = Detections()
     meter.add(x, y)
-    assert meter.found()["boxes_kept"] == 0.5
-    assert meter.found()["worst_channels"][0][0] == 0
+    assert meter.values()["boxes_kept"] == 0.5
+    assert meter.values()["worst_channels"][0][0] == 0
 
 
 @pytest.mark.parametrize(("share", "state"), [(0.96, "kept"), (0.5, "damaged"), (0.03, "destroyed")])

@@ -28,7 +28,7 @@ MODEL = Path(api.__file__).parent / "data" / "lenet5.onnx"
 def test_a_fold_on_shared_inputs_gives_the_same_bytes(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[type-arg]
     config = FoldConfig(sparsity=0.5, cache=None, **options)
     shared = pickle.loads(pickle.dumps(prepare_inputs(MODEL, config)))
-    repeated = shared.repeated_by(config)
+    repeated = shared.repeatable_request(config)
     again = api.fold_request(MODEL, repeated).model.SerializeToString()
     monkeypatch.setattr(choose_inputs, "model_inputs", None)  # nothing is generated any more
     folded = api.fold_request(MODEL, config, run_on=shared, measures_latency=False)

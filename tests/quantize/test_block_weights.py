@@ -11,7 +11,7 @@ from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inspection import inspect_model
-from onnxfold.quantize.bits import BlockFormat, dequantized_rows, packed, quantized_rows, unpacked
+from onnxfold.quantize.bits import BlockFormat, dequantized_rows, pack_numbers, quantized_rows, unpack_numbers
 from onnxfold.quantize.block_weights import dequantize_blocks, requantize_blocks
 from testing.compare import relative_difference
 from testing.few_bits import in_few_bits
@@ -25,7 +25,7 @@ FORMS = [(4, True), (4, False), (8, True)]
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_packed_numbers_come_back(bits: int) -> None:
     numbers = np.random.default_rng(0).integers(0, 1 << bits, (3, 7)).astype(np.uint8)
-    np.testing.assert_array_equal(unpacked(packed(numbers, bits), bits, 7), numbers)
+    np.testing.assert_array_equal(unpack_numbers(pack_numbers(numbers, bits), bits, 7), numbers)
 
 
 @pytest.mark.parametrize("has_zero_points", [True, False])

@@ -11,7 +11,7 @@ from onnxfold.inputs.tokens.cache_heads import Heads, cache_heads
 
 @dataclass(frozen=True, eq=False)
 class BeforeFold:
-    """What the report and the folder of a result are told of the model before."""
+    """The facts about the model before the fold that the report and the folder of a result need."""
 
     dropped: Dropped  # what was dropped, and the model that is left
     network: list[DrawnNode]  # its main graph as a picture
@@ -19,13 +19,13 @@ class BeforeFold:
 
     @classmethod
     def of(cls, dropped: Dropped) -> "BeforeFold":
-        """Take down what the fold edits."""
+        """Return the facts about a model that its fold changes."""
         opened, config = dropped.task.opened, dropped.task.config
         network = draw_network(opened.view, opened.scopes[0].analysis.groups)
         return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
 
-    def told_to(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
-        """Return a folder whose copy states what became of the caches, and notes on it."""
+    def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:
+        """Return a folder whose copy states the new sizes of the caches, and notes on them."""
         if self.heads is None:
             return folder, ()
         return with_changes(folder, self.heads, cache_heads(after), self.dropped.layers_left)

@@ -27,7 +27,7 @@ class DrawnNode:
     #: Fold groups among the channels that it writes, and how many of these go with a unit of the group.
     channels: tuple[tuple[str, int], ...] = ()
 
-    def folded(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
+    def fold(self, records: Mapping[str, GroupRecord]) -> NetworkNode:
         """Return the node with its width after the fold."""
         lost = {name: records[name].width - records[name].folded_width for name, _ in self.channels if name in records}
         gone = sum(lost.get(name, 0) * per_unit for name, per_unit in self.channels)
@@ -37,7 +37,7 @@ class DrawnNode:
 def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode]:
     """Return the nodes of a picture of a graph; none where there are too many, or no layer."""
     channels = _channels(groups)
-    found: list[DrawnNode] = []
+    drawn_nodes: list[DrawnNode] = []
     origins: dict[str, tuple[int, ...]] = {}  # of a tensor: the nodes of the picture that it comes from
     for node in view.nodes:
         reads = tuple(sorted({index for name in node.input for index in origins.get(name, ())}))
@@ -45,24 +45,24 @@ def draw_network(view: GraphView, groups: Iterable[FoldGroup]) -> list[DrawnNode
         if node.op_type in _SIZES:
             reads = ()
         elif layer is not None or len(reads) > 1:
-            found.append(_drawn(view, node, layer, reads, channels))
-            reads = (len(found) - 1,)
-        if len(found) > MOST_NODES:
+            drawn_nodes.append(_draw_node(view, node, layer, reads, channels))
+            reads = (len(drawn_nodes) - 1,)
+        if len(drawn_nodes) > MOST_NODES:
             return []
         origins |= dict.fromkeys(node.output, reads)
-    return found if any(drawn.node.is_layer for drawn in found) else []
+    return drawn_nodes if any(drawn.node.is_layer for drawn in drawn_nodes) else []
 
 
 def _channels(groups: Iterable[FoldGroup]) -> dict[Axis, list[tuple[str, int]]]:
     """Return, for every axis of a weight, the groups that lie on it, and how many of its entries go with a unit."""
-    found: dict[Axis, list[tuple[str, int]]] = {}
+    by_axis: dict[Axis, list[tuple[str, int]]] = {}
     for group in groups:
         for axis, positions in {member.axis: member.positions for member in group.members}.items():
-            found.setdefault(axis, []).append((group.name, positions.shape[1]))
-    return found
+            by_axis.setdefault(axis, []).append((group.name, positions.shape[1]))
+    return by_axis
 
 
-def _drawn(
+def _draw_node(
     view: GraphView,
     node: NodeProto,
     layer: Layer | None,
@@ -73,5 +73,5 @@ def _drawn(
     if layer is None:
         return DrawnNode(NetworkNode(name, node.op_type, reads))
     width, inside = layer.width(view), channels.get(layer.rows, [])
-    found = NetworkNode(name, node.op_type, reads, width, width, inside[0][0] if inside else "")
-    return DrawnNode(found, tuple(inside))
+    drawn = NetworkNode(name, node.op_type, reads, width, width, inside[0][0] if inside else "")
+    return DrawnNode(drawn, tuple(inside))

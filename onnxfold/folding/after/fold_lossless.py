@@ -36,7 +36,7 @@ def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
 
 
 def require_lossless(checked: VerificationResult, view: GraphView) -> None:
-    """Refuse a result that does not compute what the original does."""
+    """Refuse a result that computes other values than the original."""
     if checked.fidelity is None:
         why = "; ".join(checked.notes)
         raise VerificationError(f"whether nothing is lost could not be checked: {why}; --no-verify writes it unchecked")

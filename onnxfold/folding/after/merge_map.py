@@ -28,14 +28,14 @@ def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
 
 def merge_arrays(graphs: Sequence[Folded]) -> dict[str, Array]:
     """Return every matrix of a fold by name."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for graph in graphs:
-        for name, values in itertools.chain(_of_groups(graph), _of_weights(graph.refits)):
+        for name, values in itertools.chain(_group_arrays(graph), _weight_arrays(graph.refits)):
             key = next(
-                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in found
+                k for k in itertools.chain([name], (f"{name}#{i}" for i in itertools.count(2))) if k not in arrays
             )
-            found[key] = values
-    return found
+            arrays[key] = values
+    return arrays
 
 
 def npz_of(arrays: dict[str, Array]) -> bytes:
@@ -45,19 +45,19 @@ def npz_of(arrays: dict[str, Array]) -> bytes:
     return content.getvalue()
 
 
-def _of_groups(graph: Folded) -> Iterator[tuple[str, Array]]:
+def _group_arrays(graph: Folded) -> Iterator[tuple[str, Array]]:
     for group, partition in graph.plan:
         yield f"P/{group.name}", partition.encode
         yield f"Q/{group.name}", partition.decode
 
 
-def _of_weights(refits: Refits | None) -> Iterator[tuple[str, Array]]:
+def _weight_arrays(refits: Refits | None) -> Iterator[tuple[str, Array]]:
     if refits is None:
         return
-    for weight, found in refits.columns.items():
-        yield f"B/{weight}", found.matrix
-        yield f"B.axis/{weight}", np.array([found.axis.axis, found.axis.blocks])
-        yield f"B.positions/{weight}", found.positions
-        yield f"B.kept/{weight}", found.representatives
+    for weight, refit in refits.columns.items():
+        yield f"B/{weight}", refit.matrix
+        yield f"B.axis/{weight}", np.array([refit.axis.axis, refit.axis.blocks])
+        yield f"B.positions/{weight}", refit.positions
+        yield f"B.kept/{weight}", refit.representatives
     yield from ((f"D/{weight}", change) for weight, change in refits.taps.items())
     yield from ((f"g/{weight}", gain) for weight, gain in refits.gains.items())

@@ -46,7 +46,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class _Answers:
-    """The output that is taught, and whether it scores classes along its last axis."""
+    """The output that norms are trained on, and whether it scores classes along its last axis."""
 
     output: str
     are_scores: bool
@@ -65,7 +65,7 @@ def require_tunable(view: GraphView) -> None:
         raise UnsupportedModelError(f"norms cannot be tuned: {reasons[0]}")
 
 
-def tuned(
+def train_norms(
     folded: FoldedModel, original: ModelLike, data: ChosenInputs, config: FoldConfig, progress: Progress
 ) -> FoldedModel:
     """Return a folded model, its norms trained in place where that is requested."""
@@ -89,8 +89,8 @@ def tune_norms(
     names = norm_weights(view)
     graph, teacher = TorchGraph(view, fed=names), Session(original)
     shown, held_out = inputs.split()
-    taught = _taught(view, inputs)
-    teacher.output_names = [taught.output]
+    answers = _compared_answers(view, inputs)
+    teacher.output_names = [answers.output]
     starts = {name: graph.tensor(view.weight(name)) for name in names}
     spans = {name: max(float(start.square().mean().sqrt()), _TINY) or 1.0 for name, start in starts.items()}
     moves = {name: torch.zeros_like(start, requires_grad=True) for name, start in starts.items()}
@@ -100,25 +100,25 @@ def tune_norms(
         return {name: starts[name] + spans[name] * moves[name] for name in names}
 
     judged = _parts(held_out.batches, inputs, most=_JUDGED)
-    before = _lost(graph, teacher, judged, taught, weights())
+    before = _mean_loss(graph, teacher, judged, answers, weights())
     batches = _parts(shown.batches, inputs)
     order = _order(len(batches), steps, seed)
     for step, at in enumerate(order):
         progress(STAGE, step, len(order))
         wanted = graph.tensor(teacher.run(batches[at])[0])
-        loss = _loss(_run(graph, batches[at], taught, weights()), wanted, taught)
+        loss = _loss(_run(graph, batches[at], answers, weights()), wanted, answers)
         loss.backward()  # type: ignore[no-untyped-call]
         adam.step(RATE * 0.5 * (1.0 + math.cos(math.pi * step / len(order))))
     with torch.no_grad():
         tuned = weights()
-    after = _lost(graph, teacher, judged, taught, tuned)
+    after = _mean_loss(graph, teacher, judged, answers, tuned)
     kept = math.isfinite(after) and after < before
     for name, values in tuned.items() if kept else ():
         view.set_weight(name, values.numpy())
     return TuningRecord(sum(start.numel() for start in starts.values()), len(order), before, after, kept)
 
 
-def _taught(view: GraphView, inputs: ModelInputs) -> _Answers:
+def _compared_answers(view: GraphView, inputs: ModelInputs) -> _Answers:
     """Return the output that says most: scores, where there are any."""
     states = inputs.answers.states if inputs.answers is not None else ()
     names = [name for name in view.output_names if name not in states]
@@ -152,25 +152,25 @@ def _order(count: int, steps: int, seed: int) -> list[int]:
     return np.concatenate([random.permutation(count) for _ in range(rounds)])[:steps].tolist()  # type: ignore[no-any-return]
 
 
-def _run(graph: "TorchGraph", feeds: dict[str, Array], taught: _Answers, weights: "dict[str, Tensor]") -> "Tensor":
+def _run(graph: "TorchGraph", feeds: dict[str, Array], answers: _Answers, weights: "dict[str, Tensor]") -> "Tensor":
     tensors = {name: graph.tensor(values) for name, values in feeds.items()}
-    return graph.run(tensors | weights, [taught.output])[taught.output]
+    return graph.run(tensors | weights, [answers.output])[answers.output]
 
 
-def _loss(found: "Tensor", wanted: "Tensor", taught: _Answers) -> "Tensor":
-    if not taught.are_scores:
-        return (found - wanted).square().sum() / wanted.square().sum().clamp_min(_TINY)
-    log_p, log_q = wanted.log_softmax(-1), found.log_softmax(-1)
+def _loss(outputs: "Tensor", wanted: "Tensor", answers: _Answers) -> "Tensor":
+    if not answers.are_scores:
+        return (outputs - wanted).square().sum() / wanted.square().sum().clamp_min(_TINY)
+    log_p, log_q = wanted.log_softmax(-1), outputs.log_softmax(-1)
     return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
 
 
-def _lost(
-    graph: "TorchGraph", teacher: Session, batches: Sequence[dict[str, Array]], taught: _Answers,
+def _mean_loss(
+    graph: "TorchGraph", teacher: Session, batches: Sequence[dict[str, Array]], answers: _Answers,
     weights: "dict[str, Tensor]",
 ) -> float:  # fmt: skip
     """Return the mean loss on some batches."""
     import torch
 
     with torch.no_grad():
-        pairs = ((_run(graph, batch, taught, weights), graph.tensor(teacher.run(batch)[0])) for batch in batches)
-        return float(np.mean([float(_loss(found, wanted, taught)) for found, wanted in pairs]))
+        pairs = ((_run(graph, batch, answers, weights), graph.tensor(teacher.run(batch)[0])) for batch in batches)
+        return float(np.mean([float(_loss(outputs, wanted, answers)) for outputs, wanted in pairs]))

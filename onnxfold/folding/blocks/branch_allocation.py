@@ -12,7 +12,7 @@ import numpy as np
 
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.blocks.droppable import Droppable
-from onnxfold.folding.blocks.without_blocks import without_blocks
+from onnxfold.folding.blocks.remove_blocks import remove_blocks
 from onnxfold.folding.fold_model import ModelCandidates, losses_of, model_candidates
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.open_model import OpenedModel
@@ -23,16 +23,16 @@ from onnxfold.inputs.model_inputs import ModelInputs
 _WORSE = 2
 
 
-def fewest_lost(task: FoldTask, found: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
+def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
     """Return which branches are dropped, by their places; none if widths alone lose least."""
-    curves = _by_name(task.opened, model_candidates(task.prepared(inputs), task.progress))
+    curves = _curves_by_name(task.opened, model_candidates(task.prepared(inputs), task.progress))
     order = sorted(
-        (i for i in range(len(found)) if np.isfinite(measured[i])), key=lambda i: measured[i] / found[i].weights
+        (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
     )
     best, chosen, worse = np.inf, list[int](), 0
     for count in range(len(order) + 1):
         trial = order[:count]
-        lost = _predicted(task, [found[i] for i in trial], curves)
+        lost = _predict_loss(task, [branches[i] for i in trial], curves)
         lost += float(measured[trial].sum())
         worse = 0 if lost < best else worse + 1
         if lost < best:
@@ -42,10 +42,10 @@ def fewest_lost(task: FoldTask, found: Sequence[Droppable], measured: Matrix, in
     return sorted(chosen)
 
 
-def _predicted(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
-    """Return what the widths are predicted to lose without some branches; infinite if the request is out of reach."""
-    trial, _ = without_blocks(task.opened.copy(), dropped)
-    groups = [group for _, found in trial.graphs for group in found]
+def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, Matrix]) -> float:
+    """Return the predicted loss of the widths without some branches; infinite if the request is out of reach."""
+    trial, _ = remove_blocks(task.opened.copy(), dropped)
+    groups = [group for _, graph_groups in trial.graphs for group in graph_groups]
     losses = [curves.get(group.name, np.zeros(group.size + 1)) for group in groups]
     try:
         request = replace(task, opened=trial).request(may_keep_all=True)
@@ -57,6 +57,6 @@ def _predicted(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str, M
     return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
 
 
-def _by_name(opened: OpenedModel, candidates: ModelCandidates) -> dict[str, Matrix]:
-    groups = [group for _, found in opened.graphs for group in found]
+def _curves_by_name(opened: OpenedModel, candidates: ModelCandidates) -> dict[str, Matrix]:
+    groups = [group for _, graph_groups in opened.graphs for group in graph_groups]
     return {group.name: curve for group, curve in zip(groups, losses_of(candidates), strict=True)}

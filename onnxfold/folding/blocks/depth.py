@@ -19,12 +19,12 @@ class Depth:
         Every block has heads and feed-forward channels, so the groups of either kind are counted in the order of the
         graph. Groups whose widths are tied over all layers lie nowhere.
         """
-        found = []
+        indices = []
         for apart in (False, True):
             alike = [i for i, group in enumerate(groups) if group.apart is apart]
             places = {index: (rank + 0.5) / len(alike) for rank, index in enumerate(alike)}
-            found += [i for i, place in places.items() if not self.start <= place < self.stop]
-        return sorted(i for i in found if groups[i].tie is None)
+            indices += [i for i, place in places.items() if not self.start <= place < self.stop]
+        return sorted(i for i in indices if groups[i].tie is None)
 
 
 #: All blocks.

@@ -37,7 +37,7 @@ class Stays:
 
 
 def droppable_blocks(view: GraphView, *, may_change_caches: bool, whole: bool) -> tuple[list[Droppable], list[Stays]]:
-    """Return what can be dropped from a normalised graph, in its order, and what cannot."""
+    """Return the blocks that can be dropped from a normalised graph, in its order, and the branches that cannot."""
     read = cache_heads(view)
     caches = frozenset((*read, *cache_outputs(view.output_names))) if read else frozenset()
     branches = residual_branches(view)
@@ -63,10 +63,10 @@ def _parts(block: ResidualBlock, stays: Iterable[str]) -> list[ResidualBlock]:
 
 def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *, may_change: bool) -> str:
     """Return why a branch has to stay; empty if it may go."""
-    held = _written(view, branch) & caches
+    held = _outputs_behind(view, branch) & caches
     if held and not may_change:
         return f"the model's output '{min(held)}' holds its past: it goes only with --allow-cache-change"
-    left = _left(view, [branch], held)
+    left = _needed_nodes(view, [branch], held)
     still = next((node for node in view.nodes if node_key(node) in left & branch.region), None)
     if still is not None:
         return f"something else reads what '{still.name or node_key(still)}' in it computes"
@@ -79,16 +79,16 @@ def _obstacle(view: GraphView, branch: ResidualBranch, caches: frozenset[str], *
 
 def _along(view: GraphView, branches: Sequence[ResidualBranch], caches: frozenset[str]) -> tuple[int, frozenset[str]]:
     """Return the number of weights, and the caches, that go with some branches."""
-    held = frozenset().union(*(_written(view, branch) & caches for branch in branches))
-    left = _left(view, branches, held)
+    held = frozenset().union(*(_outputs_behind(view, branch) & caches for branch in branches))
+    left = _needed_nodes(view, branches, held)
     read = frozenset().union(*(_read(view, branch.region) & caches for branch in branches))
-    needed = {name for node in view.nodes if node_key(node) in left for name in _kept(node, branches)}
+    needed = {name for node in view.nodes if node_key(node) in left for name in _kept_inputs(node, branches)}
     lost = [n for n in view.weights if n not in needed and is_float(view.weight_type(n)) and view.consumers(n)]
     return sum(map(view.weight_size, lost)), held | read
 
 
-def _kept(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
-    """Return what a node reads when branches are dropped."""
+def _kept_inputs(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
+    """Return the tensors that a node reads when branches are dropped."""
     names = [name for name in (*node.input, *captured_names(node)) if name]
     branch = next((branch for branch in branches if branch.join == node_key(node)), None)
     if branch is None:
@@ -97,11 +97,11 @@ def _kept(node: NodeProto, branches: Sequence[ResidualBranch]) -> list[str]:
     return [branch.stream, *(node.input[i] for i in others if i < len(node.input) and node.input[i])]
 
 
-def _left(view: GraphView, branches: Sequence[ResidualBranch], held: Iterable[str]) -> set[str]:
+def _needed_nodes(view: GraphView, branches: Sequence[ResidualBranch], held: Iterable[str]) -> set[str]:
     """Return the nodes that are needed without some branches and the outputs that they hold."""
     outputs = set(view.output_names) - set(held)
     joins = {branch.join: branch for branch in branches}
-    instead = {node_key(n): _kept(n, branches) for n in view.nodes if node_key(n) in joins}
+    instead = {node_key(n): _kept_inputs(n, branches) for n in view.nodes if node_key(n) in joins}
     return needed_nodes(view, outputs, instead)
 
 
@@ -110,11 +110,11 @@ def _read(view: GraphView, region: Iterable[str]) -> set[str]:
     return {name for node in nodes for name in node.input}
 
 
-def _written(view: GraphView, branch: ResidualBranch) -> set[str]:
-    """Return the outputs of the model that depend on what a branch computes, but for what it is added to."""
-    found, behind = set(view.output_names), set[str]()
+def _outputs_behind(view: GraphView, branch: ResidualBranch) -> set[str]:
+    """Return the outputs of the model that depend on a branch by another way than the sum with its stream."""
+    outputs, behind = set(view.output_names), set[str]()
     for node in view.nodes:
         key = node_key(node)
         if key in branch.region or (key != branch.join and not behind.isdisjoint((*node.input, *captured_names(node)))):
             behind.update(filter(None, node.output))
-    return behind & found
+    return behind & outputs

@@ -29,14 +29,14 @@ _FEW = 2
 
 @dataclass(frozen=True, eq=False)
 class ChosenInputs:
-    """What the main graph is run on."""
+    """The inputs that the main graph is run on."""
 
     inputs: ModelInputs | None  # none where it is not run
     #: Why it is not run, which options change nothing, which limits reduced the request, what the cache could not do.
     notes: tuple[str, ...] = ()
     labelled: Labelled | None = None  # labelled samples that decide how far to fold
 
-    def repeated_by(self, config: FoldConfig) -> FoldConfig:
+    def repeatable_request(self, config: FoldConfig) -> FoldConfig:
         """Return the request that gives the same inputs at any speed of the machine."""
         return replace(config, input_steps=self.inputs.steps) if self.inputs is not None and self.inputs.cut else config
 
@@ -52,7 +52,7 @@ def choose_inputs(
     view, cache = opened.view, Cache(config.cache)
     labelled = labelled_samples(view, config) if config.data is not None else None
     if labelled is not None:
-        config = labelled.shown_to(config)
+        config = labelled.restrict_request(config)
     try:
         inputs = model_inputs(
             view,

@@ -31,8 +31,8 @@ class Labelled:
     held_out: Batches  # batches of the samples that decide
     labels: Array  # classes of the samples that decide
 
-    def shown_to(self, config: FoldConfig) -> FoldConfig:
-        """Return a request whose folds are fitted on what may be shown."""
+    def restrict_request(self, config: FoldConfig) -> FoldConfig:
+        """Return a request whose folds are fitted on the samples that do not decide."""
         return config if self.shown is None else replace(config, calibration=self.shown)
 
 
@@ -44,14 +44,14 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     """
     assert config.data is not None
     infos = input_infos(view)
-    given = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
-    if given.labels is None:
+    samples = given_samples(infos, config.data, None, most=0, interface=token_interface(view))
+    if samples.labels is None:
         raise ConfigError(f"the data has no labels: name their array {' or '.join(map(repr, LABELS))}")
-    count = sample_count(given.arrays)
-    labels = checked_labels(given.labels, count)
+    count = sample_count(samples.arrays)
+    labels = checked_labels(samples.labels, count)
     fixed = fixed_batch(info.shape for info in infos)
     if config.calibration is not None or config.inputs != "auto":
-        return Labelled(None, list(in_batches(given.arrays, fixed or _BATCH)), labels)
+        return Labelled(None, list(in_batches(samples.arrays, fixed or _BATCH)), labels)
     batch = fixed or 1
     held = count // HELD_OUT // batch * batch
     if not held:
@@ -60,5 +60,5 @@ def labelled_samples(view: GraphView, config: FoldConfig) -> Labelled:
     most, _ = planned_samples(view, forward_cost(view), InputRequest(config.samples))
     shown = min(max(most // batch, 1), (count - held) // batch) * batch
     decide, rest = np.sort(order[:held]), np.sort(order[held : held + shown])
-    held_out = list(in_batches(select_samples(given.arrays, decide), fixed or _BATCH))
-    return Labelled(select_samples(given.arrays, rest), held_out, labels[decide])
+    held_out = list(in_batches(select_samples(samples.arrays, decide), fixed or _BATCH))
+    return Labelled(select_samples(samples.arrays, rest), held_out, labels[decide])

@@ -13,7 +13,7 @@ from onnxfold.progress import Progress, silent
 @takes_folders
 @blames_broken_files
 def prepare_inputs(model: ModelLike, config: FoldConfig, progress: Progress = silent) -> ChosenInputs:
-    """Return what the network is run on by all folds of a model with the same seed, kind of inputs and data."""
+    """Return the inputs that all folds of a model with the same seed, kind of inputs and data read."""
     chosen = find_method(config.method, cluster=config.cluster, repair=config.repair)
     with memory_limit(config.max_memory):
         opened = open_model(model, config.input_shapes, progress, needs_groups=False, sizes=generates(config))

@@ -15,7 +15,7 @@ from onnxfold.report import ModelSize
 
 
 def inputs_for(task: FoldTask, *, needed: bool) -> ChosenInputs:
-    """Return what a model is run on: if it is made of networks and no samples are given, a part from each of them."""
+    """Return the inputs of a model: if it is made of networks and no samples are given, a part from each of them."""
     config, networks = task.config, task.networks
     if needed and task.shared_inputs is not None:
         return task.shared_inputs
@@ -29,32 +29,32 @@ def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progr
 
     What is inverted from one network alone says little of what the others do.
     """
-    found: list[ChosenInputs] = []
+    parts: list[ChosenInputs] = []
     for i, network in enumerate(joined.networks):
         scope = Scope(network.view, network.analysis, [], {})
         opened = OpenedModel(joined.sources[i], ModelSize(0, None, 0), [scope])
         part = choose_inputs(opened, _part(config, i, joined.count), method, progress, needed=True)
         if part.inputs is None:
             return part
-        found.append(part)
+        parts.append(part)
     names = joined.networks[0].view.input_names
     batches = []
-    for network, part in zip(joined.networks, found, strict=True):
+    for network, part in zip(joined.networks, parts, strict=True):
         assert part.inputs is not None
         own = dict(zip(network.view.input_names, names, strict=True))
         batches += [{own[name]: values for name, values in batch.items()} for batch in part.inputs.batches]
-    inputs = [part.inputs for part in found if part.inputs is not None]
-    kinds = list(dict.fromkeys(one.kind for one in inputs))
-    reasons = (f"{network.name}: {one.reason}" for network, one in zip(joined.networks, inputs, strict=True))
+    inputs = [part.inputs for part in parts if part.inputs is not None]
+    kinds = list(dict.fromkeys(source.kind for source in inputs))
+    reasons = (f"{network.name}: {source.reason}" for network, source in zip(joined.networks, inputs, strict=True))
     together = replace(
         inputs[0],
         batches=batches,
         kind=kinds[0] if len(kinds) == 1 else "dead-leaves",
         reason="; ".join(reasons),
-        steps=tuple(step for one in inputs for step in one.steps),
-        cut=any(one.cut for one in inputs),
+        steps=tuple(step for source in inputs for step in source.steps),
+        cut=any(source.cut for source in inputs),
     )
-    return ChosenInputs(together, tuple(dict.fromkeys(note for part in found for note in part.notes)))
+    return ChosenInputs(together, tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
 
 def _part(config: FoldConfig, index: int, count: int) -> FoldConfig:

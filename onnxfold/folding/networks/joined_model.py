@@ -53,21 +53,21 @@ class JoinedModel:
         return len(self.networks)
 
     def shares(self, outputs: Sequence[Array]) -> list[list[Array]]:
-        """Return what outputs of the joined model say of those of every network.
+        """Return the outputs of every network, as those of the joined model tell them.
 
         Of outputs beside each other, a network's own; of a mean, all; of the first network's, all of it and nothing of
         the others.
         """
-        found: list[list[Array]] = [[] for _ in self.networks]
+        by_network: list[list[Array]] = [[] for _ in self.networks]
         for values, how, widths in zip(outputs, self.graph.heads, self._widths(outputs), strict=True):
             axis = min(1, values.ndim - 1)
             ends = np.cumsum(widths).tolist()
             for i in range(self.count):
                 if how == "join":
-                    found[i].append(values.take(range(ends[i] - widths[i], ends[i]), axis=axis))
+                    by_network[i].append(values.take(range(ends[i] - widths[i], ends[i]), axis=axis))
                 elif how != "first" or i == 0:
-                    found[i].append(values)
-        return found
+                    by_network[i].append(values)
+        return by_network
 
     def _widths(self, outputs: Sequence[Array]) -> list[list[int]]:
         shapes = [
@@ -76,23 +76,23 @@ class JoinedModel:
         ]
         return [[(shape[min(1, len(shape) - 1)] or 0) if shape else 0 for shape in of_output] for of_output in shapes]
 
-    def joined(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
+    def join_outputs(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the outputs of the joined model, from those of the networks."""
-        found = []
+        merged = []
         for parts, how in zip(zip(*outputs, strict=True), self.graph.heads, strict=True):
             if how == "join":
-                found.append(np.concatenate(parts, axis=min(1, parts[0].ndim - 1)))
+                merged.append(np.concatenate(parts, axis=min(1, parts[0].ndim - 1)))
             else:
-                found.append(parts[0] if how == "first" else np.mean(parts, axis=0))
-        return found
+                merged.append(parts[0] if how == "first" else np.mean(parts, axis=0))
+        return merged
 
-    def known_to(self, opened: OpenedModel) -> OpenedModel:
-        """Return the joined model, opened, with what its networks cost and which channels are theirs."""
+    def attach_sources(self, opened: OpenedModel) -> OpenedModel:
+        """Return the joined model, opened, with the costs of its networks and the network of every channel."""
         return replace(opened, size=self.size, sources=tuple(self.sources_of(scope) for scope in opened.scopes))
 
     def sources_of(self, scope: Scope) -> tuple[Labels | None, ...]:
         """Return the network that every unit of every group belongs to; None where that is not known."""
-        found = []
+        sources = []
         for group in scope.analysis.groups:
             owners = None
             for member in group.members:
@@ -102,8 +102,8 @@ class JoinedModel:
                 if axis in self.graph.owners:
                     owners = self.graph.owners[axis][member.positions[:, 0]]
                     break
-            found.append(owners)
-        return tuple(found)
+            sources.append(owners)
+        return tuple(sources)
 
     def behind(self, node: str) -> list[str]:
         """Return the groups whose channels are not all computed up to a node: its own ones are."""
@@ -132,26 +132,26 @@ def join_models(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[str] = (),
 ) -> JoinedModel:
-    """Join networks of one layout, and check that the result computes what they compute."""
+    """Join networks of one layout, and check that the result gives their outputs."""
     networks, matches, notes = open_networks(models, input_shapes)
     graph = join(networks, matches, heads)
     _name_classes(graph, models, labels)
     model = to_model(graph.view)
     grouped = graph.view.copy()
     BlocksToGroups(len(networks))(grouped)
-    sizes = [stored_size(view, bytes_of(one, view)) for one in models for view in [load(one)]]
+    sizes = [stored_size(view, bytes_of(source, view)) for source in models for view in [load(source)]]
     macs = [size.macs for size in sizes]
     size = ModelSize(
         sum(s.parameters for s in sizes),
         None if None in macs else sum(m or 0 for m in macs),
         sum(s.size_bytes for s in sizes),
     )
-    found = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, tuple(matches), notes)
-    _require_exact(found)
-    return found
+    joined = JoinedModel(tuple(models), tuple(networks), graph, model, to_model(grouped), size, tuple(matches), notes)
+    _require_exact(joined)
+    return joined
 
 
-def without_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
+def remove_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> FoldedModel:
     """Return a folded model that stores no zeros between channels of different networks, where all kept theirs."""
     if networks is None or not BlocksToGroups(networks.count)(folded.view).modified:
         return folded
@@ -161,7 +161,7 @@ def without_zero_blocks(folded: FoldedModel, networks: JoinedModel | None) -> Fo
 def _name_classes(graph: JoinedGraph, models: Sequence[ModelLike], labels: Sequence[str]) -> None:
     """Write the names of the classes into the metadata."""
     if not labels and set(graph.heads) == {"join"}:
-        lists = [_labels_of(load(one).model) for one in models]
+        lists = [_labels_of(load(model).model) for model in models]
         labels = [name for names in lists for name in names] if all(lists) else ()
     if not labels:
         return
@@ -177,10 +177,10 @@ def _name_classes(graph: JoinedGraph, models: Sequence[ModelLike], labels: Seque
 def _labels_of(model: ModelProto) -> list[str]:
     text = next((prop.value for prop in model.metadata_props if prop.key == LABELS), "[]")
     try:
-        found = json.loads(text)
+        names = json.loads(text)
     except ValueError:
         return []
-    return [str(name) for name in found] if isinstance(found, list) else []
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _require_exact(joined: JoinedModel) -> None:
@@ -191,7 +191,7 @@ def _require_exact(joined: JoinedModel) -> None:
     for session in sessions:
         names = [info.name for info in session.inputs]
         own.append(session.run(dict(zip(names, feeds.values(), strict=True))))
-    for expected, got in zip(joined.joined(own), Session(joined.exact).run(feeds), strict=True):
+    for expected, got in zip(joined.join_outputs(own), Session(joined.exact).run(feeds), strict=True):
         scale = float(np.abs(expected).max(initial=0.0))
         off = float(np.abs(expected - got).max(initial=0.0)) if expected.shape == got.shape else np.inf
         if not off <= EXACT * scale:
@@ -216,7 +216,7 @@ class Together:
 
 
 class Share:
-    """What a merged model says in place of one of its networks."""
+    """The answers of a merged model in place of one of its networks."""
 
     def __init__(self, joined: JoinedModel, merged: Session, network: int) -> None:
         self._joined, self._network, self._session = joined, network, merged

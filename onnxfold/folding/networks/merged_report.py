@@ -28,11 +28,11 @@ def merge_record(joined: JoinedModel, result: FoldResult, config: FoldConfig) ->
     names = [network.name.strip("'") for network in joined.networks]
     verdicts = [None if fidelity is None else verdict_on(fidelity) for fidelity in fidelities]
     shares = list(map(NetworkShare, names, fidelities, verdicts))
-    latency = _beside_the_first(joined, result.view, config) if result.report.latency is not None else None
+    latency = _compare_latency(joined, result.view, config) if result.report.latency is not None else None
     return MergeRecord(joined.graph.heads, tuple(shares), latency)
 
 
-def _beside_the_first(joined: JoinedModel, view: GraphView, config: FoldConfig) -> LatencyRecord | None:
+def _compare_latency(joined: JoinedModel, view: GraphView, config: FoldConfig) -> LatencyRecord | None:
     def feeds(infos: list[InputInfo]) -> Feeds:
         return noise_inputs(infos, samples=1, seed=config.seed, view=view)
 

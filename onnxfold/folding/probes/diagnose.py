@@ -54,7 +54,7 @@ def diagnose(
     if inputs is None:
         return Diagnostics(curves, not_run="this fold ran no network")
     try:
-        return _measured(SideBySide(original, folded, plan, _first(inputs)), groups, curves, progress)
+        return _measure_activations(SideBySide(original, folded, plan, _first(inputs)), groups, curves, progress)
     except VerificationError as error:
         return Diagnostics(curves, not_run=str(error))
 
@@ -67,13 +67,13 @@ def error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
     return ErrorCurve(group, tuple(shown), tuple(float(errors[k]) for k in shown), width, float(errors[width]))
 
 
-def _measured(
+def _measure_activations(
     walk: SideBySide, groups: Sequence[FoldGroup], curves: tuple[ErrorCurve, ...], progress: Progress
 ) -> Diagnostics:
     view = walk.reference.view
-    given = walk.reference.values.values()
-    samples = max((sum(len(part) for part in parts if part.ndim) for parts in given), default=0)
-    layers = {_measured_at(view, layer): layer for layer in find_layers(view)}
+    activations = walk.reference.values.values()
+    samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
+    layers = {_measured_tensor(view, layer): layer for layer in find_layers(view)}
     seen: dict[str, list[tuple[int, Axis]]] = {}
     for i, group in enumerate(groups):
         for member in group.with_role(Role.CONSUMER)[:1]:
@@ -99,7 +99,7 @@ def _first(inputs: Batches) -> Batches:
 # -- variance ratios ---------------------------------------------------------------------------
 
 
-def _measured_at(view: GraphView, layer: Layer) -> str:
+def _measured_tensor(view: GraphView, layer: Layer) -> str:
     """Return the tensor where a layer is looked at: behind its BatchNormalization, or else before its bias."""
     reader = only_reader(view, layer.output)
     return str((layer.node if reader is None or batch_norm(view, reader) is None else reader).output[0])

@@ -31,11 +31,11 @@ def influences(
     """Return the influence of every block, shape (n_blocks,)."""
     firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
     lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
-    walk, before, found = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
+    walk, before, result = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
     nodes = view.nodes
-    told = max((i for i, node in enumerate(nodes) if node_key(node) in lasts), default=-1)
-    for done, node in enumerate(nodes[: told + 1]):
-        progress(INFLUENCE, done, told + 1)
+    last = max((i for i, node in enumerate(nodes) if node_key(node) in lasts), default=-1)
+    for done, node in enumerate(nodes[: last + 1]):
+        progress(INFLUENCE, done, last + 1)
         if node_key(node) in firsts:
             i, branch = firsts[node_key(node)]
             before[i] = walk.values[branch.stream]
@@ -45,10 +45,10 @@ def influences(
                 x + f + _bias(view, node)
                 for x, f in zip(walk.values[branch.stream], walk.values[branch.result], strict=True)
             ]
-            found[i] = 1.0 - _mean_cosine(before.pop(i), results)
+            result[i] = 1.0 - _mean_cosine(before.pop(i), results)
         walk.run(node)
         walk.release(node)
-    return found
+    return result
 
 
 def effects(
@@ -58,10 +58,10 @@ def effects(
     tokens: TokenAnswers | None = None,
     progress: Progress = silent,
 ) -> Matrix:
-    """Return what becomes of the answers without each block, shape (n_blocks,)."""
+    """Return the loss of the answers without each block, shape (n_blocks,)."""
     nodes = {node_key(node): node for node in view.nodes}
     changes = {
-        branch.join: [Change(i, branch.result, partial(_nothing, _bias(view, nodes[branch.join])))]
+        branch.join: [Change(i, branch.result, partial(_idle_result, _bias(view, nodes[branch.join])))]
         for i, block in enumerate(blocks)
         for branch in block.branches
     }
@@ -69,21 +69,21 @@ def effects(
     return np.array([outcomes[i].mean_loss if i in outcomes else np.nan for i in range(len(blocks))])
 
 
-def _nothing(bias: Array, values: Array) -> Array:
-    """Return what a branch gives that adds nothing to its stream, not even the norm's bias."""
+def _idle_result(bias: Array, values: Array) -> Array:
+    """Return the result of a branch that adds nothing to its stream, not even the norm's bias."""
     return (np.zeros_like(values) - bias).astype(values.dtype)
 
 
 def _bias(view: GraphView, join: NodeProto) -> Array:
-    """Return what a norm adds to the branch, 0 for others."""
+    """Return the bias that a norm adds to the branch, 0 for others."""
     place = SUM_AND_NORM[join.op_type][2] if join.op_type in SUM_AND_NORM else len(join.input)
     name = join.input[place] if place < len(join.input) else ""
     return view.weight(name) if view.is_weight(name) else np.zeros((), np.float32)
 
 
 def _mean_cosine(before: Sequence[Array], after: Sequence[Array]) -> float:
-    found = [_cosines(*(_vectors(values) for values in pair)) for pair in zip(before, after, strict=True)]
-    return float(np.concatenate(found).mean())
+    cosines = [_cosines(*(_vectors(values) for values in pair)) for pair in zip(before, after, strict=True)]
+    return float(np.concatenate(cosines).mean())
 
 
 def _vectors(values: Array) -> Matrix:
@@ -94,5 +94,5 @@ def _vectors(values: Array) -> Matrix:
 
 def _cosines(x: Matrix, y: Matrix) -> Matrix:
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    found: Matrix = (x * y).sum(axis=1) / np.maximum(norms, _TINY)
-    return found
+    cosines: Matrix = (x * y).sum(axis=1) / np.maximum(norms, _TINY)
+    return cosines

@@ -43,7 +43,7 @@ Profiler = Callable[[GraphView, int], LatencyProfile]
 
 @dataclass(frozen=True, eq=False)
 class Instruments:
-    """What times networks and layers; tests have others."""
+    """The functions that time networks and layers; tests have others."""
 
     profile: Profiler  # takes a graph and a number of threads
     measure: Callable[..., tuple[Sample, ...]]  # takes a layer, pairs of widths, seconds and a number of threads
@@ -59,7 +59,7 @@ def _profile(view: GraphView, threads: int) -> LatencyProfile:
 REAL = Instruments(_profile, measure_shape)
 
 
-def with_latency_table(
+def add_latency_table(
     opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
 ) -> FoldConfig:
     """Return a request with the table of latencies as plain values, if widths depend on one."""
@@ -68,11 +68,11 @@ def with_latency_table(
     if config.latency_table is not None:
         return replace(config, latency_table=_read(config.latency_table).to_dict())
     if config.device is not None:
-        return replace(config, latency_table=_of_device(config.device).to_dict())
+        return replace(config, latency_table=_device_table(config.device).to_dict())
     return replace(config, latency_table=measure_table(opened, config, progress, instruments).to_dict())
 
 
-def _of_device(device: str) -> LatencyTable:
+def _device_table(device: str) -> LatencyTable:
     """Return the table that a device's profile names."""
     table = load_device(device).latency_table
     if not table:
@@ -83,10 +83,10 @@ def _of_device(device: str) -> LatencyTable:
     return _read(table)
 
 
-def _read(given: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
-    if isinstance(given, Mapping):
-        return LatencyTable.from_dict(given)
-    path = Path(given)
+def _read(table: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
+    if isinstance(table, Mapping):
+        return LatencyTable.from_dict(table)
+    path = Path(table)
     try:
         if path.stat().st_size > _LARGEST_FILE or not path.is_file():
             raise ConfigError(f"latency table '{path}' is no file of up to {_LARGEST_FILE >> 20} MiB")
@@ -98,9 +98,9 @@ def _read(given: str | PathLike[str] | Mapping[str, object]) -> LatencyTable:
 def measure_table(
     opened: OpenedModel, config: FoldConfig, progress: Progress, instruments: Instruments | None = None
 ) -> LatencyTable:
-    """Return what a model and its layers take on this machine, layers at up to 3 x 3 widths.
+    """Return the times of a model and its layers on this machine, layers at up to 3 x 3 widths.
 
-    Parameters and errors are those of :func:`with_latency_table`.
+    Parameters and errors are those of :func:`add_latency_table`.
     """
     instruments, threads, cache = instruments or REAL, config.threads, Cache(config.cache)
     progress("measure latency", 0, 0)
@@ -120,9 +120,9 @@ def measure_table(
         kept = cache.read("latency", key, lambda content: samples_of("the cache", json.loads(content)))
         if kept is not None:
             return kept
-        found = instruments.measure(shape, pairs, seconds, threads=threads)
-        cache.put("latency", key, json.dumps(found).encode())
-        return found
+        samples = instruments.measure(shape, pairs, seconds, threads=threads)
+        cache.put("latency", key, json.dumps(samples).encode())
+        return samples
 
     block = _block(measure)
     least = _NEGLIGIBLE * profile.seconds
@@ -145,7 +145,7 @@ def _steady(profile: Callable[[], LatencyProfile], *, corrected: bool) -> Latenc
     tried: list[LatencyProfile] = []
     while len(tried) < _ATTEMPTS and (not tried or tried[-1].spread > MOST_SPREAD):
         tried.append(profile())
-    best = min(tried, key=lambda found: found.spread)
+    best = min(tried, key=lambda timing: timing.spread)
     if best.spread > MOST_SPREAD and not corrected:
         raise NotMeasurableError(
             f"not measurable on this machine now: the latency of the input varies by {best.spread:.0%}, more than "

@@ -45,14 +45,14 @@ def measured_sensitivities(
     def walked(walk: int, batch: dict[str, Array], tried: Mapping[int, Probe]) -> Matrix:
         return sensitivities(view, groups, batch, tried, part_of(progress, walk, count), tokens=inputs.answers)
 
-    found = walked(0, few, others) if others else np.ones(len(groups))
+    by_group = walked(0, few, others) if others else np.ones(len(groups))
     if parts:
         each = [walked(walk, batch, parts) for walk, batch in enumerate(texts, count - len(texts))]
         of_parts: Matrix = np.mean(each, axis=0)
-        found[list(parts)] = of_parts[list(parts)] * (RARE_ELSEWHERE if is_text else 1.0)
+        by_group[list(parts)] = of_parts[list(parts)] * (RARE_ELSEWHERE if is_text else 1.0)
     if is_text:
-        found[[i for i, group in enumerate(groups) if group.is_between_factors]] *= QUERIES_ELSEWHERE
-    return found
+        by_group[[i for i, group in enumerate(groups) if group.is_between_factors]] *= QUERIES_ELSEWHERE
+    return by_group
 
 
 def _affordable(view: GraphView, inputs: ModelInputs) -> Iterator[dict[str, Array]]:

@@ -43,7 +43,7 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
     inputs, view = prepared.inputs, prepared.scope.view
     if inputs is None or inputs.short is None or inputs.answers is None:
         return {}
-    found: dict[int, Matrix] = {}
+    metrics: dict[int, Matrix] = {}
     for i, group in enumerate(prepared.groups):
         is_table = group.spare and not group.norms and not group.is_part and not group.is_between_factors
         if is_table and _is_affordable(view, group, inputs.short):
@@ -52,8 +52,8 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
             except OnnxFoldError:  # then variances alone decide
                 continue
             if metric is not None:
-                found[i] = metric
-    return found
+                metrics[i] = metric
+    return metrics
 
 
 def _is_affordable(view: GraphView, group: FoldGroup, batch: dict[str, Array]) -> bool:
@@ -87,7 +87,7 @@ def _metric(
     flips = random.choice(np.array([-step, step], np.float32), rows.shape[:-1])
     scaled = {i: _scale(base[i], answers) for i in floats}
     signs = {i: random.choice(np.array([-1.0, 1.0], np.float32), base[i].shape[-1]) for i in floats}
-    change = {i: _changes_of(base[i], answers) for i in floats}
+    change = {i: _change_function(base[i], answers) for i in floats}
     changes = []
     for direction in range(group.size):
         progress("probe groups", direction, group.size)
@@ -104,8 +104,8 @@ def _metric(
     return metric / mean + _RIDGE * np.eye(len(metric))
 
 
-def _changes_of(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
-    """Return what tells the change of an output; of scores, so that half of its square is the divergence."""
+def _change_function(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
+    """Return a function of the change of an output; of scores, half of its square is the divergence."""
     if not answers.are_scores(was):
         return lambda is_now: np.asarray(is_now - was, np.float32)
     logs = log_softmax(was)
@@ -119,7 +119,7 @@ def _changes_of(was: Array, answers: TokenAnswers) -> Callable[[Array], Array]:
 
 
 def _scale(values: Array, answers: TokenAnswers) -> float:
-    """Return what makes changes of an output relative to it."""
+    """Return the factor that makes changes of an output relative to it."""
     if answers.are_scores(values):
         return 1.0
     size = float(np.square(values - values.mean(axis=tuple(range(values.ndim - 1))), dtype=np.float64).sum())
@@ -133,5 +133,5 @@ def _sketch(values: Array, signs: Array) -> Array:
         return values
     padded = np.zeros((*values.shape[:-1], -(-width // _BUCKETS) * _BUCKETS), np.float32)
     padded[..., :width] = values * signs
-    found: Array = padded.reshape(*values.shape[:-1], -1, _BUCKETS).sum(axis=-2)
-    return found
+    sums: Array = padded.reshape(*values.shape[:-1], -1, _BUCKETS).sum(axis=-2)
+    return sums

@@ -22,7 +22,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, partition_moments
 from onnxfold.cluster.partition import ChannelPartition, Selection
-from onnxfold.folding.probes.trials import Change, Outcome, run_trials
+from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.tensors import Array, Matrix, Weight, loaded
@@ -58,14 +58,14 @@ def sensitivities(
             for use in member.uses:
                 axis = use.channels
                 if axis in groups[i].tensors:
-                    change = Change(i, axis.tensor, partial(probe.narrowed, axis=axis))
+                    change = Change(i, axis.tensor, partial(probe.narrow, axis=axis))
                     changes.setdefault(use.node, {})[i, axis] = change
         for member in groups[i].with_role(Role.BASIS) if probe.is_lossy else ():
             for use in member.uses:
-                change = Change(i, use.channels.tensor, partial(probe.narrowed, axis=use.channels))
+                change = Change(i, use.channels.tensor, partial(probe.narrow, axis=use.channels))
                 for reader in view.consumers(use.channels.tensor):
                     changes.setdefault(node_key(reader), {})[i, use.channels] = change
-    once = {node: list(found.values()) for node, found in changes.items()}
+    once = {node: list(by_axis.values()) for node, by_axis in changes.items()}
     outcomes = run_trials(view, batch, once, partial(progress, STAGE), tokens=tokens, locally=True)
     return np.array([probes[i].sensitivity(outcomes[i]) if i in outcomes else 1.0 for i in range(len(groups))])
 
@@ -110,7 +110,7 @@ class Probe:
         except (LinAlgError, ValueError):  # activations overflow
             self.is_lossy = False
 
-    def narrowed(self, values: Array, axis: Axis) -> Array:
+    def narrow(self, values: Array, axis: Axis) -> Array:
         """Return an activation as the channels that are left tell it."""
         moved, places = np.moveaxis(values, axis.axis, -1).copy(), self._group.tensors[axis].T
         x = moved[..., places].astype(working_type(values), copy=False)
@@ -118,18 +118,18 @@ class Probe:
             moved[..., places] = self._estimate.of(x, scored=axis in self._scored)
         elif self._has_bias:
             mean = x.reshape(-1, *places.shape).mean(axis=0)
-            moved[..., places] = self._estimated(x - mean) + mean
+            moved[..., places] = self._estimate_channels(x - mean) + mean
         else:
-            moved[..., places] = self._estimated(x)
+            moved[..., places] = self._estimate_channels(x)
         return np.ascontiguousarray(np.moveaxis(moved, -1, axis.axis))
 
-    def _estimated(self, x: Array) -> Array:
+    def _estimate_channels(self, x: Array) -> Array:
         """Return the estimate for channels on the last axis."""
         assert isinstance(self._estimate, Estimate)
         return self._estimate.of(x.reshape(-1, x.shape[-1])).reshape(x.shape)
 
-    def sensitivity(self, outcome: Outcome) -> float:
-        """Return what became of the consumers' errors at the outputs."""
+    def sensitivity(self, outcome: TrialOutcome) -> float:
+        """Return the loss at the outputs per error of the consumers."""
         base = self._predicted if self._of_tokens else outcome.local
         if not np.isfinite(base) or base <= 0.0 or not np.isfinite(outcome.mean_loss):
             return 1.0
@@ -155,13 +155,13 @@ class Estimate:
         seen = samples[:, self._kept] if self._encode is None else samples @ self._encode.T.astype(samples.dtype)
         # Of a few words solving for them takes less, of many pixels solving for the columns of M.
         if len(seen) < cross.shape[1]:
-            found: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
-            return found
+            estimate: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross
+            return estimate
         return np.asarray(seen @ cho_solve((factor, True), cross, check_finite=False))
 
 
 class TableEstimate:
-    """What a narrower table makes of its rows, Q P x, and of what is scored by it, P^T Q^T h."""
+    """The estimates that a narrower table gives of its rows, Q P x, and of the states that it scores, P^T Q^T h."""
 
     def __init__(self, partition: ChannelPartition) -> None:
         self._encode, self._decode = partition.encode, partition.decode

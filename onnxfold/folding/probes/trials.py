@@ -24,7 +24,7 @@ _ALONE = 16
 
 @dataclass(frozen=True)
 class Change:
-    """What a trial lets one node read in place of an activation."""
+    """Values that a trial lets a node read in place of an activation."""
 
     trial: int  # the number of the trial
     tensor: str
@@ -32,8 +32,8 @@ class Change:
 
 
 @dataclass(eq=False)
-class Outcome:
-    """What became of a trial."""
+class TrialOutcome:
+    """The losses of a trial."""
 
     place: int  # the number of its batch
     local: float = 0.0  # sum of the relative errors of the nodes that read something else, where these are measured
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def mean_loss(self) -> float:
-        """What an output loses in the mean; NaN where nothing is known."""
+        """The mean loss of an output; NaN where no loss is known."""
         known = [loss for loss in self.lost if np.isfinite(loss)]
         return float(np.mean(known)) if known else np.nan
 
@@ -50,12 +50,12 @@ def run_trials(
     view: GraphView,
     batch: dict[str, Array],
     changes: Mapping[str, Sequence[Change]],
-    told: Callable[[int, int], None],
+    tell: Callable[[int, int], None],
     *,
     tokens: TokenAnswers | None = None,
     locally: bool = False,
-) -> dict[int, Outcome]:
-    """Return what became of every trial that met one of its changes."""
+) -> dict[int, TrialOutcome]:
+    """Return the outcome of every trial that met any of its changes."""
     trials = _Trials(view, batch, changes, tokens, locally=locally)
     nodes = view.nodes
     first: dict[int, int] = {}
@@ -63,9 +63,9 @@ def run_trials(
         first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
     alone = max([*first.values(), len(nodes) - _ALONE], default=0) if first else len(nodes)
     for done, node in enumerate(nodes[:alone]):
-        told(done, len(nodes))
+        tell(done, len(nodes))
         trials.run(node)
-    told(alone, len(nodes))
+    tell(alone, len(nodes))
     trials.finish(nodes[alone:])
     return trials.outcomes
 
@@ -82,7 +82,7 @@ class _Trials:
         *,
         locally: bool,
     ) -> None:
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, TrialOutcome] = {}
         self._walk, self._changes, self._tokens, self._locally = Activations(view, [batch]), changes, tokens, locally
         self._answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
         self._losses: dict[str, Callable[[Array], float]] = {}
@@ -92,7 +92,7 @@ class _Trials:
         self._begin(node)
         instead: dict[int, dict[str, Array]] = {}
         was: dict[int, Array] = {}
-        for outcome, change in self._at(node):
+        for outcome, change in self._changes_at(node):
             if change.tensor not in self._walk.values:  # what a recurrence reads is its own result
                 continue
             place = outcome.place
@@ -117,10 +117,10 @@ class _Trials:
         for place in range(len(self.outcomes) + 1 if nodes else 0):
             values = {name: batches[place] for name, batches in walk.values.items()}
             for i, (node, runner) in enumerate(zip(nodes, runners, strict=True)):
-                given = {name: values[name] for name in runner.inputs}
-                changes = [c for outcome, c in self._at(node) if outcome.place == place and c.tensor in given]
-                was = runner.run(given)[node.output[0]] if changes and self._locally else None
-                outputs = runner.run(given | {c.tensor: c.instead(given[c.tensor]) for c in changes})
+                feeds = {name: values[name] for name in runner.inputs}
+                changes = [c for outcome, c in self._changes_at(node) if outcome.place == place and c.tensor in feeds]
+                was = runner.run(feeds)[node.output[0]] if changes and self._locally else None
+                outputs = runner.run(feeds | {c.tensor: c.instead(feeds[c.tensor]) for c in changes})
                 self._note(place, node, outputs, was)
                 values |= outputs
                 for name in (*reads(node), *node.output):
@@ -128,8 +128,8 @@ class _Trials:
                         values.pop(name, None)
 
     def _note(self, place: int, node: NodeProto, outputs: dict[str, Array], was: Array | None) -> None:
-        """Note what a trial loses at a node; of the original, what others are compared with."""
-        outcome = next((one for one in self.outcomes.values() if one.place == place), None)
+        """Note the loss of a trial at a node; of the original, the outputs that others are compared with."""
+        outcome = next((candidate for candidate in self.outcomes.values() if candidate.place == place), None)
         if outcome is not None and was is not None:
             outcome.local += relative_error(was, outputs[node.output[0]])
         for name in self._answers.intersection(outputs):
@@ -141,15 +141,15 @@ class _Trials:
     def _begin(self, node: NodeProto) -> None:
         for change in self._changes.get(node_key(node), ()):
             if change.trial not in self.outcomes and change.tensor in self._walk.values:
-                self.outcomes[change.trial] = Outcome(self._walk.fork())
+                self.outcomes[change.trial] = TrialOutcome(self._walk.fork())
 
-    def _at(self, node: NodeProto) -> list[tuple[Outcome, Change]]:
-        found = self._changes.get(node_key(node), ())
-        return [(self.outcomes[c.trial], c) for c in found if c.trial in self.outcomes]
+    def _changes_at(self, node: NodeProto) -> list[tuple[TrialOutcome, Change]]:
+        changes = self._changes.get(node_key(node), ())
+        return [(self.outcomes[c.trial], c) for c in changes if c.trial in self.outcomes]
 
 
 def _loss(was: Array, tokens: TokenAnswers | None) -> Callable[[Array], float]:
-    """Return what measures how much of an output is lost."""
+    """Return the measure of the loss of an output."""
     if tokens is None:
         return partial(relative_error, was)
     if tokens.are_scores(was):

@@ -15,7 +15,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Bracket:
-    """Sparsities between which the largest one that keeps what must be kept is looked for."""
+    """Sparsities on both sides of the largest one at which the criterion holds."""
 
     low: float  # A sparsity at which it is kept, and one at which it is not
     high: float
@@ -39,7 +39,7 @@ class Bracket:
         return self.low + self.width * min(max(share, _INSET), 1.0 - _INSET)
 
     def kept_at(self, sparsity: float, spare: float) -> "Bracket":
-        """Return the bracket after a fold that keeps what must be kept, with a margin."""
+        """Return the bracket after a fold for which the criterion holds, with a margin."""
         lack = None if self.lack is None else self._stays(self.lack, "low")
         return replace(self, low=sparsity, spare=max(spare, 0.0), lack=lack, moved="low", widths=self._widths)
 
@@ -49,7 +49,7 @@ class Bracket:
         return replace(self, high=sparsity, lack=lack, spare=spare, moved="high", widths=self._widths)
 
     def _stays(self, margin: float, moved: str) -> float:
-        """Return what counts for an end that stays: half if it stayed before."""
+        """Return the margin that counts for an end that stays: half if it stayed before."""
         return margin / 2 if self.moved == moved else margin
 
     @property

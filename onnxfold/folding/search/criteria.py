@@ -19,19 +19,19 @@ from onnxfold.statistics.activations import Batches
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What a criterion says of one fold."""
+class Judgement:
+    """The judgement of a criterion on a fold."""
 
     holds: bool  # whether the fold keeps what must be kept
     margin: float  # by how much it does, below 0 where it does not; in the unit of the criterion
     reached: str  # what it keeps, for a refusal
-    told: str  # what it keeps, and how sure that is, for a note
+    summary: str  # what it keeps, and how sure that is, for a note
     accuracy: AccuracyRecord | None = None  # accuracies, where they were judged
 
 
 @dataclass(frozen=True, eq=False)
 class Criterion(ABC):
-    """What must be kept."""
+    """The criterion that every fold of a search must meet."""
 
     view: GraphView  # the original: it says what kinds of answers the outputs are
     names: list[str]  # outputs that are compared
@@ -39,7 +39,7 @@ class Criterion(ABC):
     samples: int
     reference: list[Array]  # what the original answers
 
-    def judge(self, view: GraphView) -> Verdict:
+    def judge(self, view: GraphView) -> Judgement:
         """Run a fold, as it would be written, and judge it."""
         session = Session(to_model(view))
         session.output_names = self.names
@@ -51,12 +51,12 @@ class Criterion(ABC):
         """The margin of the original itself."""
 
     @abstractmethod
-    def _judge(self, outputs: list[Array]) -> Verdict:
+    def _judge(self, outputs: list[Array]) -> Judgement:
         """Judge outputs beside the original's."""
 
     @abstractmethod
     def refusal(self, removed: float, reached: str) -> str:
-        """Return why no fold holds, `reached` being what is kept with a fraction of the weights removed."""
+        """Return why no fold holds, `reached` being the share that a fold keeps at the sparsity that was tried."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +67,19 @@ class KeepsFidelity(Criterion):
 
     @property
     def allowance(self) -> float:
-        """What may be lost."""
+        """The share of the answers that may be lost."""
         return 1.0 - self.least
 
-    def _judge(self, outputs: list[Array]) -> Verdict:
+    def _judge(self, outputs: list[Array]) -> Judgement:
         try:
             report = fidelity(
                 self.names, self.reference, outputs, inputs="held out", view=self.view, samples=self.samples
             )
         except VerificationError:  # NaN or infinite where the original gives numbers
             report = FidelityReport([], 0, "held out")
-        found = _worst(report)
-        told = f"{found:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
-        return Verdict(found >= self.least, found - self.least, f"{found:.3g}", told)
+        kept = _worst(report)
+        summary = f"{kept:.1%} fidelity{_confidence(report)} on {self.samples} held-out inputs"
+        return Judgement(kept >= self.least, kept - self.least, f"{kept:.3g}", summary)
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
@@ -98,10 +98,10 @@ class KeepsAccuracy(Criterion):
 
     @property
     def allowance(self) -> float:
-        """What may be lost, in points."""
+        """The accuracy that may be lost, in points."""
         return self.most_drop
 
-    def _judge(self, outputs: list[Array]) -> Verdict:
+    def _judge(self, outputs: list[Array]) -> Judgement:
         before, after = correct_answers(self.reference, self.labels), correct_answers(outputs, self.labels)
         lost, won = int((before & ~after).sum()), int((after & ~before).sum())
         low, high = (100 * end for end in drop_interval(lost, won, self.samples))
@@ -111,7 +111,7 @@ class KeepsAccuracy(Criterion):
         )
         # 5 of 100 samples are 5 points, whatever floats say.
         margin = self.most_drop - drop
-        return Verdict(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
+        return Judgement(margin >= -1e-9, margin, f"{drop:.3g}", str(record), record)
 
     def refusal(self, removed: float, reached: str) -> str:
         """Return why no fold holds."""
@@ -127,21 +127,21 @@ _Z999 = 3.2905267314919255
 
 def require_fidelity(least: float | None, report: FidelityReport | None) -> None:
     """Refuse a result whose agreement on further inputs contradicts the fidelity that was asked for."""
-    for found in [] if least is None or report is None else report.outputs:
-        share, count = found.top1_agreement, found.top1_samples
+    for output in [] if least is None or report is None else report.outputs:
+        share, count = output.top1_agreement, output.top1_samples
         if share is None or not count or least is None:
             continue
         if wilson_interval(round(share * count), count, _Z999)[1] < least:
             raise BudgetError(
-                f"a fidelity of {least:g} is not kept: output '{found.output}' agrees on {share:.1%} of "
+                f"a fidelity of {least:g} is not kept: output '{output.output}' agrees on {share:.1%} of "
                 f"{count} further samples; ask for less, or give --calibration"
             )
 
 
 def _worst(report: FidelityReport) -> float:
     """Return the lowest fidelity of all outputs, 0 without any."""
-    found = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
-    return min(found, default=0.0)
+    shares = [1.0 - o.relative_error if o.top1_agreement is None else o.top1_agreement for o in report.outputs]
+    return min(shares, default=0.0)
 
 
 def _confidence(report: FidelityReport) -> str:

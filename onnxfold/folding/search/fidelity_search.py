@@ -14,7 +14,7 @@ from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.prepare import PreparedModel
 from onnxfold.folding.search.bracket import Bracket
-from onnxfold.folding.search.criteria import Criterion, KeepsAccuracy, KeepsFidelity, Verdict
+from onnxfold.folding.search.criteria import Criterion, Judgement, KeepsAccuracy, KeepsFidelity
 from onnxfold.folding.written_model import written_model
 from onnxfold.graph.run.session import Session, joined_outputs, sample_count
 from onnxfold.graph.tensors import Array
@@ -34,15 +34,15 @@ _KEPT_BYTES = 512 << 20
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A fold that keeps what must be kept."""
+    """A fold for which the criterion holds."""
 
     sparsity: float
-    verdict: Verdict
+    judgement: Judgement
 
 
 def smallest_request(task: FoldTask) -> WidthRequest:
-    """Return what the smallest fold of a search asks of the widths; that may be nothing, where layers are narrow."""
-    request = _at(task, LEAST).request(may_keep_all=True)
+    """Return the demands of a search's smallest fold on the widths; there may be none, where layers are narrow."""
+    request = _task_at(task, LEAST).request(may_keep_all=True)
     if not request.space.free:
         raise ConfigError(
             f"{task.config.search_option} decides how far to fold, and ratios and keep give the widths of all groups"
@@ -51,7 +51,7 @@ def smallest_request(task: FoldTask) -> WidthRequest:
 
 
 def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) -> tuple[Criterion, ModelInputs]:
-    """Return what a search must keep, and the inputs that its folds are shown."""
+    """Return the criterion of a search, and the inputs that its folds are shown."""
     if data.inputs is None:
         raise VerificationError(data.notes[0])
     session = Session(opened.source)
@@ -60,7 +60,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     if labelled is None:
         least = config.min_fidelity or 0.0
         if data.inputs.is_drawn:
-            drawn, reference = _drawn(opened, session, config.seed)
+            drawn, reference = _draw_inputs(opened, session, config.seed)
             return KeepsFidelity(
                 opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least
             ), data.inputs
@@ -73,8 +73,8 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     return KeepsAccuracy(opened.view, names, labelled.held_out, len(labels), reference, labels, most_drop), data.inputs
 
 
-def _drawn(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
-    """Return new inputs, as many as cost and memory allow, and what the original answers."""
+def _draw_inputs(opened: OpenedModel, session: Session, seed: int) -> tuple[Batches, list[Array]]:
+    """Return new inputs, as many as cost and memory allow, and the original's answers."""
     inputs = held_out_inputs(opened.view, opened.view, seed=seed + _APART, infos=session.inputs)
     held_out: Batches = []
     answers: list[list[Array]] = []
@@ -92,7 +92,7 @@ def _bytes(batches: Iterable[Mapping[str, Array] | list[Array]]) -> int:
 
 
 def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
-    """Return the smallest of a series of folds that keeps what must be kept, with its accuracy if that is judged.
+    """Return the smallest of a series of folds for which the criterion holds, with its accuracy if that is judged.
 
     It is judged by what would be written, quantised if that is requested. The sparsity is found to 0.016, by
     interpolation between folds. The model is analysed, and what its groups could become is computed, once.
@@ -103,7 +103,7 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     candidates = model_candidates(prepared, progress) if request.widths is None else None
 
     def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
-        at = _at(task, sparsity)
+        at = _task_at(task, sparsity)
         return fold_model(model, at.request(may_keep_all=True), candidates, at.config, progress)
 
     best: _Kept | None = None
@@ -120,23 +120,23 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
             bracket, unfolded = bracket.kept_at(sparsity, criterion.allowance), error
         else:
             written = written_model(folded, ChosenInputs(seen), config, progress)
-            verdict = criterion.judge(written.view)
-            tried, reached = sparsity, verdict.reached
-            if verdict.holds:
-                best, bracket = _Kept(sparsity, verdict), bracket.kept_at(sparsity, verdict.margin)
+            judgement = criterion.judge(written.view)
+            tried, reached = sparsity, judgement.reached
+            if judgement.holds:
+                best, bracket = _Kept(sparsity, judgement), bracket.kept_at(sparsity, judgement.margin)
             else:
-                bracket = bracket.lost_at(sparsity, -verdict.margin)
+                bracket = bracket.lost_at(sparsity, -judgement.margin)
         if bracket.high <= LEAST:
             break
     if unfolded is not None and not reached:
         raise unfolded
     if best is None:
         raise BudgetError(criterion.refusal(tried, reached or "not known"))
-    told = f"{best.verdict.told} at sparsity {best.sparsity:.3f}"
-    found = fold(best.sparsity, prepared)
-    return replace(found, config=config, accuracy=best.verdict.accuracy, notes=(told,))
+    note = f"{best.judgement.summary} at sparsity {best.sparsity:.3f}"
+    smallest = fold(best.sparsity, prepared)
+    return replace(smallest, config=config, accuracy=best.judgement.accuracy, notes=(note,))
 
 
-def _at(task: FoldTask, sparsity: float) -> FoldTask:
+def _task_at(task: FoldTask, sparsity: float) -> FoldTask:
     """Return the task of one fold of the search."""
     return replace(task, config=replace(task.config, sparsity=sparsity, min_fidelity=None, max_drop=None, data=None))

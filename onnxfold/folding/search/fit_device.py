@@ -50,10 +50,10 @@ class DeviceFit:
         self._quick = replace(task, method=find_method("prune-l2")).prepared(None)
         graphs = task.opened.graphs
         self._costs = RamCost(graphs), FlashCost(graphs)
-        free = replace(task, config=_within(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
+        free = replace(task, config=_limited_config(replace(task.config, max_params=None), (_NO_LIMIT, _NO_LIMIT)))
         request = free.request(may_keep_all=True)
         narrowest = request.space.narrowest
-        self._least = self._counted(narrowest)
+        self._least = self._count_memory(narrowest)
         if self._least[1] > _HOPELESS * board.model_flash_bytes:
             raise BudgetError(
                 f"{board.name} cannot hold the model: even at its narrowest widths it has {self._least[1]:,} bytes of "
@@ -68,19 +68,19 @@ class DeviceFit:
                     f"{board.name} cannot hold the model: even at its narrowest widths it {reason}; give smaller "
                     f"inputs (--input-shapes){smaller} or another device"
                 )
-        whole = self._counted([group.size for group in request.space.groups])
-        self._limits = self._scaled(whole, _shares(need, board))
+        whole = self._count_memory([group.size for group in request.space.groups])
+        self._limits = self._scale_limits(whole, _shares(need, board))
 
     def request(self, task: FoldTask) -> WidthRequest:
-        """Return what the limits ask of the widths."""
-        at = replace(task, config=_within(task.config, self._limits))
+        """Return the demands of the limits on the widths."""
+        at = replace(task, config=_limited_config(task.config, self._limits))
         request = replace(at.request(may_keep_all=True), may_keep=self._may_keep)
         whole = [request.space.fixed.get(i, group.size) for i, group in enumerate(request.space.groups)]
         if request.widths is not None or not request.budgets.exceeded_budgets(whole):
             try:
                 request.require_change(request.widths or whole)
             except NothingToFoldError as error:
-                raise NothingToFoldError(f"{error}; {_told(self._need, self._board)}") from None
+                raise NothingToFoldError(f"{error}; {_describe_need(self._need, self._board)}") from None
         return request
 
     def fold(self, task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
@@ -95,7 +95,7 @@ class DeviceFit:
         reason = misfit(need, self._board)
         if reason:
             raise BudgetError(f"the folded model for {self._board.name} {reason}")
-        return replace(folded, notes=(*folded.notes, _told(need, self._board)))
+        return replace(folded, notes=(*folded.notes, _describe_need(need, self._board)))
 
     def _widest(self, task: FoldTask, losses: Sequence[Matrix]) -> tuple[WidthRequest | None, str]:
         """Return the request with the widest widths that were tried and fit; without one, why the last do not."""
@@ -119,31 +119,31 @@ class DeviceFit:
                 best = replace(request, widths=widths)
                 if min(shares) <= 1.0 + _SLACK:
                     break
-                self._limits = self._scaled(self._limits, shares)
+                self._limits = self._scale_limits(self._limits, shares)
             elif best is not None:
                 break
             else:
-                self._limits = self._scaled(self._limits, [_NARROWER * s if s < 1.0 else 1.0 for s in shares])
+                self._limits = self._scale_limits(self._limits, [_NARROWER * s if s < 1.0 else 1.0 for s in shares])
         return best, reason
 
-    def _counted(self, widths: Sequence[int]) -> tuple[int, int]:
-        """Return what is counted of RAM and flash at some widths."""
+    def _count_memory(self, widths: Sequence[int]) -> tuple[int, int]:
+        """Return the counted RAM and flash at some widths."""
         ram, flash = self._costs
         return ram(widths), flash(widths)
 
-    def _scaled(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
-        """Return limits times some shares, none below what the narrowest widths take."""
+    def _scale_limits(self, limits: Sequence[int], shares: Sequence[float]) -> tuple[int, int]:
+        """Return limits times some shares, none below the need of the narrowest widths."""
         ram, flash = (
             max(int(limit * share), least) for limit, share, least in zip(limits, shares, self._least, strict=True)
         )
         return ram, flash
 
     def _need_at(self, task: FoldTask, request: WidthRequest) -> MemoryNeed:
-        """Return what a model needs at the widths of a request."""
+        """Return the need of a model at the widths of a request."""
         return self._need_of(fold_model(self._quick.trial(), request, None, task.config, silent).view)
 
 
-def _within(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
+def _limited_config(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
     """Return a request with limits of RAM and flash instead of the device's."""
     own = requested_limits(replace(config, device=None))
     both = tightest(own, {"ram": limits[0], "flash": limits[1]})
@@ -151,12 +151,12 @@ def _within(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:
 
 
 def _shares(need: MemoryNeed, board: DeviceProfile) -> tuple[float, float]:
-    """Return what a board has over what a model needs: RAM for activations, and flash."""
+    """Return the memory of a board over the need of a model: RAM for activations, and flash."""
     room = max(need.room_for_activations(board), 0)
     return room / max(need.activation_bytes or 0, 1), board.model_flash_bytes / max(need.model_bytes, 1)
 
 
-def _told(need: MemoryNeed, board: DeviceProfile) -> str:
+def _describe_need(need: MemoryNeed, board: DeviceProfile) -> str:
     kilobytes = [round(size / 1024) for size in (need.ram_bytes or 0, need.model_bytes)]
     if not need.is_exact:
         return f"not known to fit {board.name}; {kilobytes[0]:,} K RAM, {kilobytes[1]:,} K flash {need.basis}"

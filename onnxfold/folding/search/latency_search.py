@@ -133,7 +133,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
             if len(tries) == _MEASURED:
                 break
             fold = fold_model(quick.copy(), replace(request, widths=widths), None, trial, silent)
-            tried = _measured(timer, fold.view, trial, widths, limit)
+            tried = _measure_fold(timer, fold.view, trial, widths, limit)
             tries.append(tried)
         # Below the limit by what the measurement may be off.
         aim = max(min(_AIM, _AIM * most * tried.load / tried.high), _LOWEST_AIM)
@@ -146,7 +146,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         if following is None:
             break
         correction = following
-    best = min(tries, key=lambda found: (found.rank(most), abs(found.load - _AIM)))
+    best = min(tries, key=lambda candidate: (candidate.rank(most), abs(candidate.load - _AIM)))
     if best.rank(most) == 1:
         shown = " to ".join(_amount(load, limit) for load in (best.low, best.high))
         raise NotMeasurableError(
@@ -156,31 +156,31 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         )
     if best.rank(most) == 2:
         raise BudgetError(
-            f"a latency of {config.max_latency} was not reached: the closest is {_shown(best, limit)}; raise "
+            f"a latency of {config.max_latency} was not reached: the closest is {_load_text(best, limit)}; raise "
             "the limit, or run 'onnxfold inspect --latency' to see where the time goes"
         )
     request = replace(task, config=best.config).request()
     folded = fold_model(prepared, request, candidates, best.config, progress)
     note = (
-        f"a latency of {_shown(best, limit)} was measured for the limit of {config.max_latency}, between "
+        f"a latency of {_load_text(best, limit)} was measured for the limit of {config.max_latency}, between "
         f"{' and '.join(_amount(load, limit) for load in (best.low, best.high))} with a confidence of 95 %: "
         f"{best.timing.rounds} rounds in turn with the input"
     )
     return replace(folded, notes=(note,))
 
 
-def _measured(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
+def _measure_fold(timer: Timer, view: GraphView, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
     """Return how long a fold takes, by as many rounds as decide whether it holds the limit, if that is possible."""
     timing = timer(view)
     for _ in range(_ATTEMPTS - 1):
-        tried = _tried(timing, config, widths, limit)
+        tried = _try_of(timing, config, widths, limit)
         if tried.rank(1.0 + config.tolerance / 100.0) != 1:
             return tried
-        timing = timing.join(timer(view))
-    return _tried(timing, config, widths, limit)
+        timing = timing.joined(timer(view))
+    return _try_of(timing, config, widths, limit)
 
 
-def _tried(timing: Timing, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
+def _try_of(timing: Timing, config: FoldConfig, widths: list[int], limit: LatencyLimit) -> _Try:
     if limit.ratio is not None:
         loads = [value / limit.ratio for value in (timing.ratio(), *timing.ratio_interval())]
     else:
@@ -194,6 +194,6 @@ def _amount(load: float, limit: LatencyLimit) -> str:
     return f"{milliseconds(load * limit.in_seconds(0.0))} ms"
 
 
-def _shown(tried: _Try, limit: LatencyLimit) -> str:
+def _load_text(tried: _Try, limit: LatencyLimit) -> str:
     shown = _amount(tried.load, limit)
     return shown if limit.ratio is None else f"{shown} ({milliseconds(tried.timing.quiet_seconds(1))} ms)"

@@ -14,14 +14,14 @@ _TIES = ("latency", "weights", "macs", "size")
 def pick(rows: Iterable[Row], expression: Expression, prefer: str | None = None) -> Row:
     """Return the best of the rows that an expression is true of."""
     finished = [row for row in rows if row.status == DONE]
-    found = [row for row in finished if expression.holds(row)]
-    if not found:
+    matching = [row for row in finished if expression.holds(row)]
+    if not matching:
         raise NoModelError(_nearest(finished, expression))
-    return min(found, key=_order(found, prefer))
+    return min(matching, key=_order(matching, prefer))
 
 
 def check_preference(prefer: str | None) -> None:
-    """Refuse what is no quantity."""
+    """Refuse a preference for anything but a quantity."""
     if prefer is not None and prefer not in QUANTITIES:
         raise ConfigError(f"--prefer '{prefer}' is not one of: {', '.join(QUANTITIES)}")
 
@@ -55,27 +55,27 @@ def _nearest(rows: Sequence[Row], expression: Expression) -> str:
         return len(failed), sum(_distance(c, row) for c in failed)
 
     closest = min(rows, key=far)
-    missed = ", ".join(_missed(c, closest) for c in comparisons if not c.holds(closest))
+    missed = ", ".join(_describe_miss(c, closest) for c in comparisons if not c.holds(closest))
     why = f"misses {missed}" if missed else "meets every comparison, but not the expression"
-    return f"none of {len(rows)} folds meets it; the closest, {described(closest)}, {why}"
+    return f"none of {len(rows)} folds meets it; the closest, {describe_row(closest)}, {why}"
 
 
 def _distance(comparison: Comparison, row: Row) -> float:
-    found = comparison.found(row) if isinstance(comparison, Number) else None
-    if found is None or not isinstance(comparison, Number):
+    value = comparison.value_in(row) if isinstance(comparison, Number) else None
+    if value is None or not isinstance(comparison, Number):
         return 1.0
-    return min(abs(found - comparison.value) / max(abs(comparison.value), 1e-12), 1.0)
+    return min(abs(value - comparison.value) / max(abs(comparison.value), 1e-12), 1.0)
 
 
-def _missed(comparison: Comparison, row: Row) -> str:
+def _describe_miss(comparison: Comparison, row: Row) -> str:
     if not isinstance(comparison, Number):
         return f"'{comparison.text}' (it is '{getattr(row, comparison.name)}')"
-    found = comparison.found(row)
-    shown = "unknown" if found is None else f"{found:.4g}{'x' if comparison.is_ratio else ''}"
+    value = comparison.value_in(row)
+    shown = "unknown" if value is None else f"{value:.4g}{'x' if comparison.is_ratio else ''}"
     return f"'{comparison.text}' (it is {shown})"
 
 
-def described(row: Row) -> str:
+def describe_row(row: Row) -> str:
     """Return a row in a few words."""
     return f"{row.model} at {row.goal} by {row.method}, seed {row.seed}"
 
@@ -84,11 +84,11 @@ def front(rows: Iterable[Row], cost: str, quality: str) -> list[Row]:
     """Return the rows that no other row is better than in one quantity without being worse in the other."""
     x, y = QUANTITIES[cost], QUANTITIES[quality]
     known = [row for row in rows if row.status == DONE and x.value(row) is not None and y.value(row) is not None]
-    found: list[Row] = []
+    rows_of_front: list[Row] = []
     for row in sorted(known, key=lambda row: (_badness(x, row), _badness(y, row))):
-        if not found or _badness(y, row) < _badness(y, found[-1]):
-            found.append(row)
-    return found
+        if not rows_of_front or _badness(y, row) < _badness(y, rows_of_front[-1]):
+            rows_of_front.append(row)
+    return rows_of_front
 
 
 @dataclass(frozen=True)

@@ -53,15 +53,15 @@ class Number:
     is_ratio: bool  # whether it is such a part
     text: str  # the comparison as it was written
 
-    def found(self, row: Row) -> float | None:
-        """Return what is compared; None where it is unknown."""
+    def value_in(self, row: Row) -> float | None:
+        """Return the value of the row that is compared; None where it is unknown."""
         quantity = QUANTITIES[self.name]
         return quantity.ratio(row) if self.is_ratio else quantity.value(row)
 
     def holds(self, row: Row) -> bool | None:
         """Return whether it is true; None where that is unknown."""
-        found = self.found(row)
-        return None if found is None else _SIGNS[self.sign](found, self.value)
+        value = self.value_in(row)
+        return None if value is None else _SIGNS[self.sign](value, self.value)
 
     def comparisons(self) -> Iterator["Comparison"]:
         """Yield itself."""
@@ -81,8 +81,8 @@ class Word:
         """Return whether it is true; None where that is unknown."""
         from fnmatch import fnmatchcase
 
-        found = getattr(row, self.name)
-        return None if found is None else fnmatchcase(str(found), self.value) == self.is_equal
+        value = getattr(row, self.name)
+        return None if value is None else fnmatchcase(str(value), self.value) == self.is_equal
 
     def comparisons(self) -> Iterator["Comparison"]:
         """Yield itself."""
@@ -97,8 +97,8 @@ class Not:
 
     def holds(self, row: Row) -> bool | None:
         """Return whether the expression is false; None where that is unknown."""
-        found = self.of.holds(row)
-        return None if found is None else not found
+        is_true = self.of.holds(row)
+        return None if is_true is None else not is_true
 
     def comparisons(self) -> Iterator["Comparison"]:
         """Yield those of the expression."""
@@ -113,10 +113,10 @@ class Joined:
     all_of_them: bool
 
     def holds(self, row: Row) -> bool | None:
-        """Return whether all or any hold; None where what is unknown decides."""
-        found = [part.holds(row) for part in self.parts]
+        """Return whether all or any parts hold; None where an unknown part decides."""
+        answers = [part.holds(row) for part in self.parts]
         decisive = not self.all_of_them
-        return decisive if decisive in found else None if None in found else not decisive
+        return decisive if decisive in answers else None if None in answers else not decisive
 
     def comparisons(self) -> Iterator["Comparison"]:
         """Yield those of all parts."""
@@ -149,47 +149,47 @@ class _Parser:
         self._tokens: list[re.Match[str]] = []
         at = 0
         while text[at:].strip():
-            found = _TOKEN.match(text, at)
-            if found is None:
+            token = _TOKEN.match(text, at)
+            if token is None:
                 raise self._error(f"'{text[at:].strip()[:20]}' is neither a column, a sign nor a number")
-            self._tokens.append(found)
-            at = found.end()
+            self._tokens.append(token)
+            at = token.end()
         self._at = self._depth = 0
 
     def whole(self) -> Expression:
-        found = self._any_of()
+        expression = self._parse_any()
         if self._at < len(self._tokens):
             raise self._error(f"'{self._next()}' was not expected")
-        return found
+        return expression
 
-    def _any_of(self) -> Expression:
-        parts = [self._all_of()]
+    def _parse_any(self) -> Expression:
+        parts = [self._parse_all()]
         while self._takes("or"):
-            parts.append(self._all_of())
+            parts.append(self._parse_all())
         return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=False)
 
-    def _all_of(self) -> Expression:
-        parts = [self._one()]
+    def _parse_all(self) -> Expression:
+        parts = [self._parse_term()]
         while self._takes("and"):
-            parts.append(self._one())
+            parts.append(self._parse_term())
         return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=True)
 
-    def _one(self) -> Expression:
+    def _parse_term(self) -> Expression:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._error("it is nested too deeply")
         if self._takes("not"):
-            found: Expression = Not(self._one())
+            expression: Expression = Not(self._parse_term())
         elif self._takes("("):
-            found = self._any_of()
+            expression = self._parse_any()
             if not self._takes(")"):
                 raise self._error("a ')' is missing")
         else:
-            found = self._comparison()
+            expression = self._parse_comparison()
         self._depth -= 1
-        return found
+        return expression
 
-    def _comparison(self) -> Comparison:
+    def _parse_comparison(self) -> Comparison:
         name = self._next().lower().replace("-", "_")
         if name not in QUANTITIES and name not in TEXTS:
             close = get_close_matches(name, [*QUANTITIES, *TEXTS], 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from onnxfold.config.quantities import show_bytes
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, short
-from onnxfold.sweeps.answers.pick import described, fronts
+from onnxfold.sweeps.answers.pick import describe_row, fronts
 from onnxfold.sweeps.row import DONE, QUANTITIES, Row
 from onnxfold.terminal import Table
 
@@ -30,30 +30,30 @@ def summary(rows: Sequence[Row]) -> Table:
 
 
 def details(row: Row, folder: Path) -> list[str]:
-    """Return what is known of a picked model, and the command that makes it."""
-    lines = [described(row), *([row.verdict] if row.verdict else [])]
+    """Return the known quantities of a picked model, and the command that makes it."""
+    lines = [describe_row(row), *([row.verdict] if row.verdict else [])]
     if row.file is not None:
         lines.append(f"model: {folder / row.file}")
-    lines += [f"{QUANTITIES[name].title.partition(' (')[0]}: {shown(name, row)}" for name in QUANTITIES
+    lines += [f"{QUANTITIES[name].title.partition(' (')[0]}: {row_text(name, row)}" for name in QUANTITIES
               if name != "seed" and QUANTITIES[name].value(row) is not None]  # fmt: skip
     lines += [f"warning: {row.warning}"] if row.warning else []
     lines += [f"note: {row.notes}"] if row.notes else []
     return [*lines, f"command: {row.command}"]
 
 
-def shown(name: str, row: Row) -> str:
+def row_text(name: str, row: Row) -> str:
     """Return a quantity of a row as text, with the part that is left where there was one before."""
     quantity = QUANTITIES[name]
     value, ratio = quantity.value(row), quantity.ratio(row)
     if value is None:
         return UNKNOWN
-    text = written(name, value)
+    text = value_text(name, value)
     if quantity.kind == "fraction":
-        return text + _beside(name, row)
+        return text + _part_left(name, row)
     return text if ratio is None else f"{text} ({ratio:.2f}x)"
 
 
-def written(name: str, value: float) -> str:
+def value_text(name: str, value: float) -> str:
     """Return a value of a quantity as text, with its unit."""
     kind = QUANTITIES[name].kind
     if kind in ("fraction", "count"):
@@ -64,10 +64,10 @@ def written(name: str, value: float) -> str:
 
 def plain(name: str, row: Row) -> str:
     """Return a quantity of a row as text, without anything beside it."""
-    return shown(name, row).partition(" (")[0].partition(" of ")[0]
+    return row_text(name, row).partition(" (")[0].partition(" of ")[0]
 
 
-def _beside(name: str, row: Row) -> str:
+def _part_left(name: str, row: Row) -> str:
     if name == "accuracy" and row.accuracy_before is not None:
         return f" of {percent(row.accuracy_before)} before"
     if name == "agreement" and row.agreement_low is not None and row.agreement_high is not None:
