@@ -91,11 +91,11 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
 
 def _merged(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
     """Return the layer that writes what the normalisation wrote."""
-    found = batch_norm(view, norm)
-    assert found is not None
-    names = (found.scale, found.shift, found.mean, found.variance)
+    normalization = batch_norm(view, norm)
+    assert normalization is not None
+    names = (normalization.scale, normalization.shift, normalization.mean, normalization.variance)
     gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
-    scale = gamma / np.sqrt(variance + found.epsilon)
+    scale = gamma / np.sqrt(variance + normalization.epsilon)
     weight = layer.input[1]
     factors = _factors(layer, scale, view.weights[weight].shape)
     scaled = _scaled(view, weight, factors)

@@ -65,17 +65,17 @@ def _joined(
     scratch: GraphView, view: GraphView, nodes: list[NodeProto], name: str, parts: Sequence[str], how: str, axis: int
 ) -> list[NodeProto]:
     layers = [_own_layer(scratch, part, axis) for part in parts]
-    found = [layer for layer in layers if layer is not None]
-    if len(found) == len(parts) and len({layer.node.input[0] for layer in found}) == 1:
-        first = found[0]
-        weights = _combined([view.weight(one.operator.weight) for one in found], how, first.rows.axis)
+    own_layers = [layer for layer in layers if layer is not None]
+    if len(own_layers) == len(parts) and len({layer.node.input[0] for layer in own_layers}) == 1:
+        first = own_layers[0]
+        weights = _combined([view.weight(layer.operator.weight) for layer in own_layers], how, first.rows.axis)
         inputs = [first.node.input[0], view.add_weight(f"{name}_weight", weights)]
-        biases = [_bias(view, one) for one in found]
-        if any(np.any(bias) for bias in biases) or any(one.bias for one in found):
+        biases = [_bias(view, layer) for layer in own_layers]
+        if any(np.any(bias) for bias in biases) or any(layer.bias for layer in own_layers):
             inputs.append(view.add_weight(f"{name}_bias", _combined(biases, how, 0)))
         head = rewritten(first.node, inputs=inputs, outputs=[name])
         head.name = first.node.name.removesuffix("_of_1")
-        gone = {node_key(one.node) for one in found}
+        gone = {node_key(layer.node) for layer in own_layers}
         return [*(node for node in nodes if node_key(node) not in gone), head]
     if how == JOIN:
         return [*nodes, helper.make_node("Concat", list(parts), [name], axis=axis, name=f"{name}_joined")]

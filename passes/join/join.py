@@ -78,12 +78,12 @@ class _Join:
         return JoinedGraph(self.view, self.owners, joined.how)
 
     def _partners(self, node: NodeProto) -> list[tuple[Network, NodeProto]]:
-        found = []
+        partners = []
         for i, network in enumerate(self.networks):
             partner = network.view.producer(self.axes.name(i, node_key(node)))
             assert partner is not None
-            found.append((network, partner))
-        return found
+            partners.append((network, partner))
+        return partners
 
     def _refuse(self, node: NodeProto, why: str) -> LayoutError:
         names = " and ".join(network.label(partner) for network, partner in self._partners(node))
@@ -121,7 +121,7 @@ class _Join:
     def _counted(self, node: NodeProto, count: Count) -> NodeProto:
         old = [self._old_count(i, node, count) for i in range(len(self.networks))]
         places = self.axes.axis(count.axis)
-        kept = np.unique(np.concatenate([where[a:b] for where, (a, b) in zip(places.places, old, strict=True)]))
+        kept = np.unique(np.concatenate([positions[a:b] for positions, (a, b) in zip(places.places, old, strict=True)]))
         new = len(kept) // count.each
         if count.attribute:
             if attribute(node, count.attribute) is None:

@@ -21,7 +21,7 @@ from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 
 def names_of(models: Sequence[ModelLike]) -> list[str]:
-    """Return what messages call some models: their files, or their numbers."""
+    """Return the names of models in messages: their files, or their numbers."""
     return [
         f"model {i + 1}" if isinstance(model, ModelProto) else f"'{Path(model).name}'" for i, model in enumerate(models)
     ]
@@ -62,11 +62,11 @@ def _assumed(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[in
 def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[GraphView], tuple[str, ...]]:
     """Convert networks of an older operator set to the newest one among them."""
     newest = max(view.opset() for view in views)
-    found, notes = [], []
+    newest_views, notes = [], []
     for view, name in zip(views, names, strict=True):
         old = view.opset()
         if old == newest:
-            found.append(view)
+            newest_views.append(view)
             continue
         try:
             converted = version_converter.convert_version(to_model(view), newest)
@@ -78,9 +78,9 @@ def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[G
             ) from None
         made = load(converted)
         made.assume(dict(view.input_shapes))
-        found.append(made)
+        newest_views.append(made)
         notes.append(f"{name} was converted from operator set {old} to {newest}")
-    return found, tuple(notes)
+    return newest_views, tuple(notes)
 
 
 def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[Network], list[Match]]:

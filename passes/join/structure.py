@@ -44,7 +44,7 @@ class LayoutError(UnsupportedModelError):
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """What corresponds to the tensors of the first network in another one."""
+    """The tensors of another network that correspond to those of the first."""
 
     #: Tensor of the first network, the other one's; '' stands for a bias that one of them does not have.
     tensors: Mapping[str, str]
@@ -175,11 +175,13 @@ def _attributes(network: Network, node: NodeProto) -> dict[str, object]:
         }  # fmt: skip
     except onnx.defs.SchemaError:
         pass
-    found = {a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE}
+    attributes = {
+        a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE
+    }
     operator = linear(network.view, node)
     if operator is not None and operator.weight:
-        found.pop("kernel_shape", None)  # the weight has it
-    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+        attributes.pop("kernel_shape", None)  # the weight has it
+    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
     return {n: v for n, v in plain.items() if not (n in defaults and v == defaults[n]) and not _idle(n, v)}
 
 

@@ -47,7 +47,7 @@ class DropBranches(Pass):
 
 
 def _without(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
-    """Return what stands in for a node that adds a branch."""
+    """Return the replacement of a node that adds a branch."""
     if join.op_type not in SUM_AND_NORM:
         return [helper.make_node("Identity", [branch.stream], [join.output[0]], name=join.name)]
     op_type, others, _ = SUM_AND_NORM[join.op_type]

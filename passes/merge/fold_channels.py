@@ -109,15 +109,15 @@ def merge_weight(
         if member.axis in (decoded or {}):
             continue
         folds[member.axis].append((member, partition))
-    for axis, found in folds.items():
-        values = _merge_axis(view, axis, found, values)
+    for axis, members in folds.items():
+        values = _merge_axis(view, axis, members, values)
     return values
 
 
-def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
-    role = found[0][0].role
+def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
+    role = members[0][0].role
     folds: list[Fold] = []
-    for member, partition in found:
+    for member, partition in members:
         if isinstance(partition, Selection) or role is Role.GAIN:
             folds.append((member.positions, partition.representatives, None))
             continue
@@ -125,7 +125,7 @@ def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPa
         folds.append((member.positions, partition.representatives, matrix))
     if role is not Role.VARIANCE:
         return merge_axis(values, axis.axis, axis.blocks, folds)
-    eps = epsilon(view, found[0][0])
+    eps = epsilon(view, members[0][0])
     factor = 1.0 / np.sqrt(np.maximum(values.astype(np.float64), 0.0) + eps)
     merged = merge_axis(factor, axis.axis, axis.blocks, folds)
     return np.maximum(1.0 / merged**2 - eps, 0.0).astype(values.dtype)

@@ -63,7 +63,7 @@ class FoldConstants(Pass):
 
 def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[NodeProto]:
     constant = set(known)
-    found = []
+    nodes = []
     left = memory.limit() // 4
     for node in view.nodes:
         if node.output[0] in known or not _is_pure(node):
@@ -78,9 +78,9 @@ def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[
             if _turns_a_table(view, node, constant):
                 continue
             left -= results
-            found.append(node)
+            nodes.append(node)
             constant.update(node.output)
-    return found
+    return nodes
 
 
 def _keeps_a_weight(view: GraphView, node: NodeProto, constant: set[str], limit_bytes: int) -> bool:

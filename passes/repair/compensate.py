@@ -106,8 +106,8 @@ class Compensation:
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
         self._view.set_weight(weight.tensor, merged)
         if self._refits is not None:
-            found = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
-            self._refits.columns[weight.tensor] = found
+            column_map = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
+            self._refits.columns[weight.tensor] = column_map
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
@@ -132,13 +132,13 @@ class Compensation:
             samples = weighted(by_length, centre=has_bias) if self._by_length else residuals()
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
-            found = np.array(plain)
+            block_solution = np.array(plain)
             if wrong.any():
                 centres = has_bias and not self._by_length
-                found[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=centres)
+                block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=centres)
             if solution is None:
-                return found
-            solution[inside] = found
+                return block_solution
+            solution[inside] = block_solution
         assert solution is not None, "there is at least one block"
         return solution
 
@@ -203,8 +203,8 @@ def _beside(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], stride: int
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of the channels at some places, and of those that stand for them."""
-    for one, two in zip(x, y, strict=True):
-        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((one, two), places, strict=True))
+    for original, folded in zip(x, y, strict=True):
+        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((original, folded), places, strict=True))
         yield goal, seen
 
 

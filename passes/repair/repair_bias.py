@@ -71,21 +71,21 @@ class RepairBias(Pass):
         last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)
         matched = matched_reads(reference, nodes[: last + 1]).values() if matches else ()
         walk.limit({*matched} | {axis.tensor for axes in reads.values() for axis in axes})
-        found = []
+        losses = []
         for done, node in enumerate(nodes[: last + 1]):
             self.progress("biases", done, last + 1)
             layer = layer_of(self.original, node) if node_key(node) in reads else None
             if layer is not None:
                 mean = self._lacking(walk, layer, reads[node_key(node)])
-                found += [] if mean is None else [(layer, mean)]
+                losses += [] if mean is None else [(layer, mean)]
             if matches:
                 match_statistics(walk, node)
             walk.run(node)
             walk.release(node)
-        return found
+        return losses
 
     def _lacking(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
-        """Return what a layer that is about to run lacks on average, shape (folded channels,)."""
+        """Return the mean deficit of a layer that is about to run, shape (folded channels,)."""
         node, feeds = layer.node, {}
         for axis in axes:
             if axis.tensor not in walk.values:

@@ -86,7 +86,7 @@ class SideBySide:
                 del self._maps[key]
 
     def _looked_at(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
-        """Return what a repair looks at when it comes to a node."""
+        """Return the tensors that a repair looks at when it comes to a node."""
         of_results = node.output if written is None or written(node) else ()
         return [*(reads(node) if self.repairs(node) else ()), *of_results]
 

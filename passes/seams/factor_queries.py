@@ -24,10 +24,10 @@ class FactorQueries(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
-        found = [node for node in query_products(view) if _may_be_narrower(view, node)]
-        if not found or not have_room(view):
+        projections = [node for node in query_products(view) if _may_be_narrower(view, node)]
+        if not projections or not have_room(view):
             return PassResult(modified=False)
-        made = {node_key(node): _factored(view, node) for node in found}
+        made = {node_key(node): _factored(view, node) for node in projections}
         view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
         return PassResult(modified=True)
 

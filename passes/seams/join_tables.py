@@ -66,7 +66,7 @@ def _joined(view: GraphView, shared: SharedTable) -> dict[str, NodeProto]:
 
 
 def _past(view: GraphView, chosen: NodeProto) -> NodeProto:
-    """Return what counts ids from the first rare one."""
+    """Return the node that counts ids from the first rare id."""
     return _written_by(view, _written_by(view, _written_by(view, chosen.input[0]).input[0]).input[0])
 
 

@@ -94,14 +94,14 @@ class SplitTables(Pass):
             other = add("Min", [ids, number(self.first - 1)])
         else:
             other = add("Sub", [ids, add("Min", [inside, number(count)])])
-        found = add("Gather", [codes, rare], axis=1)
+        rare_rows = add("Gather", [codes, rare], axis=1)
         made[-1].name = f"{node.name or node.output[0]}_from_{self.first}"
-        found = add("Transpose", [found], perm=[*range(1, rank + 1), 0])
-        found = add("MatMul", [found, view.add_weight(f"{codes}_basis", _identity(view, tie))])
+        rare_rows = add("Transpose", [rare_rows], perm=[*range(1, rank + 1), 0])
+        rare_rows = add("MatMul", [rare_rows, view.add_weight(f"{codes}_basis", _identity(view, tie))])
         usual = next(names)
         made.append(rewritten(node, inputs=[data, other], outputs=[usual]))
         is_rare = add("Unsqueeze", [add("Equal", [past, rare]), view.add_weight(f"{stem}_axis", np.array([-1]))])
-        made.append(helper.make_node("Where", [is_rare, found, usual], [node.output[0]], f"{stem}_words"))
+        made.append(helper.make_node("Where", [is_rare, rare_rows, usual], [node.output[0]], f"{stem}_words"))
         return made
 
     def _scores(self, view: GraphView, node: NodeProto, tie: Tie, codes: str, rows: int) -> list[NodeProto]:

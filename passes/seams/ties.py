@@ -29,7 +29,7 @@ def find_ties(view: GraphView) -> list[Tie]:
     the graph or read by a body.
     """
     held = {name for node in view.nodes for name in captured_names(node)} | set(view.output_names)
-    found = []
+    ties = []
     for table in dict.fromkeys(name for node in view.nodes for name in node.input):
         if not view.is_weight(table) or len(view.weights[table].shape) != _MATRIX or table in held:
             continue
@@ -45,8 +45,8 @@ def find_ties(view: GraphView) -> list[Tie]:
             continue
         (width,) = widths.pop()
         if width in shape:
-            found.append(Tie(table, int(width or 0), tuple(dict.fromkeys(rows)), tuple(dict.fromkeys(scored))))
-    return found
+            ties.append(Tie(table, int(width or 0), tuple(dict.fromkeys(rows)), tuple(dict.fromkeys(scored))))
+    return ties
 
 
 def readers_of(view: GraphView, table: str) -> Iterable[tuple[str, NodeProto]]:

@@ -59,7 +59,7 @@ class _Apart:
 
 
 class _Moved:
-    """What changes where some of the views that put batch and heads on one axis are dropped."""
+    """The changes of a graph where some of the views that put batch and heads on one axis are dropped."""
 
     def __init__(self, view: GraphView, kept: set[str]) -> None:
         self.view, self.kept = view, kept
@@ -79,10 +79,10 @@ class _Moved:
             read = [self.apart[name] for name in (*node.input, *captured_names(node)) if name in self.apart]
             if read:
                 if not self._moves(node):
-                    return frozenset[str]().union(*(one.views for one in read))
+                    return frozenset[str]().union(*(tensor.views for tensor in read))
             elif node.op_type == "Reshape" and node_key(node) not in self.kept:
                 self._join(node)
-        outside = (one.views for name, one in self.apart.items() if name in self.view.output_names)
+        outside = (tensor.views for name, tensor in self.apart.items() if name in self.view.output_names)
         return next(outside, None)
 
     def _join(self, node: NodeProto) -> None:
@@ -115,18 +115,18 @@ class _Moved:
         first = self.apart.get(node.input[0])
         if node.op_type == "Reshape" and first is not None:
             return self._back(node, first)
-        found = [self.apart.get(name) for name in node.input]
-        ones = [one for one in found if one is not None]
-        if len({(one.heads, one.place) for one in ones}) > 1 or len(node.output) > 1:
+        tensors = [self.apart.get(name) for name in node.input]
+        present = [tensor for tensor in tensors if tensor is not None]
+        if len({(tensor.heads, tensor.place) for tensor in present}) > 1 or len(node.output) > 1:
             return False
-        attributes = _attributes(self.view, node, len(ones), ones[0].place)
+        attributes = _attributes(self.view, node, len(present), present[0].place)
         if attributes is None:
             return False
-        inputs = [old if one is None else one.name for old, one in zip(node.input, found, strict=True)]
+        inputs = [old if tensor is None else tensor.name for old, tensor in zip(node.input, tensors, strict=True)]
         result = self.view.fresh_name(f"{node.output[0]}_apart")
-        views = frozenset[str]().union(*(one.views for one in ones))
-        place = _order(node).index(ones[0].place) if node.op_type == "Transpose" else ones[0].place
-        self.apart[node.output[0]] = _Apart(result, ones[0].heads, views, place)
+        views = frozenset[str]().union(*(tensor.views for tensor in present))
+        place = _order(node).index(present[0].place) if node.op_type == "Transpose" else present[0].place
+        self.apart[node.output[0]] = _Apart(result, present[0].heads, views, place)
         self.made[node_key(node)] = rewritten(node, inputs=inputs, outputs=[result], attributes=attributes)
         return True
 
