@@ -163,8 +163,8 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
     expected = run_reference(view, probe)
 
     def measure() -> float:
-        found = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
-        return math.inf if found is None else found
+        snr_db = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        return math.inf if snr_db is None else snr_db
 
     done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
     notes = [

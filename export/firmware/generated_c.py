@@ -198,18 +198,18 @@ def _buffers(body: str, calls: Sequence[re.Match[str]], types: dict[int, str]) -
     for place, names in enumerate(arguments):
         for name in filter(uses.__contains__, names):
             uses[name].append(place)
-    found: dict[str, Buffer] = {}
+    buffers: dict[str, Buffer] = {}
     for place, (call, names) in enumerate(zip(calls, arguments, strict=True)):
         written = [n for n in names if uses.get(n, [-1])[0] == place]
         for name in written:
             last = uses[name][-1]
-            dying = [n for n in names if n in found and uses[n][-1] == place and sizes[n] == sizes[name]]
+            dying = [n for n in names if n in buffers and uses[n][-1] == place and sizes[n] == sizes[name]]
             if types[int(call["node"])] in _IN_PLACE and dying and len(written) == 1:
-                found[name] = found[dying[0]]
-                found[name].last = last
+                buffers[name] = buffers[dying[0]]
+                buffers[name].last = last
             else:
-                found[name] = Buffer(sizes[name], place, last)
-    return found
+                buffers[name] = Buffer(sizes[name], place, last)
+    return buffers
 
 
 def _size(allocation: re.Match[str]) -> int:

@@ -98,7 +98,7 @@ class _Model:
 
     @property
     def runtime(self) -> str:
-        """What runs the model."""
+        """The runtime that runs the model."""
         return self.need.runtime
 
     @property
@@ -174,21 +174,21 @@ def write_project(
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
-        found = (
+        model_files = (
             _generated(view, Path(work), name, kind)
             if runtime == "generated"
             else _tflm(view, Path(work), name, kind, dtype, {**samples, "verify": verify, "seed": seed})
         )
         board = _board(kind, flash_bytes, ram_bytes)
         if kind != "qemu":  # whose linker says it, and by how many bytes
-            _require_room(found.need, board, dtype)
-        _WRITERS[kind](draft, target.name, found, name, flash_bytes, ram_bytes)
+            _require_room(model_files.need, board, dtype)
+        _WRITERS[kind](draft, target.name, model_files, name, flash_bytes, ram_bytes)
         written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
         report = FirmwareReport(
-            path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
-            output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes,
-            model_bytes=found.need.model_bytes, dtype=dtype, misfit=_advised(found.need, board, dtype), files=written,
-            notes=found.notes,
+            path=str(target), kind=kind, runtime=model_files.runtime, input_bytes=model_files.interface.input_bytes,
+            output_bytes=model_files.interface.output_bytes, arena_bytes=model_files.arena_bytes,
+            model_bytes=model_files.need.model_bytes, dtype=dtype, misfit=_advised(model_files.need, board, dtype),
+            files=written, notes=model_files.notes,
         )  # fmt: skip
         with within(report):
             pass
@@ -275,17 +275,17 @@ def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, options
     report = export_model(to_model(view), path, dtype=dtype, **options)
     layouts = {**report.inputs, **report.outputs}
     axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
-    found = read_tflite(path)
-    interface = read_interface(view, axes_of, found.int8)
+    tflm_model = read_tflite(path)
+    interface = read_interface(view, axes_of, tflm_model.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
     library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
     sources = {
         "model_data.h": (work / "model_data.h").read_text(),
-        "model_operators.h": operators_h(found.operators),
+        "model_operators.h": operators_h(tflm_model.operators),
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
         "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
     }
-    model = _model(kind, name, interface, found.need, sources)
+    model = _model(kind, name, interface, tflm_model.need, sources)
     return replace(model, notes=tuple(report.notes))
 
 

@@ -114,12 +114,12 @@ def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
             last[i] = max(last.get(i, place), place)
         for i in (int(o) for o in operator.inputs if o >= 0):
             last[i] = max(last.get(i, place), place)
-    found = []
+    buffers = []
     for index, tensor in enumerate(graph.tensors):
         data = model.buffers[tensor.buffer].data
         if index in first and (data is None or not len(data)):
-            found.append(Buffer(aligned(_size(tensor, types)), first[index], last[index]))
-    return found
+            buffers.append(Buffer(aligned(_size(tensor, types)), first[index], last[index]))
+    return buffers
 
 
 def _size(tensor: Any, types: Mapping[int, str]) -> int:

@@ -21,14 +21,14 @@ class FuseGelu(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
-        found: dict[str, NodeProto] = {}
+        replacements: dict[str, NodeProto] = {}
         for node in view.nodes:
             if node.op_type == "Erf":
                 match = _match(view, node)
                 if match is not None:
                     source, result = match
-                    found[result] = helper.make_node("Gelu", [source], [result], name=node.name)
-        return PassResult(view.substitute(found))
+                    replacements[result] = helper.make_node("Gelu", [source], [result], name=node.name)
+        return PassResult(view.substitute(replacements))
 
 
 def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:

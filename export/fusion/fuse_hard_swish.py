@@ -21,13 +21,13 @@ class FuseHardSwish(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
-        found: dict[str, NodeProto] = {}
+        replacements: dict[str, NodeProto] = {}
         for node in view.nodes:
             source = _argument(view, node)
             last = None if source is None else _product(view, node, source)
             if source is not None and last is not None:
-                found[last.output[0]] = helper.make_node("HardSwish", [source], [last.output[0]], name=last.name)
-        return PassResult(view.substitute(found))
+                replacements[last.output[0]] = helper.make_node("HardSwish", [source], [last.output[0]], name=last.name)
+        return PassResult(view.substitute(replacements))
 
 
 def _argument(view: GraphView, node: NodeProto) -> str | None:

@@ -8,7 +8,7 @@ from onnxfold.graph.view import GraphView
 
 
 def scaled_by(view: GraphView, node: NodeProto | None, factor: float) -> str | None:
-    """Return what a node multiplies by a factor, None if it does not."""
+    """Return the tensor that a node multiplies by a factor, None if it multiplies none."""
     if node is None or node.op_type not in ("Mul", "Div"):
         return None
     number = constant(view, node)

@@ -107,24 +107,24 @@ def _blocks(before: list[int], after: list[int]) -> tuple[dict[int, int], dict[i
     """Return the block of every axis that is longer than 1, on both sides, None if the shapes do not match up."""
     left = [i for i, d in enumerate(before) if d != 1]
     right = [i for i, d in enumerate(after) if d != 1]
-    found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    block_of: tuple[dict[int, int], dict[int, int]] = ({}, {})
     i = j = block = 0
     while i < len(left) and j < len(right):
-        found[0][left[i]] = found[1][right[j]] = block
+        block_of[0][left[i]] = block_of[1][right[j]] = block
         a, b = before[left[i]], after[right[j]]
         while a != b:
             if a < b and i + 1 < len(left):
                 i += 1
                 a *= before[left[i]]
-                found[0][left[i]] = block
+                block_of[0][left[i]] = block
             elif b < a and j + 1 < len(right):
                 j += 1
                 b *= after[right[j]]
-                found[1][right[j]] = block
+                block_of[1][right[j]] = block
             else:
                 return None
         i, j, block = i + 1, j + 1, block + 1
-    return found if i == len(left) and j == len(right) else None
+    return block_of if i == len(left) and j == len(right) else None
 
 
 def _sequence(axes: list[int], block_of: dict[int, int]) -> list[int] | None:

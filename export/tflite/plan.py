@@ -48,12 +48,12 @@ class _Planner:
 
     def _offered(self, root: str) -> list[Layout]:
         rank = len(self._shapes[root])
-        found = dict.fromkeys((plain(rank), channels_last(rank)))
+        layouts = dict.fromkeys((plain(rank), channels_last(rank)))
         for tensor in self._members[root]:
             for i in self._readers[tensor]:
                 op, rule = self._ops[i]
-                found.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
-        return list(found)
+                layouts.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
+        return list(layouts)
 
     def solve(self, start: int) -> tuple[int, dict[str, Layout]]:
         """Return cost and layouts, from the first (0) or the second (1) candidate of every cluster."""

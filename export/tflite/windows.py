@@ -43,7 +43,7 @@ class Window:
 
 
 def same_pads(n: int, k: int, s: int, d: int) -> tuple[int, int]:
-    """Return what TFLite pads for SAME."""
+    """Return the pads of TFLite for SAME."""
     total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
     return total // 2, total - total // 2
 

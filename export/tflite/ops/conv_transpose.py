@@ -59,7 +59,7 @@ def conv_transpose(op: Op) -> None:
 
 
 def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], output: list[int]) -> list[int]:
-    """Return what is cropped in front, for each spatial dimension."""
+    """Return the sizes cropped in front, for each spatial dimension."""
     rank = len(size)
     dilation = op.integers("dilations", [1] * rank)
     extra = op.integers("output_padding", [0] * rank)
@@ -67,11 +67,11 @@ def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], outp
     begins = op.integers("pads", [0] * 2 * rank)[:rank]
     if auto == "NOTSET" and not op.has_attribute("output_shape"):
         return begins
-    found = []
+    crops = []
     for n, k, s, d, e, out in zip(spatial, size, stride, dilation, extra, output, strict=True):
         total = max(s * (n - 1) + e + (k - 1) * d + 1 - out, 0)
-        found.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
-    return found if auto != "VALID" else [0] * rank
+        crops.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
+    return crops if auto != "VALID" else [0] * rank
 
 
 def _one(

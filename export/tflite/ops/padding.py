@@ -61,10 +61,10 @@ def pad(op: Op) -> None:
 def _amounts(op: Op) -> Array:
     """Return (rank, 2): what is added before and after each ONNX axis."""
     rank = len(op.shape())
-    given = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
+    pads = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
     axes = [int(a) % rank for a in op.required(3, "axes").reshape(-1)] if op.has_input(3) else list(range(rank))
     amounts = np.zeros((rank, 2), np.int64)
-    amounts[axes] = np.array(given).reshape(2, -1).T
+    amounts[axes] = np.array(pads).reshape(2, -1).T
     return amounts
 
 

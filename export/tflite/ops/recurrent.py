@@ -48,8 +48,10 @@ def recurrent(op: Op) -> None:
     last = [hidden[0 if lane.backward else -1] for lane, (hidden, _) in zip(lanes, done, strict=True)]
     for index, states in ((1, last), (2, [cell for _, cell in done])):
         if op.has_output(index):
-            found = _joined(op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0)
-            op.write(graph.transpose(found, (1, 0, 2)) if swapped else found, None, index)
+            final_states = _joined(
+                op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0
+            )
+            op.write(graph.transpose(final_states, (1, 0, 2)) if swapped else final_states, None, index)
 
 
 def _check(op: Op) -> None:
@@ -96,11 +98,11 @@ class _Lane:
         hidden, cell = self._state(5), self._state(6) if self.op.op_type == "LSTM" else None
         step = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op.op_type]
         parts = self._projected()
-        found: list[Value] = []
+        states: list[Value] = []
         for part in reversed(parts) if self.backward else parts:
             hidden, cell = step(part, hidden, cell)
-            found.append(hidden)
-        return found[::-1] if self.backward else found, cell
+            states.append(hidden)
+        return states[::-1] if self.backward else states, cell
 
     # -- pieces --------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class _Lane:
         return [graph.reshape(part, (batch, gates)) for part in parts]
 
     def _bias(self, both: Array) -> Array:
-        """Return what is added before a step: the biases of H R^T, too, unless the reset gate multiplies them."""
+        """Return the bias added before a step: that of H R^T, too, unless the reset gate multiplies it."""
         mine, recurrent_part = both[: len(both) // 2], both[len(both) // 2 :]
         if not self._resets_product:
             return np.add(mine, recurrent_part)

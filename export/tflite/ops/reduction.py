@@ -16,8 +16,8 @@ from onnxfold.export.tflite.schema import type_of
 def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
     """Return the axes that go, for the planner."""
     rank = op.rank(op.reads[0])
-    given = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
-    return tuple(range(rank)) if given is None or not given.size else tuple(int(a) for a in given.reshape(-1))
+    axes = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
+    return tuple(range(rank)) if axes is None or not axes.size else tuple(int(a) for a in axes.reshape(-1))
 
 
 def _declared_axis(op: NodeShapes) -> tuple[int, ...]:

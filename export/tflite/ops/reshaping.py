@@ -12,18 +12,18 @@ from onnxfold.export.tflite.registry import converter
 @converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=Reshaping())
 def reshape(op: Op) -> None:
     """RESHAPE; by way of ONNX's order of axes where elements would change theirs."""
-    given, wanted = op.assigned(), op.planned()
-    if op.is_constant(0) or not keeps_order(op.shape(), given, op.result(), wanted):
-        given, wanted = plain(len(op.shape())), plain(len(op.result()))
-    op.write(op.graph.reshape(op.read(0, given), wanted.shape(op.result())), wanted)
+    source_layout, result_layout = op.assigned(), op.planned()
+    if op.is_constant(0) or not keeps_order(op.shape(), source_layout, op.result(), result_layout):
+        source_layout, result_layout = plain(len(op.shape())), plain(len(op.result()))
+    op.write(op.graph.reshape(op.read(0, source_layout), result_layout.shape(op.result())), result_layout)
 
 
 @converter("Transpose", layouts=Reordering())
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
-    given = plain(rank) if op.assigned().block else op.assigned()
-    op.write(op.read(0, given), permuted(given, op.integers("perm", list(reversed(range(rank))))))
+    source_layout = plain(rank) if op.assigned().block else op.assigned()
+    op.write(op.read(0, source_layout), permuted(source_layout, op.integers("perm", list(reversed(range(rank))))))
 
 
 @converter("Concat", layouts=Follow())
@@ -50,13 +50,13 @@ def split(op: Op) -> None:
     sizes = [int(s[axis]) for s in shapes]
     if 0 in sizes:
         op.refuse("a part is empty, and TFLite has no empty tensors")
-    where = op.graph.constant(np.array(axis, np.int32))
+    axis_tensor = op.graph.constant(np.array(axis, np.int32))
     if count == 1:
         parts = [x]
     elif len(set(sizes)) == 1:
-        parts = op.graph.op_several("SPLIT", [where, x], shapes, [x.element_type] * count, numSplits=count)
+        parts = op.graph.op_several("SPLIT", [axis_tensor, x], shapes, [x.element_type] * count, numSplits=count)
     else:
-        inputs = [x, op.graph.indices(sizes), where]
+        inputs = [x, op.graph.indices(sizes), axis_tensor]
         parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
     for i, part in enumerate(parts):
         op.write(part, layout, i)
