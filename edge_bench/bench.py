@@ -208,24 +208,24 @@ def _with_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfil
 
 def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:
     names = [n for d in devices for n in ((HOST, *known_devices()) if d == ALL else (d,))]
-    found: dict[str, DeviceProfile | None] = {}
+    targets: dict[str, DeviceProfile | None] = {}
     for name in names:
         device = None if name == HOST else load_device(name)
-        found[HOST if device is None else device.name] = device
-    if not found:
+        targets[HOST if device is None else device.name] = device
+    if not targets:
         raise ConfigError(f"no device: give 'host', '{ALL}', or one of {', '.join(known_devices())}")
-    return list(found.values())
+    return list(targets.values())
 
 
 def _check_boards(targets: Sequence[DeviceProfile | None], port: str | None, host: str | None) -> None:
-    for option, given, kind, what in (
+    for option, address, kind, what in (
         ("--port", port, "microcontroller", "a microcontroller"),
         ("--host", host, "linux", "a board with Linux"),
     ):
         meant = [t.name for t in targets if t is not None and t.kind == kind]
-        if given and not meant:
+        if address and not meant:
             raise ConfigError(f"{option} is for {what}, and none is among the devices: give one by --device")
-        if given and len(meant) > 1:
+        if address and len(meant) > 1:
             raise ConfigError(f"{option} reaches one board, and could mean {', '.join(meant)}: give one by --device")
 
 

@@ -15,7 +15,7 @@ __all__ = ["misfit", "needs"]
 
 
 def needs(job: Job) -> MemoryNeed:
-    """Return what a model takes in TensorFlow Lite Micro; what cannot be had there is counted on the ONNX graph.
+    """Return the memory of a model in TensorFlow Lite Micro; figures not to be had there are counted on the ONNX graph.
 
     The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
     """

@@ -35,10 +35,10 @@ def prepare_job(
     fix_to_one_sample(view)
     path = work / "model.onnx"
     save(view, path)
-    given = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
-    reference = [list(outputs.values()) for outputs in run_reference(path, given)]
+    job_inputs = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
+    reference = [list(outputs.values()) for outputs in run_reference(path, job_inputs)]
     return Job(
-        onnx=str(path), name=name or Path(model).stem, inputs=given, reference=reference,
+        onnx=str(path), name=name or Path(model).stem, inputs=job_inputs, reference=reference,
         warm_up=warm_up, repeats=repeats, threads=threads, seed=seed, work=work,
     )  # fmt: skip
 

@@ -84,13 +84,13 @@ def pack(job: Job, *, timeout: float) -> Package:
 def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
     """Return a row for each interpreter that a machine has, or one that says that it has none."""
     system = answer["system"]
-    found = [_row(job, device, package, run, system) for run in answer["runs"]]
+    results = [_row(job, device, package, run, system) for run in answer["runs"]]
     if package.refusal:
         reason = f"no TFLite interpreter runs the model: {package.refusal}"
-        found.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
+        results.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
     if not answer["runs"]:
         return [failure(job, device, f"no interpreter found: {INSTALL}", status="unavailable", details=system)]
-    return found
+    return results
 
 
 def failure(

@@ -27,7 +27,7 @@ class TFLiteFile:
 
     def to_onnx(self, outputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Bring outputs into the layout of ONNX."""
-        return [[from_layout(a, p.layout) for a, p in zip(found, self.outputs, strict=True)] for found in outputs]
+        return [[from_layout(a, p.layout) for a, p in zip(arrays, self.outputs, strict=True)] for arrays in outputs]
 
 
 def write_tflite(job: Job) -> TFLiteFile:

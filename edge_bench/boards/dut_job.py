@@ -84,13 +84,13 @@ def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequen
     expected = sum(np.asarray(r).size for r in reference)
     if len(results) != expected or len(tensors) != len(reference):
         raise DeviceError(_other_model(f"{len(results)} output values", f"{expected}"))
-    found, start = [], 0
+    arrays, start = [], 0
     for tensor in tensors:
         size = int(np.prod(tensor.shape, dtype=np.int64))
         values = np.asarray(results[start : start + size], np.float64).reshape(tensor.shape)
-        found.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
+        arrays.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
         start += size
-    return found
+    return arrays
 
 
 def _plain(values: Array) -> DutTensor:

@@ -39,8 +39,8 @@ def _count(job: Job, optimisation: str, timeout_s: float) -> dict[str, int]:
         with emulated(firmware.elf) as dut:
             load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
             total = dut.infer(1, 0, timeout_s).ticks or 0
-            found: Counter[str] = Counter()
+            ticks_of: Counter[str] = Counter()
             for operator, ticks in dut.operators():
-                found[operator] += ticks
-    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in found.items()}
+                ticks_of[operator] += ticks
+    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in ticks_of.items()}
     return {**counts, "other": max(0, total * INSTRUCTIONS_PER_TICK - sum(counts.values()))}

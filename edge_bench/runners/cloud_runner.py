@@ -26,7 +26,7 @@ class CloudRunner:
     name: str = "cloud"
 
     def missing(self) -> str:
-        """Return what is missing: the key, or the package."""
+        """Return the missing part: the key, or the package."""
         if not os.environ.get(KEY):
             return f"no key of Edge Impulse: set {KEY}"
         return (
@@ -47,22 +47,22 @@ class CloudRunner:
             service: Any = import_module(PACKAGE).model
             if name not in service.list_profile_devices():
                 return [row(status="unavailable", reason=f"'{name}' is not in Edge Impulse's list of devices")]
-            found = service.profile(
+            estimate = service.profile(
                 model=str(file.path), device=name, api_key=os.environ[KEY], timeout_sec=self.timeout_s
             ).model.profile_info.float32
         except Exception as error:  # the package raises its own, its HTTP client's and pydantic's
             text = " ".join(str(error).replace(os.environ[KEY], "***").split())[:200] or type(error).__name__
             return [row(status="failed", reason=f"Edge Impulse: {text}")]
-        return [_row(row, name, found)]
+        return [_row(row, name, estimate)]
 
 
-def _row(row: Callable[..., BenchResult], name: str, found: Any) -> BenchResult:
-    reason = getattr(found, "mcu_support_error", None) or getattr(found, "profiling_error", None)
-    if found is None or found.time_per_inference_ms is None:
+def _row(row: Callable[..., BenchResult], name: str, estimate: Any) -> BenchResult:
+    reason = getattr(estimate, "mcu_support_error", None) or getattr(estimate, "profiling_error", None)
+    if estimate is None or estimate.time_per_inference_ms is None:
         return row(status="failed", reason=f"Edge Impulse has no estimate: {reason or 'it does not say why'}")
-    memory = found.memory.tflite if found.memory is not None else None
+    memory = estimate.memory.tflite if estimate.memory is not None else None
     return row(
-        latency_s=found.time_per_inference_ms / 1e3,
+        latency_s=estimate.time_per_inference_ms / 1e3,
         ram_bytes=memory and memory.ram,
         flash_bytes=memory and memory.rom,
         memory="Edge Impulse's estimate" if memory else "",

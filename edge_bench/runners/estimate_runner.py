@@ -21,7 +21,7 @@ class EstimateRunner:
     name: str = "estimate"
 
     def missing(self) -> str:
-        """Return what counting instructions lacks."""
+        """Return the missing requirement of counting instructions."""
         return missing_tools()
 
     def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:

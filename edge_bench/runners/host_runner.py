@@ -42,6 +42,6 @@ class HostRunner:
                 return [failure(job, HOST, f"no result within {error.timeout:g} s", status="failed")]
         answer = last_measurement(done.stdout)
         if answer is None:
-            told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            return [failure(job, HOST, f"the measuring script failed: {told[-1]}", status="failed")]
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            return [failure(job, HOST, f"the measuring script failed: {lines[-1]}", status="failed")]
         return rows(job, HOST, package, answer)

@@ -34,7 +34,7 @@ class Runner(Protocol):
         """Short name."""
 
     def missing(self) -> str:
-        """Return what is missing and what to install, in one line; '' if nothing is."""
+        """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
 
     def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
         """Measure a job; what goes wrong with a board or a tool is a row, never an exception."""
