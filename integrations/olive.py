@@ -74,10 +74,10 @@ def _with_file(attributes: dict[str, Any] | None, path: Path) -> dict[str, Any]:
 
 def package_config() -> dict[str, Any]:
     """Return Olive's own package configuration with this pass in it, for ``olive.run(..., package_config=...)``."""
-    found: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
+    config: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
     anything = {f"supported_{what}": ["*"] for what in ("providers", "accelerators", "precisions")}
-    found["passes"]["OnnxFold"] = {"module_path": "onnxfold.integrations.olive.OnnxFold", **anything}
-    return found
+    config["passes"]["OnnxFold"] = {"module_path": "onnxfold.integrations.olive.OnnxFold", **anything}
+    return config
 
 
 if __name__ == "__main__":
