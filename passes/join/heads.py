@@ -18,7 +18,7 @@ AUTO, JOIN, AVERAGE, FIRST = HEADS = ("auto", "join", "average", "first")
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class JoinedHeads:
     """The nodes of a graph with joined heads."""
 
     nodes: list[NodeProto]
@@ -26,7 +26,9 @@ class Heads:
     how: tuple[str, ...] = ()  # what became of each output
 
 
-def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str) -> Heads:
+def join_heads(
+    view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str
+) -> JoinedHeads:
     """Join the outputs of networks."""
     made, sizes, how = list(nodes), {}, []
     scratch = view.copy()
@@ -46,7 +48,7 @@ def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str
             sizes[name] = {axis: sum(lengths)}
         how.append(chosen)
         made = _joined(scratch, view, made, name, parts, chosen, axis)
-    return Heads(made, sizes, tuple(how))
+    return JoinedHeads(made, sizes, tuple(how))
 
 
 def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:

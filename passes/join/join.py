@@ -10,10 +10,10 @@ from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.join.heads import Heads, join_heads
+from onnxfold.passes.join.heads import JoinedHeads, join_heads
 from onnxfold.passes.join.layout import Index
 from onnxfold.passes.join.stacked_axes import StackedAxes
-from onnxfold.passes.join.structure import LayoutError, Match, Network, match
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, match
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 
@@ -28,13 +28,13 @@ class JoinedGraph:
     heads: tuple[str, ...]  # how every output of the networks was joined: 'join', 'average' or 'first'
 
 
-def matched(networks: Sequence[Network]) -> list[Match]:
+def matched(networks: Sequence[SourceNetwork]) -> list[Match]:
     """Match all networks to the first one."""
     names = {name: name for name in networks[0].view.weights}
     return [Match(names), *(match(networks[0], other) for other in networks[1:])]
 
 
-def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> JoinedGraph:
+def join(networks: Sequence[SourceNetwork], matches: Sequence[Match], heads: str) -> JoinedGraph:
     """Stack what produces channels, put what consumes them into blocks, and join the heads.
 
     Case 1: a node whose result holds channels becomes one node. Case 2: one that computes the same in all networks
@@ -49,7 +49,7 @@ def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> J
 
 @dataclass(eq=False)
 class _Join:
-    networks: Sequence[Network]
+    networks: Sequence[SourceNetwork]
     axes: StackedAxes
     view: GraphView
     nodes: list[NodeProto] = field(default_factory=list)
@@ -70,14 +70,14 @@ class _Join:
         outputs = {name: self.apart[name] for name in first.output_names if name in self.apart}
         if not outputs:
             raise LayoutError("the networks compute the same, without a weight that differs: there is nothing to merge")
-        joined: Heads = join_heads(self.view, self.nodes, outputs, heads)
+        joined: JoinedHeads = join_heads(self.view, self.nodes, outputs, heads)
         self.view.replace_nodes(joined.nodes)
         self.view.resize(joined.sizes)
         self.view.drop_inferable_infos()
         RemoveUnused()(self.view)
         return JoinedGraph(self.view, self.owners, joined.how)
 
-    def _partners(self, node: NodeProto) -> list[tuple[Network, NodeProto]]:
+    def _partners(self, node: NodeProto) -> list[tuple[SourceNetwork, NodeProto]]:
         partners = []
         for i, network in enumerate(self.networks):
             partner = network.view.producer(self.axes.name(i, node_key(node)))
@@ -197,7 +197,7 @@ class _Join:
         return self.view.add_weight(f"{name}_of_{network + 1}", values)
 
 
-def _by_node(network: Network) -> tuple[dict[str, list[Count]], dict[str, list[Select]]]:
+def _by_node(network: SourceNetwork) -> tuple[dict[str, list[Count]], dict[str, list[Select]]]:
     counts: dict[str, list[Count]] = {}
     for count in network.analysis.counts:
         counts.setdefault(count.node, []).append(count)

@@ -15,7 +15,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.common_form import COMMON_FORM
 from onnxfold.passes.join.join import matched
-from onnxfold.passes.join.structure import LayoutError, Match, Network
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
@@ -29,7 +29,7 @@ def names_of(models: Sequence[ModelLike]) -> list[str]:
 
 def open_networks(
     models: Sequence[ModelLike], input_shapes: Mapping[str, Sequence[int]] | None = None
-) -> tuple[list[Network], list[Match], tuple[str, ...]]:
+) -> tuple[list[SourceNetwork], list[Match], tuple[str, ...]]:
     """Open networks, and match them to the first one."""
     names = names_of(models)
     views = [load(model) for model in models]
@@ -83,15 +83,15 @@ def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[G
     return newest_views, tuple(notes)
 
 
-def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[Network], list[Match]]:
-    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[SourceNetwork], list[Match]]:
+    networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
     matches = matched(networks)
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
     if not lacking:
         return networks, matches
     for i, key in sorted(lacking):
         _give_bias(views[i], key)
-    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+    networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
     return networks, matched(networks)
 
 

@@ -10,7 +10,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.join.layout import Index, lay_out
-from onnxfold.passes.join.structure import LayoutError, Match, Network
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 
 #: The network of positions that are of no network, or of all.
 SHARED = -1
@@ -38,7 +38,7 @@ class StackedAxis:
 class StackedAxes:
     """All axes, laid out when they are asked for."""
 
-    def __init__(self, networks: Sequence[Network], matches: Sequence[Match]) -> None:
+    def __init__(self, networks: Sequence[SourceNetwork], matches: Sequence[Match]) -> None:
         self._networks, self._matches = networks, matches
         self._groups = networks[0].analysis.groups
         self._of = [self._counterparts(i) for i in range(len(networks))]

@@ -20,7 +20,7 @@ _IDLE = frozenset(("storage_order",))
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class SourceNetwork:
     """One of the networks that are to be joined."""
 
     name: str
@@ -52,7 +52,7 @@ class Match:
     lacks_bias: tuple[tuple[int, str], ...] = ()
 
 
-def match(first: Network, other: Network) -> Match:
+def match(first: SourceNetwork, other: SourceNetwork) -> Match:
     """Match two networks, from the outputs, which correspond in their order, back to the inputs."""
     views = first.view, other.view
     for what, (ours, theirs) in {
@@ -102,14 +102,19 @@ def _twice(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(seen[b], a) for a, b in tensors.items() if seen.setdefault(b, a) != a]
 
 
-def _differ(first: Network, other: Network, a: NodeProto, b: NodeProto, how: str) -> LayoutError:
+def _differ(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto, how: str) -> LayoutError:
     return LayoutError(
         f"the networks have different layouts: {first.label(a)} corresponds to {other.label(b)}, but {how}"
     )
 
 
 def _require_same_source(
-    first: Network, other: Network, a: str, b: str, inputs: Mapping[str, str], writers: Sequence[NodeProto | None]
+    first: SourceNetwork,
+    other: SourceNetwork,
+    a: str,
+    b: str,
+    inputs: Mapping[str, str],
+    writers: Sequence[NodeProto | None],
 ) -> None:
     """Check two tensors of which one at least is an input or a weight."""
     for network, name, writer, theirs in ((first, a, writers[0], other), (other, b, writers[1], first)):
@@ -145,7 +150,7 @@ def _shown(shape: Sequence[int | None] | None) -> str:
     return "unknown" if shape is None else "x".join("?" if d is None else str(d) for d in shape)
 
 
-def _require_same_node(first: Network, other: Network, a: NodeProto, b: NodeProto) -> None:
+def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto) -> None:
     if (a.op_type, _domain(a)) != (b.op_type, _domain(b)):
         raise _differ(first, other, a, b, "they are different operators")
     ours, theirs = _attributes(first, a), _attributes(other, b)
@@ -163,7 +168,7 @@ def _domain(node: NodeProto) -> str:
     return "" if node.domain in DEFAULT_DOMAINS else node.domain
 
 
-def _attributes(network: Network, node: NodeProto) -> dict[str, object]:
+def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
     counted = {name for key, name in network.counted if key == node_key(node)}
     defaults: dict[str, object] = {}
@@ -194,7 +199,7 @@ def _idle(name: str, value: object) -> bool:
     return False
 
 
-def _kinds(network: Network) -> dict[str, int]:
+def _kinds(network: SourceNetwork) -> dict[str, int]:
     """Return a number per tensor that is equal where equal operators led to it."""
     known: dict[object, int] = {}
     view = network.view
