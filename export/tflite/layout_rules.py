@@ -141,7 +141,7 @@ class LastAxis(LayoutRule):
         return [(op.reads[0], layout), (op.writes[0], layout)]
 
 
-class Dense(LayoutRule):
+class DenseProduct(LayoutRule):
     """A matrix product with constant weights: flattened feature maps may stay in TFLite's order."""
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:

@@ -13,7 +13,7 @@ from onnxfold.export.tflite.schema import schema
 
 
 @dataclass(frozen=True)
-class Window:
+class TFLiteWindow:
     """A sliding window in every spatial dimension."""
 
     size: tuple[int, ...]
@@ -52,7 +52,7 @@ def _at_least_zero(pads: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ..
     return tuple((max(a, 0), max(b, 0)) for a, b in pads)
 
 
-def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
+def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLiteWindow:
     """Read a window from a node's attributes."""
     rank = len(size)
     stride = op.integers("strides", [1] * rank)
@@ -68,10 +68,10 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window
         elif auto == "VALID":
             begin = 0
         pads.append((begin, needed - begin))
-    return Window(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
+    return TFLiteWindow(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
 
 
-def padding(op: Op, x: Value, win: Window, fill: float | None = 0.0) -> tuple[Value, int]:
+def padding(op: Op, x: Value, win: TFLiteWindow, fill: float | None = 0.0) -> tuple[Value, int]:
     """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
     kinds = schema().Padding
     spatial = x.shape[1:-1]
@@ -109,8 +109,8 @@ def from_image(op: Op, x: Value, rank: int) -> Value:
     return op.graph.reshape(x, (x.shape[0], *x.shape[2:])) if rank == 3 else x
 
 
-def image_window(win: Window) -> Window:
+def image_window(win: TFLiteWindow) -> TFLiteWindow:
     """Return the window of :func:`as_image`'s result; the new axis has the stride of the old one."""
     if len(win.size) != 1:
         return win
-    return Window((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))
+    return TFLiteWindow((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))

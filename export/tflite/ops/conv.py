@@ -9,7 +9,7 @@ from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import channels_last
 from onnxfold.export.tflite.layout_rules import ChannelsLast
 from onnxfold.export.tflite.registry import converter
-from onnxfold.export.tflite.windows import Window, as_image, from_image, image_window, padding, window
+from onnxfold.export.tflite.windows import TFLiteWindow, as_image, from_image, image_window, padding, window
 from onnxfold.graph.tensors import Array
 
 
@@ -36,7 +36,7 @@ def conv(op: Op) -> None:
     op.write(y, layout)
 
 
-def _conv_2d(op: Op, x: Value, win: Window, bias: Value, group: int, per_group: int) -> Value:
+def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_group: int) -> Value:
     x, kind = padding(op, x, win)
     shape = (x.shape[0], *win.output, bias.shape[0])
     settings: dict[str, Any] = {
@@ -54,7 +54,7 @@ def _conv_2d(op: Op, x: Value, win: Window, bias: Value, group: int, per_group: 
     return op.graph.op("CONV_2D", [x, weights, bias], shape, version=1 if group == 1 else 6, **settings)
 
 
-def _conv_3d(op: Op, x: Value, win: Window, bias: Value, group: int) -> Value:
+def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Value:
     if group > 1:
         op.refuse("TFLite has no grouped convolution in three dimensions")
     x, kind = padding(op, x, win)

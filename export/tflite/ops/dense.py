@@ -5,12 +5,12 @@ import numpy as np
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Layout, plain
-from onnxfold.export.tflite.layout_rules import Dense
+from onnxfold.export.tflite.layout_rules import DenseProduct
 from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
 
-@converter("Gemm", layouts=Dense())
+@converter("Gemm", layouts=DenseProduct())
 def gemm(op: Op) -> None:
     """Alpha A B + beta C; a flattened feature map as A permutes the columns of constant weights."""
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
@@ -63,7 +63,7 @@ def _bias(op: Op, out: Layout, width: int, beta: float) -> tuple[Value, Value | 
     return zero, term
 
 
-@converter("MatMul", layouts=Dense())
+@converter("MatMul", layouts=DenseProduct())
 def matmul(op: Op) -> None:
     """A matrix product as numpy's; constant matrices become weights."""
     a, b, result = op.shape(0), op.shape(1), op.result()
