@@ -15,7 +15,7 @@ from onnxfold.edge_bench.fit import misfit, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner
-from onnxfold.edge_bench.runners.runner import Job, Runner
+from onnxfold.edge_bench.runners.runner import BenchJob, Runner
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
@@ -130,7 +130,7 @@ def bench(
 
 
 def measure(
-    job: Job, plans: Sequence[Plan], progress: Progress = silent, *, done: int = 0, total: int = 0
+    job: BenchJob, plans: Sequence[Plan], progress: Progress = silent, *, done: int = 0, total: int = 0
 ) -> list[BenchResult]:
     """Return the rows of one job on all devices; `done` of `total` steps precede it."""
     rows: list[BenchResult] = []
@@ -166,7 +166,7 @@ def plan(
     return Plan(device, None, (*emulators, *estimates, *services))
 
 
-def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
+def _on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
     device = planned.device
     if planned.board is not None:
         lacking = planned.board.missing()
@@ -191,7 +191,13 @@ def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchRe
 
 
 def _row(
-    job: Job, planned: Plan, need: MemoryNeed | None, *, status: str, reason: str, method: str = "estimated-latency"
+    job: BenchJob,
+    planned: Plan,
+    need: MemoryNeed | None,
+    *,
+    status: str,
+    reason: str,
+    method: str = "estimated-latency",
 ) -> BenchResult:
     row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
     return _with_memory(row, need, planned.device)

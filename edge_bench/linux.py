@@ -16,7 +16,7 @@ from onnxfold.edge_bench.job import relative_error
 from onnxfold.edge_bench.measure_script import INTERPRETERS
 from onnxfold.edge_bench.older_opset import older_twin
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE
@@ -47,7 +47,7 @@ class Package:
         return buffer.getvalue()
 
 
-def pack(job: Job, *, timeout: float) -> Package:
+def pack(job: BenchJob, *, timeout: float) -> Package:
     """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
     names = load(job.onnx).input_names
     files = {
@@ -81,7 +81,7 @@ def pack(job: Job, *, timeout: float) -> Package:
     return Package(files, tflite, refusal)
 
 
-def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
+def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
     """Return a row for each interpreter that a machine has, or one that says that it has none."""
     system = answer["system"]
     results = [_row(job, device, package, run, system) for run in answer["runs"]]
@@ -94,7 +94,7 @@ def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> 
 
 
 def failure(
-    job: Job, device: str, reason: str, *, status: str, runtime: str = "", details: Mapping[str, Any] | None = None
+    job: BenchJob, device: str, reason: str, *, status: str, runtime: str = "", details: Mapping[str, Any] | None = None
 ) -> BenchResult:
     """Return a row of a measurement that was not made."""
     return BenchResult(
@@ -103,7 +103,9 @@ def failure(
     )  # fmt: skip
 
 
-def _row(job: Job, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]) -> BenchResult:
+def _row(
+    job: BenchJob, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]
+) -> BenchResult:
     name = run["interpreter"]
     if "error" in run:
         return failure(job, device, f"{name}: {run['error']}", status="failed", runtime=name, details=system)

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
 
@@ -33,7 +33,7 @@ class CloudRunner:
             "" if find_spec(PACKAGE) is not None else f"Edge Impulse's package is not installed: pip install {PACKAGE}"
         )
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Ask for one device."""
         name = device.edge_impulse_device if device is not None else ""
         row = _rows(job, device)
@@ -71,7 +71,7 @@ def _row(row: Callable[..., BenchResult], name: str, estimate: Any) -> BenchResu
     )
 
 
-def _rows(job: Job, device: DeviceProfile | None) -> Callable[..., BenchResult]:
+def _rows(job: BenchJob, device: DeviceProfile | None) -> Callable[..., BenchResult]:
     def row(**fields: Any) -> BenchResult:
         return BenchResult(
             model=job.name, device=device.name if device is not None else "unknown", method="cloud-estimate",

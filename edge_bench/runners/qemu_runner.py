@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
-from onnxfold.edge_bench.boards.dut_job import Answers, answers, deviation
+from onnxfold.edge_bench.boards.dut_job import DeviceOutputs, answers, deviation
 from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulated
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.boards.toolchain import missing_tools, version_of
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld
 
@@ -37,7 +37,7 @@ class QemuRunner:
         """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
         return missing_tools()
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Return one row."""
         board = device.name if device is not None else "mps2-an386"
         row: dict[str, Any] = {"model": job.name, "device": board, "method": _METHOD}
@@ -54,7 +54,7 @@ class QemuRunner:
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
 
-    def _measured(self, job: Job, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
+    def _measured(self, job: BenchJob, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
         project = project_of(job, folder / "firmware", memory_ld(flash, ram))
         firmware = build(Path(project.path), optimisation=self.optimisation)
         with emulated(firmware.elf) as dut:
@@ -72,7 +72,7 @@ class QemuRunner:
 
 
 def _described(
-    project: FirmwareReport, firmware: Firmware, replies: Answers, again: list[int], memory: dict[str, int]
+    project: FirmwareReport, firmware: Firmware, replies: DeviceOutputs, again: list[int], memory: dict[str, int]
 ) -> dict[str, Any]:
     counts = [(i.ticks or 0) * INSTRUCTIONS_PER_TICK for i in replies.inferences]
     stack = memory.get("stack", 0)

@@ -10,7 +10,7 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.dut_job import answers, deviation
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 
 #: Limit of seconds of inferences per model, for any number of repeats.
@@ -61,7 +61,7 @@ class SerialRunner:
         """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
         return "" if find_spec("serial") is not None else "pyserial missing: pip install pyserial"
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Return one row."""
         row: dict[str, Any] = {
             "model": job.name,
@@ -81,7 +81,7 @@ class SerialRunner:
         finally:
             dut.close()
 
-    def _measured(self, dut: Dut, job: Job, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
+    def _measured(self, dut: Dut, job: BenchJob, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
         board = dut.connect(self.connect_s)
         said = dut.profile()
         signature = dut.signature()

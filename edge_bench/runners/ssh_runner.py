@@ -10,7 +10,7 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.linux import SCRIPT, failure, pack, rows
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ConfigError
 
 _NO_PYTHON: Final = "ONNXFOLD-NO-PYTHON3"
@@ -59,7 +59,7 @@ class SshRunner:
             return "no address: give --host user@board"
         return "" if shutil.which("ssh") else "ssh is not installed: apt install openssh-client"
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Measure in every interpreter of the board."""
         name = device.name if device is not None else self.host
         package = pack(job, timeout=self.timeout_s)
