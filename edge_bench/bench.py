@@ -139,7 +139,7 @@ def measure(
         progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
         if need is None and planned.device is not None:
             need = needs(job)
-        rows += _on_device(job, planned, need if planned.device is not None else None)
+        rows += _measure_on_device(job, planned, need if planned.device is not None else None)
     return rows
 
 
@@ -166,13 +166,13 @@ def plan(
     return Plan(device, None, (*emulators, *estimates, *services))
 
 
-def _on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
+def _measure_on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
     device = planned.device
     if planned.board is not None:
         lacking = planned.board.missing()
         if lacking:
             return [_row(job, planned, need, status="unavailable", reason=lacking, method="measured-device")]
-        return [_with_memory(row, need, device) for row in planned.board.run(job, device)]
+        return [_add_memory(row, need, device) for row in planned.board.run(job, device)]
     reason = misfit(need, device) if need is not None and device is not None else ""
     if reason:
         return [_row(job, planned, need, status="does-not-fit", reason=reason)]
@@ -182,7 +182,7 @@ def _on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[Be
         if lacking:
             lacking_all.append(lacking)
         else:
-            rows += [_with_memory(row, need, device) for row in runner.run(job, device)]
+            rows += [_add_memory(row, need, device) for row in runner.run(job, device)]
     if rows:
         return rows
     option = "--host user@board" if device is not None and device.kind == "linux" else "--port, e.g. /dev/ttyACM0"
@@ -200,10 +200,10 @@ def _row(
     method: str = "estimated-latency",
 ) -> BenchResult:
     row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
-    return _with_memory(row, need, planned.device)
+    return _add_memory(row, need, planned.device)
 
 
-def _with_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
+def _add_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
     """Add what the model takes where a runner says nothing of memory."""
     if need is None or device is None or row.ram_bytes is not None or row.flash_bytes is not None:
         return row

@@ -109,7 +109,7 @@ def _row(
     name = run["interpreter"]
     if "error" in run:
         return failure(job, device, f"{name}: {run['error']}", status="failed", runtime=name, details=system)
-    outputs = [[_unpacked(packed) for packed in arrays] for arrays in run["outputs"]]
+    outputs = [[_unpack(packed) for packed in arrays] for arrays in run["outputs"]]
     kind = dict(INTERPRETERS)[name]
     if kind == "tflite" and package.tflite is not None:
         outputs = package.tflite.to_onnx(outputs)
@@ -145,6 +145,6 @@ def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(packed: Mapping[str, Any]) -> Array:
+def _unpack(packed: Mapping[str, Any]) -> Array:
     data = base64.b64decode(packed["data"])
     return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])

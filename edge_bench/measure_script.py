@@ -101,16 +101,16 @@ def measure(job: Dict[str, Any], name: str) -> Dict[str, Any]:
         "seconds": times,
         "memory": None if before is None or after is None else max(after - before, 0),
         "clock_hz": clock(),
-        "outputs": [[_packed(numpy.asarray(a)) for a in arrays] for arrays in outputs],
+        "outputs": [[_pack(numpy.asarray(a)) for a in arrays] for arrays in outputs],
     }
 
 
-def _packed(array: Any) -> Dict[str, Any]:
+def _pack(array: Any) -> Dict[str, Any]:
     data = base64.b64encode(array.tobytes()).decode("ascii")
     return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
 
-def _timed(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[float]:
+def _time_runs(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[float]:
     for _ in range(warm_up):
         invoke()
     times = []
@@ -142,7 +142,7 @@ def _load_tflite(module: Any, name: str, path: str, threads: int) -> Loaded:
 
     def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
         feed(arrays)
-        return _timed(interpreter.invoke, warm_up, repeats)
+        return _time_runs(interpreter.invoke, warm_up, repeats)
 
     return version_of(name), run, time_one
 
@@ -162,7 +162,7 @@ def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded
 
     def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
         feeds = dict(zip(names, arrays))
-        return _timed(lambda: session.run(None, feeds), warm_up, repeats)
+        return _time_runs(lambda: session.run(None, feeds), warm_up, repeats)
 
     return module.__version__, run, time_one
 

@@ -104,11 +104,11 @@ class Dut:
                         return match[1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
             except _Garbled as error:
-                heard = error.explained(self._where, timeout_s)
+                heard = error.device_error(self._where, timeout_s)
             except _Silent as error:
                 # What came before says more than that nothing came in an attempt that the deadline cut short.
                 if heard is None or attempt_s == _ATTEMPT_S:
-                    heard = error.explained(self._where, timeout_s)
+                    heard = error.device_error(self._where, timeout_s)
             if heard is not None and self._clock() >= deadline:
                 raise heard
 
@@ -118,7 +118,7 @@ class Dut:
         try:
             lines = self._exchange(text, seconds)
         except (_Silent, _Garbled) as error:
-            raise error.explained(self._where, seconds, text) from None
+            raise error.device_error(self._where, seconds, text) from None
         errors = [line for line in lines if line.startswith("e-[")]
         if errors:
             raise DeviceError(f"{self._where} answers to '{_short(text)}': {errors[0][3:].removesuffix(']')}")
@@ -240,13 +240,13 @@ class _Silent(Exception):  # noqa: N818  # turned into a DeviceError where the c
         super().__init__()
         self._lines, self._rest = lines, rest
 
-    def explained(self, address: str, seconds: float, text: str = "") -> DeviceError:
+    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
         """Return the error for the user."""
         to = f" to '{_short(text)}'" if text else ""
         if not self._lines and not self._rest:
             return DeviceError(f"{address} did not answer{to} within {seconds:g} s: check that its firmware runs")
         if any(byte > 126 for byte in self._rest):
-            return _Garbled(self._rest).explained(address, seconds)
+            return _Garbled(self._rest).device_error(address, seconds)
         last = (self._rest.decode("ascii", "replace") or (self._lines[-1] if self._lines else "")).strip()
         return DeviceError(
             f"{address} did not finish its answer{to} within {seconds:g} s, it stopped after '{_short(last)}': reset it"
@@ -260,7 +260,7 @@ class _Garbled(Exception):  # noqa: N818
         super().__init__()
         self._data = data
 
-    def explained(self, address: str, seconds: float, text: str = "") -> DeviceError:
+    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
         """Return the error for the user."""
         return DeviceError(
             f"{address} answers with bytes that are not text ({self._data[:16].hex(' ')}): check the baud rate"

@@ -48,13 +48,13 @@ class QemuRunner:
         ram = min(device.ram_bytes, _BOARD_BYTES) if device is not None else RAM_BYTES
         try:
             with tempfile.TemporaryDirectory(dir=job.work, prefix="qemu-") as folder:
-                return [self._measured(job, row, Path(folder), flash, ram)]
+                return [self._measure(job, row, Path(folder), flash, ram)]
         except DoesNotFitError as error:
             return [_does_not_fit(row, error, flash, ram)]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
 
-    def _measured(self, job: BenchJob, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
+    def _measure(self, job: BenchJob, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
         project = project_of(job, folder / "firmware", memory_ld(flash, ram))
         firmware = build(Path(project.path), optimisation=self.optimisation)
         with emulated(firmware.elf) as dut:
@@ -63,7 +63,7 @@ class QemuRunner:
             again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]
             memory = dut.memory()
         error = replies.error(job)
-        row |= _described(project, firmware, replies, again, memory)
+        row |= _row_fields(project, firmware, replies, again, memory)
         row |= {"max_relative_error": error, "compared_inputs": len(replies.outputs)}
         reason = deviation(error)
         if reason:
@@ -71,7 +71,7 @@ class QemuRunner:
         return BenchResult(**row)
 
 
-def _described(
+def _row_fields(
     project: FirmwareReport, firmware: Firmware, replies: DeviceOutputs, again: list[int], memory: dict[str, int]
 ) -> dict[str, Any]:
     counts = [(i.ticks or 0) * INSTRUCTIONS_PER_TICK for i in replies.inferences]

@@ -75,13 +75,13 @@ class SerialRunner:
         except DeviceError as error:
             return [BenchResult(**row, status="unavailable", reason=str(error))]
         try:
-            return [self._measured(dut, job, row, device)]
+            return [self._measure(dut, job, row, device)]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
         finally:
             dut.close()
 
-    def _measured(self, dut: Dut, job: BenchJob, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
+    def _measure(self, dut: Dut, job: BenchJob, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
         board = dut.connect(self.connect_s)
         said = dut.profile()
         signature = dut.signature()
