@@ -22,9 +22,9 @@ from onnxfold.export.parity import (
     Parity,
     check_samples,
     compare,
-    given_batches,
     reference_inputs,
     run_reference,
+    user_batches,
 )
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.shapes import fix_inputs
@@ -206,7 +206,7 @@ def _check(
     samples: Arrays | None,
 ) -> Parity:  # fmt: skip
     if samples is not None:
-        batches = given_batches(view, samples, check_samples(view))
+        batches = user_batches(view, samples, check_samples(view))
         return compare(draft, batches, run_reference(view, batches), *ports, probabilities(view))
     batches = reference_inputs(view, samples=check_samples(view), seed=seed)
     outputs, bounded = run_reference(view, batches), probabilities(view)

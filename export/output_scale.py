@@ -58,11 +58,11 @@ def exciting_inputs(
     """Return further inputs, and the outputs on them, where outputs between 0 and 1 are close to 0 everywhere."""
     more: Batches = []
     more_outputs: Outputs = []
-    dull = {name for name in bounded if _reached(name, outputs) < _EXCITED}
+    dull = {name for name in bounded if _largest_value(name, outputs) < _EXCITED}
     for factor in _FACTORS if dull else ():
         scaled = {n: (v * factor).astype(v.dtype) if v.dtype.kind == "f" else v for n, v in batches[0].items()}
         got = run([scaled])
-        excited = {name for name in dull if _reached(name, got) >= _EXCITED}
+        excited = {name for name in dull if _largest_value(name, got) >= _EXCITED}
         if excited and all(np.isfinite(v).all() for v in got[0].values() if v.dtype.kind == "f"):
             more.append(scaled)
             more_outputs += got
@@ -74,10 +74,10 @@ def exciting_inputs(
 
 def largest_entries(names: frozenset[str], outputs: Outputs) -> dict[str, float]:
     """Return the largest entry of outputs over all batches."""
-    return {name: _reached(name, outputs) for name in names}
+    return {name: _largest_value(name, outputs) for name in names}
 
 
-def _reached(name: str, outputs: Outputs) -> float:
+def _largest_value(name: str, outputs: Outputs) -> float:
     return max((float(arrays[name].max(initial=0.0)) for arrays in outputs), default=0.0)
 
 

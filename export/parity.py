@@ -75,7 +75,7 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, there, _BATCH)]
 
 
-def given_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
+def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
     """Return samples of a user in batches that the model accepts, at most so many, at equal distances."""
     size = fixed_batch([view.shape(name) or () for name in view.input_names]) or _BATCH
     batches = list(in_batches(arrays, size))

@@ -12,7 +12,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Converted, Port
 from onnxfold.export.tflite.graph import Graph
-from onnxfold.export.tflite.serialize import SIGNATURE, tensor_names, with_inner_buffers
+from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, tensor_names
 from onnxfold.graph.tensors import Array
 from onnxfold.quantize.quiet import quiet
 from onnxfold.statistics.activations import Batches
@@ -54,41 +54,41 @@ def quantize_int8(
     """
     names = tensor_names(converted.graph)
     observed = activation_ranges(path, _in_layouts(batches, converted.inputs))
-    ranges = that_matter(converted.graph, {key: observed[name] for key, name in names.items() if name in observed})
+    ranges = relevant_ranges(converted.graph, {key: observed[name] for key, name in names.items() if name in observed})
     exact, of_tensors = path.read_bytes(), {names[key]: {"min": a, "max": b} for key, (a, b) in ranges.items()}
     scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in converted.graph.operators]
 
-    def tried(in_float: Sequence[str]) -> float:
+    def try_in_float(in_float: Sequence[str]) -> float:
         path.write_bytes(exact)
-        path.write_bytes(_quantised(path, of_tensors, in_float))
+        path.write_bytes(_quantise_file(path, of_tensors, in_float))
         return measure()
 
-    tries = [(tried(()), list[str]())]
+    tries = [(try_in_float(()), list[str]())]
     for share in _SHARES if tries[0][0] < least else ():
         size = -(-len(scopes) // share)
         parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
-        if any(_enough(tries, part, tried, least) for part in parts):
+        if any(_enough(tries, part, try_in_float, least) for part in parts):
             break
         if share == _SHARES[0]:
             best = [part for _, part in sorted(tries[1:], key=lambda attempt: -attempt[0])]
             several = ([scope for part in best[:count] for scope in part] for count in range(2, share // 2 + 1))
-            if any(_enough(tries, kept, tried, least) for kept in several):
+            if any(_enough(tries, kept, try_in_float, least) for kept in several):
                 break
     _, kept = max(tries, key=lambda attempt: attempt[0])
     if kept != tries[-1][1]:
-        tried(kept)
+        try_in_float(kept)
     return Int8File(len(kept), tries[0][0])
 
 
 def _enough(
-    tries: list[tuple[float, list[str]]], kept: list[str], tried: Callable[[Sequence[str]], float], least: float
+    tries: list[tuple[float, list[str]]], kept: list[str], try_in_float: Callable[[Sequence[str]], float], least: float
 ) -> bool:
     """Try a file with some operators in float32; return whether its ratio is enough."""
-    tries.append((tried(kept), kept))
+    tries.append((try_in_float(kept), kept))
     return tries[-1][0] >= least
 
 
-def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
+def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
     """Return the content of a file in int8, but for some operators."""
     try:
         from ai_edge_quantizer import quantizer, recipe
@@ -106,10 +106,10 @@ def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: 
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    return bytes(with_inner_buffers(bytes(done.quantized_model)))
+    return bytes(inline_buffers(bytes(done.quantized_model)))
 
 
-def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
+def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
     """Return the range of every tensor, as far as its readers tell values apart.
 
     A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.

@@ -166,7 +166,7 @@ def write_project(
         board has. What its profile says of system and runtime is an estimate: a model that fits without them is
         written, and the report says why it may not fit.
     """
-    runtime = _known(kind, runtime, dtype)
+    runtime = _check_kind(kind, runtime, dtype)
     verify, seed = checks.flag("verify", verify), checks.seed(seed)
     target = checks.path("directory", directory)
     check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
@@ -187,7 +187,7 @@ def write_project(
         report = FirmwareReport(
             path=str(target), kind=kind, runtime=model_files.runtime, input_bytes=model_files.interface.input_bytes,
             output_bytes=model_files.interface.output_bytes, arena_bytes=model_files.arena_bytes,
-            model_bytes=model_files.need.model_bytes, dtype=dtype, misfit=_advised(model_files.need, board, dtype),
+            model_bytes=model_files.need.model_bytes, dtype=dtype, misfit=_advice(model_files.need, board, dtype),
             files=written, notes=model_files.notes,
         )  # fmt: skip
         with within(report):
@@ -206,7 +206,7 @@ def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
     )  # fmt: skip
 
 
-def _advised(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
+def _advice(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
     """Return in one line why a model does not fit a board, and what to do; '' if it fits."""
     reason = misfit(need, board)
     smaller = "give --dtype int8 or smaller" if (need.runtime, dtype) == (RUNTIME, "float32") else "give smaller"
@@ -218,7 +218,7 @@ def _require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
     """Raise ExportError if a model does not fit a board, whatever system and runtime take."""
     bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
     if misfit(need, bare):
-        raise ExportError(f"{_advised(need, board, dtype)}; nothing was written")
+        raise ExportError(f"{_advice(need, board, dtype)}; nothing was written")
 
 
 def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
@@ -246,7 +246,7 @@ def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> st
     )
 
 
-def _known(kind: str, runtime: str, dtype: str) -> str:
+def _check_kind(kind: str, runtime: str, dtype: str) -> str:
     if kind not in KINDS:
         raise ConfigError(f"project '{kind}' is unknown; use one of {', '.join(KINDS)}")
     if runtime not in ("", *RUNTIMES):

@@ -24,7 +24,7 @@ class FuseGroupNorm(Pass):
         replacements: dict[str, NodeProto] = {}
         for first in view.nodes:
             match = chain(view, first, "Reshape", "InstanceNormalization", "Reshape")
-            counted = _counted(view, *match) if match is not None else None
+            counted = _group_counts(view, *match) if match is not None else None
             if match is None or counted is None:
                 continue
             _, norm, last = match
@@ -38,7 +38,7 @@ class FuseGroupNorm(Pass):
         return PassResult(view.substitute(replacements))
 
 
-def _counted(view: GraphView, first: NodeProto, norm: NodeProto, last: NodeProto) -> tuple[int, int] | None:
+def _group_counts(view: GraphView, first: NodeProto, norm: NodeProto, last: NodeProto) -> tuple[int, int] | None:
     """Return the number of channels and that of groups, None if the three nodes are no GroupNormalization."""
     if not all(view.is_weight(n) for n in norm.input[1:3]):
         return None

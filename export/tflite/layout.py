@@ -85,8 +85,8 @@ def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Lay
     Dimensions are matched in blocks of equal size, (C) with (g, C/g) or (H, W) with (H*W). The order is kept if both
     layouts have the blocks in the same sequence, and the axes of each block side by side and ascending.
     """
-    sizes, from_axes = _unfolded(before, from_layout)
-    new_sizes, to_axes = _unfolded(after, to_layout)
+    sizes, from_axes = _unfold(before, from_layout)
+    new_sizes, to_axes = _unfold(after, to_layout)
     blocks = _blocks(sizes, new_sizes)
     if blocks is None:
         return False
@@ -94,7 +94,7 @@ def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Lay
     return sequences[0] is not None and sequences[0] == sequences[1]
 
 
-def _unfolded(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
+def _unfold(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
     """Return sizes (dynamic ones marked) and axes in TFLite's order, a flattened block as the axes it came from."""
     sizes = [int(d) * _DYNAMIC if isinstance(d, Dynamic) else int(d) for d in shape]
     if not layout.block:

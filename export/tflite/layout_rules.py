@@ -98,7 +98,7 @@ class Reordering(LayoutRule):
         source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
         return [
             (source, source_layout),
-            (result, permuted(source_layout, op.integers("perm", reversed(range(op.rank(source)))))),
+            (result, permuted_layout(source_layout, op.integers("perm", reversed(range(op.rank(source)))))),
         ]
 
 
@@ -137,7 +137,7 @@ class LastAxis(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the assigned layout if the axis is last in it."""
-        layout = with_last(assigned[op.writes[0]], op.integer("axis", self.default))
+        layout = layout_with_last(assigned[op.writes[0]], op.integer("axis", self.default))
         return [(op.reads[0], layout), (op.writes[0], layout)]
 
 
@@ -171,7 +171,7 @@ class Reducing(LayoutRule):
         return [(source, source_layout), (result, source_layout if same else without(source_layout, self.axes(op)))]
 
 
-def with_last(layout: Layout, axis: int) -> Layout:
+def layout_with_last(layout: Layout, axis: int) -> Layout:
     """Return the layout if an ONNX axis is its last one, else the plain or channels-last one that has it there."""
     rank = len(layout.perm)
     usable = [k for k in (layout, plain(rank), channels_last(rank)) if not k.block and k.perm[-1] == axis % rank]
@@ -185,7 +185,7 @@ def without(layout: Layout, axes: Iterable[int]) -> Layout:
     return Layout(tuple(sorted(kept).index(p) for p in kept))
 
 
-def permuted(layout: Layout, perm: Iterable[int]) -> Layout:
+def permuted_layout(layout: Layout, perm: Iterable[int]) -> Layout:
     """Return the layout that a tensor has for a Transpose's result: ONNX axis i of it is axis ``perm[i]``."""
     order = list(perm)
     return Layout(tuple(order.index(p) for p in layout.perm))

@@ -38,7 +38,7 @@ class _Planner:
         for i, (op, _) in enumerate(ops):
             for tensor in (*op.reads, *op.writes):
                 self._readers[tensor].append(i)
-        self._candidates = {root: self._offered(root) for root in self._members}
+        self._candidates = {root: self._offered_layouts(root) for root in self._members}
 
     def _root(self, tensor: str) -> str:
         while self._cluster[tensor] != tensor:
@@ -46,7 +46,7 @@ class _Planner:
             tensor = self._cluster[tensor]
         return tensor
 
-    def _offered(self, root: str) -> list[Layout]:
+    def _offered_layouts(self, root: str) -> list[Layout]:
         rank = len(self._shapes[root])
         layouts = dict.fromkeys((plain(rank), channels_last(rank)))
         for tensor in self._members[root]:

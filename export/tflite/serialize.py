@@ -64,7 +64,7 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     return memoryview(builder.Bytes)[builder.Head() :]
 
 
-def with_inner_buffers(content: bytes) -> bytes | memoryview:
+def inline_buffers(content: bytes) -> bytes | memoryview:
     """Return a file whose constants lie inside its FlatBuffer.
 
     Quantisers write large files with constants behind it, which TensorFlow Lite Micro does not look for: it takes them

@@ -92,7 +92,7 @@ def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value
     return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.full((1,) * len(pads), fill, np.float32))], shape)
 
 
-def mirrored(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
+def mirror_pads(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
     """Append a MIRROR_PAD that repeats the values at the border."""
     shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
     amounts = op.graph.constant(np.array(pads, np.int32))

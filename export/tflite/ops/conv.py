@@ -47,10 +47,10 @@ def _conv_2d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int, per_g
         "dilationWFactor": win.dilation[1],
     }
     if group > 1 and per_group == 1 and group == x.shape[-1]:
-        weights = op.weight(1, lambda w: _as_2d(w).transpose(1, 2, 3, 0))
+        weights = op.weight(1, lambda w: _image_weights(w).transpose(1, 2, 3, 0))
         multiplier = int(bias.shape[0]) // group
         return op.graph.op("DEPTHWISE_CONV_2D", [x, weights, bias], shape, depthMultiplier=multiplier, **settings)
-    weights = op.weight(1, lambda w: _as_2d(w).transpose(0, 2, 3, 1))
+    weights = op.weight(1, lambda w: _image_weights(w).transpose(0, 2, 3, 1))
     return op.graph.op("CONV_2D", [x, weights, bias], shape, version=1 if group == 1 else 6, **settings)
 
 
@@ -64,5 +64,5 @@ def _conv_3d(op: Op, x: Value, win: TFLiteWindow, bias: Value, group: int) -> Va
     return op.graph.op("CONV_3D", [x, weights, bias], (x.shape[0], *win.output, bias.shape[0]), padding=kind, **axes)
 
 
-def _as_2d(weights: Array) -> Array:
+def _image_weights(weights: Array) -> Array:
     return weights[:, :, None] if weights.ndim == 3 else weights

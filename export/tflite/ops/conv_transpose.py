@@ -41,7 +41,7 @@ def conv_transpose(op: Op) -> None:
 
     def weights(group_index: int) -> Value:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
-        return op.weight(1, lambda w: _spread(w[rows], dilation).transpose(1, 2, 3, 0))
+        return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
 
     bias = op.weight(2) if op.has_input(2) else None
     parts = [x]
@@ -119,7 +119,7 @@ def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
     return op.graph.op("CONCATENATION", [batch, op.graph.indices(shape[1:])], (4,), axis=0)
 
 
-def _spread(weights: Array, dilation: list[int]) -> Array:
+def _spread_taps(weights: Array, dilation: list[int]) -> Array:
     """Return (C, M/group, kH, kW) with zeros between the taps."""
     weights = weights[:, :, None] if weights.ndim == 3 else weights
     if dilation == [1, 1]:

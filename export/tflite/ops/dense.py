@@ -23,7 +23,7 @@ def gemm(op: Op) -> None:
         out = op.planned() if op.planned().block and not turned_a else plain(2)
 
         def weights(w: Array) -> Array:
-            w = _reordered(w if turned_b else w.T, layout, out)
+            w = _reorder(w if turned_b else w.T, layout, out)
             return w if alpha == 1.0 else (w * np.float32(alpha)).astype(w.dtype)
 
         bias, rest = _bias(op, out, int(result[1]), beta)
@@ -40,7 +40,7 @@ def gemm(op: Op) -> None:
     op.write(y)
 
 
-def _reordered(weights: Array, layout: Layout, out: Layout) -> Array:
+def _reorder(weights: Array, layout: Layout, out: Layout) -> Array:
     """Return (outputs, inputs) in the orders that flattened feature maps have in TFLite."""
     weights = weights[:, layout.order()] if layout.block else weights
     return weights[out.order()] if out.block else weights
@@ -73,7 +73,7 @@ def matmul(op: Op) -> None:
         out = op.planned() if op.planned().block and len(b) == 2 else plain(len(result))
 
         def weights(w: Array) -> Array:
-            return _reordered(w.reshape(w.shape[0], -1).T, layout, out)
+            return _reorder(w.reshape(w.shape[0], -1).T, layout, out)
 
         kernel = op.weight(1, weights)
         filters = int(kernel.shape[0])

@@ -30,7 +30,7 @@ _SAME = {
 
 
 @converter(*_SAME, layouts=Follow(elementwise=True))
-def same(op: Op) -> None:
+def same_operator(op: Op) -> None:
     """The TFLite operator of the same meaning."""
     x, layout = op.read(0, op.planned()), op.planned()
     op.write(op.graph.op(_SAME[op.op_type], [x], x.shape), layout)

@@ -10,7 +10,7 @@ from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, channels_last, plain
-from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LastAxis, LayoutRule, with_last
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LastAxis, LayoutRule, layout_with_last
 from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
@@ -133,7 +133,7 @@ def softmax(op: Op) -> None:
     """SOFTMAX, LOG_SOFTMAX along the last axis of a layout; between TRANSPOSEs where no layout has the axis there."""
     rank = len(op.shape())
     axis = op.integer("axis", -1) % max(rank, 1)
-    layout = with_last(op.planned(), axis)
+    layout = layout_with_last(op.planned(), axis)
     x = op.read(0, layout)
     if layout.perm[-1] == axis:
         op.write(_apply(op, x), layout)

@@ -42,13 +42,13 @@ def recurrent(op: Op) -> None:
     graph, batch, width = op.graph, x.shape[1], lanes[0].width
     if op.has_output(0):
         rows = [[graph.reshape(h, (1, 1, batch, width)) for h in hidden] for hidden, _ in done]
-        per_lane = [_joined(op, lane_rows, 0) for lane_rows in rows]
-        y = _joined(op, per_lane, 1)
+        per_lane = [_concatenate(op, lane_rows, 0) for lane_rows in rows]
+        y = _concatenate(op, per_lane, 1)
         op.write(graph.transpose(y, (2, 0, 1, 3)) if swapped else y)
     last = [hidden[0 if lane.backward else -1] for lane, (hidden, _) in zip(lanes, done, strict=True)]
     for index, states in ((1, last), (2, [cell for _, cell in done])):
         if op.has_output(index):
-            final_states = _joined(
+            final_states = _concatenate(
                 op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0
             )
             op.write(graph.transpose(final_states, (1, 0, 2)) if swapped else final_states, None, index)
@@ -70,7 +70,7 @@ def _check(op: Op) -> None:
             op.refuse("its sequences have different lengths")
 
 
-def _joined(op: Op, parts: list[Value], axis: int) -> Value:
+def _concatenate(op: Op, parts: list[Value], axis: int) -> Value:
     if len(parts) == 1:
         return parts[0]
     shape = list(parts[0].shape)
@@ -97,7 +97,7 @@ class _Lane:
         """Return the hidden states in the order of the sequence, and the last cell state of an LSTM."""
         hidden, cell = self._state(5), self._state(6) if self.op.op_type == "LSTM" else None
         step = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op.op_type]
-        parts = self._projected()
+        parts = self._project_inputs()
         states: list[Value] = []
         for part in reversed(parts) if self.backward else parts:
             hidden, cell = step(part, hidden, cell)
@@ -113,7 +113,7 @@ class _Lane:
     def _size(self, count: int) -> Shape:
         return (self.x.shape[1], count)
 
-    def _own(self, index: int, change: Callable[[Array], Array]) -> Value:
+    def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
         """Return this direction's part of a weight, changed."""
         self.op.required(index, "weight")
         return self.op.weight(index, lambda values: change(values[self.number]))
@@ -122,7 +122,7 @@ class _Lane:
         """Return some rows of this direction's part of a weight; one constant for all steps."""
         key = (index, start, stop)
         if key not in self._constants:
-            self._constants[key] = self._own(index, lambda values: values[start:stop])
+            self._constants[key] = self._own_weight(index, lambda values: values[start:stop])
         return self._constants[key]
 
     def _zeros(self, count: int) -> Value:
@@ -131,11 +131,11 @@ class _Lane:
             self._constants[key] = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
         return self._constants[key]
 
-    def _projected(self) -> list[Value]:
+    def _project_inputs(self) -> list[Value]:
         """Return X W^T + b, step by step, each of shape (N, gates)."""
         gates = _GATES[self.op.op_type] * self.width
-        kernel = self._own(1, lambda w: w)
-        bias = self._own(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
+        kernel = self._own_weight(1, lambda w: w)
+        bias = self._own_weight(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
         steps, batch = int(self.x.shape[0]), self.x.shape[1]
         graph = self.op.graph
         y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)

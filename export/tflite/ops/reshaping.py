@@ -4,7 +4,7 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout import channels_last, keeps_order, plain
-from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, Reordering, Reshaping, permuted
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, Reordering, Reshaping, permuted_layout
 from onnxfold.export.tflite.ops.selecting import take
 from onnxfold.export.tflite.registry import converter
 
@@ -23,7 +23,9 @@ def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
     source_layout = plain(rank) if op.assigned().block else op.assigned()
-    op.write(op.read(0, source_layout), permuted(source_layout, op.integers("perm", list(reversed(range(rank))))))
+    op.write(
+        op.read(0, source_layout), permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank)))))
+    )
 
 
 @converter("Concat", layouts=Follow())
