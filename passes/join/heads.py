@@ -47,7 +47,7 @@ def join_heads(
                 raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
             sizes[name] = {axis: sum(lengths)}
         how.append(chosen)
-        made = _joined(scratch, view, made, name, parts, chosen, axis)
+        made = _join_parts(scratch, view, made, name, parts, chosen, axis)
     return JoinedHeads(made, sizes, tuple(how))
 
 
@@ -63,18 +63,18 @@ def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
     return differing[0] if differing else min(1, len(known[0]) - 1)
 
 
-def _joined(
+def _join_parts(
     scratch: GraphView, view: GraphView, nodes: list[NodeProto], name: str, parts: Sequence[str], how: str, axis: int
 ) -> list[NodeProto]:
     layers = [_own_layer(scratch, part, axis) for part in parts]
     own_layers = [layer for layer in layers if layer is not None]
     if len(own_layers) == len(parts) and len({layer.node.input[0] for layer in own_layers}) == 1:
         first = own_layers[0]
-        weights = _combined([view.weight(layer.operator.weight) for layer in own_layers], how, first.rows.axis)
+        weights = _combine([view.weight(layer.operator.weight) for layer in own_layers], how, first.rows.axis)
         inputs = [first.node.input[0], view.add_weight(f"{name}_weight", weights)]
         biases = [_bias(view, layer) for layer in own_layers]
         if any(np.any(bias) for bias in biases) or any(layer.bias for layer in own_layers):
-            inputs.append(view.add_weight(f"{name}_bias", _combined(biases, how, 0)))
+            inputs.append(view.add_weight(f"{name}_bias", _combine(biases, how, 0)))
         head = rewritten(first.node, inputs=inputs, outputs=[name])
         head.name = first.node.name.removesuffix("_of_1")
         gone = {node_key(layer.node) for layer in own_layers}
@@ -106,7 +106,7 @@ def _bias(view: GraphView, layer: Layer) -> Array:
     return np.zeros(weight.shape[layer.rows.axis], weight.dtype)
 
 
-def _combined(values: Sequence[Array], how: str, axis: int) -> Array:
+def _combine(values: Sequence[Array], how: str, axis: int) -> Array:
     if how == JOIN:
         return np.concatenate(values, axis=axis)
     if how == FIRST:

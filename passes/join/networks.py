@@ -34,7 +34,7 @@ def open_networks(
     names = names_of(models)
     views = [load(model) for model in models]
     if input_shapes:
-        views = [_assumed(view, views[0], input_shapes) for view in views]
+        views = [_assume_shapes(view, views[0], input_shapes) for view in views]
     views, notes = _one_opset(views, names)
     for view in views:
         NORMALIZE(view)
@@ -53,7 +53,7 @@ def open_networks(
         return (*_corresponding(views, names), notes)
 
 
-def _assumed(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
+def _assume_shapes(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
     places = dict(zip(first.input_names, view.input_names, strict=False))
     view.assume({places.get(name, name): tuple(shape) for name, shape in shapes.items()})
     return view

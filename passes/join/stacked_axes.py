@@ -63,7 +63,7 @@ class StackedAxes:
             theirs.update({m.axis: group for m in group.members})
         partners = []
         for group in self._groups:
-            axes = [self._moved(network, m.axis) for m in group.members]
+            axes = [self._axis_in(network, m.axis) for m in group.members]
             partner = theirs.get(axes[0])
             if partner is None or {m.axis for m in partner.members} != set(axes):
                 raise LayoutError(
@@ -76,16 +76,16 @@ class StackedAxes:
             raise LayoutError(f"channels of '{min(names)}' of {other.name} can be merged, and not elsewhere")
         return partners
 
-    def _moved(self, network: int, axis: Axis) -> Axis:
+    def _axis_in(self, network: int, axis: Axis) -> Axis:
         return replace(axis, tensor=self.name(network, axis.tensor)) if network else axis
 
     def axis(self, axis: Axis) -> StackedAxis:
         """Return an axis of a tensor of the first network as it is in the joined graph."""
         if axis not in self._known:
-            self._known[axis] = self._stacked(axis)
+            self._known[axis] = self._stack(axis)
         return self._known[axis]
 
-    def _stacked(self, axis: Axis) -> StackedAxis:
+    def _stack(self, axis: Axis) -> StackedAxis:
         lengths = [self._length(i, axis) for i in range(len(self._networks))]
         if axis not in self.grouped.get(axis.tensor, ()):
             if len(set(lengths)) > 1:
@@ -106,7 +106,7 @@ class StackedAxes:
             for g in set(laid.group[laid.group >= 0].tolist()):
                 units, here = self._units[g], np.flatnonzero(laid.group == g)
                 here = here[units.network[laid.unit[here]] == network]
-                positions = self._of[network][g].positions(self._moved(network, axis))
+                positions = self._of[network][g].positions(self._axis_in(network, axis))
                 assert positions is not None
                 if laid.rank[here].max(initial=0) >= positions.shape[1]:
                     raise LayoutError(f"'{axis.tensor}' has another number of positions per channel in the networks")
@@ -129,7 +129,7 @@ class StackedAxes:
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
         axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
         packed = next((axis for axis in axes if axis.blocks > 1), None)
-        stacked = [self.axis(axis) if only is None else self._own(axis, only) for axis in axes]
+        stacked = [self.axis(axis) if only is None else self._own_axis(axis, only) for axis in axes]
         blocks = 1 if packed is None else packed.blocks
         lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
         result = np.zeros(lengths, values[0].dtype)
@@ -148,7 +148,7 @@ class StackedAxes:
                 result[np.ix_(*index)] = old[tuple(parts)]
         return result
 
-    def _own(self, axis: Axis, network: int) -> StackedAxis:
+    def _own_axis(self, axis: Axis, network: int) -> StackedAxis:
         """Return an axis with the channels of all networks, or of one network where channels do not lie on it."""
         if axis in self.grouped.get(axis.tensor, ()):
             return self.axis(axis)

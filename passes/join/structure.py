@@ -86,7 +86,7 @@ def match(first: SourceNetwork, other: SourceNetwork) -> Match:
                 if operator is None or operator.bias_input != index:
                     raise _differ(first, other, node, partner, f"only one of them has input {index}")
                 lacking.append((1, node_key(partner)) if pair[0] else (0, node_key(node)))
-    for a, b in _twice({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):
+    for a, b in _duplicates({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):
         raise LayoutError(f"'{a}' and '{b}' of {first.name} are one tensor of {other.name}, '{tensors[a]}'")
     return Match(tensors, tuple(lacking))
 
@@ -96,7 +96,7 @@ def _same_constant(view: GraphView, a: str, b: str) -> bool:
     return view.is_weight(a) and view.is_weight(b) and np.array_equal(view.weight(a), view.weight(b))
 
 
-def _twice(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
+def _duplicates(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return pairs of tensors that correspond to the same one."""
     seen: dict[str, str] = {}
     return [(seen[b], a) for a, b in tensors.items() if seen.setdefault(b, a) != a]
@@ -131,8 +131,8 @@ def _require_same_source(
         types = first.view.elem_type(a), other.view.elem_type(b)
         if types[0] != types[1] or not _fit(*shapes):
             raise LayoutError(
-                f"input '{a}' of {first.name} has the shape {_shown(shapes[0])}, and '{b}' of {other.name} "
-                f"{_shown(shapes[1])}: networks that are merged read the same input"
+                f"input '{a}' of {first.name} has the shape {_shape_text(shapes[0])}, and '{b}' of {other.name} "
+                f"{_shape_text(shapes[1])}: networks that are merged read the same input"
             )
         return
     ranks = len(first.view.weights[a].shape), len(other.view.weights[b].shape)
@@ -146,7 +146,7 @@ def _fit(a: Sequence[int | None] | None, b: Sequence[int | None] | None) -> bool
     return len(a) == len(b) and all(x == y or x is None or y is None for x, y in zip(a, b, strict=True))
 
 
-def _shown(shape: Sequence[int | None] | None) -> str:
+def _shape_text(shape: Sequence[int | None] | None) -> str:
     return "unknown" if shape is None else "x".join("?" if d is None else str(d) for d in shape)
 
 

@@ -42,17 +42,17 @@ class AxisMap:
     @cached_property
     def encode(self) -> Matrix:
         """P, block diagonal over groups, identity for untouched positions; shape (k_units, n_units)."""
-        matrix: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched))
+        matrix: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched_count))
         return matrix
 
     @cached_property
     def decode(self) -> Matrix:
         """Q, likewise; shape (n_units, k_units)."""
-        matrix: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched))
+        matrix: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched_count))
         return matrix
 
     @property
-    def _untouched(self) -> int:
+    def _untouched_count(self) -> int:
         return len(self.positions) - sum(p.size for p in self.partitions)
 
     def encoded(self, values: Samples) -> Samples:

@@ -66,7 +66,7 @@ def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequenc
     learned: dict[str, TensorType] = {}
     for tensor in open_ones:
         shapes = [run_shapes.get(tensor) for run_shapes in seen]
-        merged = _merged(view, tensor, shapes, runs)
+        merged = _common_type(view, tensor, shapes, runs)
         if merged is not None:
             learned[tensor] = merged
     return view.learn(learned)
@@ -116,7 +116,9 @@ def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
     return sizes
 
 
-def _merged(view: GraphView, tensor: str, shapes: list[Shape | None], runs: list[dict[str, int]]) -> TensorType | None:
+def _common_type(
+    view: GraphView, tensor: str, shapes: list[Shape | None], runs: list[dict[str, int]]
+) -> TensorType | None:
     """Return the type of a tensor as far as it is the same at all sizes, None if no part of it is."""
     if any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
         return None

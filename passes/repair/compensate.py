@@ -126,7 +126,7 @@ class Compensation:
             plain = whole if blocks == 1 else whole[inside]
             places = mapped.positions[rows], mapped.folded_positions[columns]
             residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
-            wrong = _wrong(residuals(), len(rows))
+            wrong = _inexact_channels(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
             by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
             samples = weighted(by_length, centre=has_bias) if self._by_length else residuals()
@@ -199,7 +199,7 @@ class Compensation:
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
-def _beside(
+def _paired_samples(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], stride: int
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of the channels at some places, and of those that stand for them."""
@@ -212,7 +212,7 @@ def _residuals(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
-    for goal, seen in _beside(x, y, axis, places, stride):
+    for goal, seen in _paired_samples(x, y, axis, places, stride):
         goal -= decoded(seen, plain)
         yield goal, seen
 
@@ -221,13 +221,13 @@ def _residuals_by_length(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[Batch]:
     """Yield the same, with the factors of the original's lengths."""
-    for goal, seen in _beside(x, y, axis, places, stride):
+    for goal, seen in _paired_samples(x, y, axis, places, stride):
         factors = length_factors(goal)
         goal -= decoded(seen, plain)
         yield (goal, seen), factors
 
 
-def _wrong(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
+def _inexact_channels(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
     """Return which channels the plain fold does not give exactly: of a selection of the original's, the dropped."""
     wrong = np.zeros(channels, np.bool_)
     for rest, _ in residuals:

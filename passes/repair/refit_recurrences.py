@@ -46,7 +46,7 @@ class RecurrenceRefit:
         alone = view.is_weight(biases) and len(view.consumers(biases)) == 1
         merged = view.weight(biases).astype(np.float64) if alone else None
         read, written = before.input[0], next(filter(None, before.output))
-        lacking = self._lacking(recurrence.inputs, Axis(read, 2)) if alone else None
+        lacking = self._mean_deficit(recurrence.inputs, Axis(read, 2)) if alone else None
         own = Axis(written, self._walk.reference.values[written][0].ndim - 1)
         mapped = self._walk.map(own.tensor, own.axis)
         for turn in range(_ROUNDS):
@@ -58,13 +58,13 @@ class RecurrenceRefit:
             self._compensation.refit_own(before, own)
             if merged is None or lacking is None:
                 continue
-            of_states = self._lacking(recurrence.states, own)
+            of_states = self._mean_deficit(recurrence.states, own)
             if of_states is not None:
                 changed = merged + np.concatenate((lacking, of_states), axis=-1)
                 view.set_weight(biases, changed.astype(view.weight(biases).dtype))
         self._compensation.forget(own)
 
-    def _lacking(self, weight: str, channels: Axis) -> Matrix | None:
+    def _mean_deficit(self, weight: str, channels: Axis) -> Matrix | None:
         """Return the deficit of the mean of a weight's product, shape (directions, gates * hidden)."""
         walk, original = self._walk, self._walk.reference.view
         mapped = walk.map(channels.tensor, channels.axis)

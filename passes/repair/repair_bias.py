@@ -51,14 +51,14 @@ class RepairBias(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Run the original once, and correct the fold."""
-        lost = self._lost()
+        lost = self._layer_deficits()
         behind: dict[str, str] = {}
         for layer, mean in lost:
             self._correct(view, layer, mean, behind)
         add_behind(view, behind)
         return PassResult(modified=bool(lost))
 
-    def _lost(self) -> list[tuple[Layer, Matrix]]:
+    def _layer_deficits(self) -> list[tuple[Layer, Matrix]]:
         """Return the layers that read folded channels, and what they lack, per channel of the fold."""
         reads: dict[str, set[Axis]] = {}
         for group in self.plan.lossy.groups:
@@ -76,7 +76,7 @@ class RepairBias(Pass):
             self.progress("biases", done, last + 1)
             layer = layer_of(self.original, node) if node_key(node) in reads else None
             if layer is not None:
-                mean = self._lacking(walk, layer, reads[node_key(node)])
+                mean = self._mean_deficit(walk, layer, reads[node_key(node)])
                 losses += [] if mean is None else [(layer, mean)]
             if matches:
                 match_statistics(walk, node)
@@ -84,7 +84,7 @@ class RepairBias(Pass):
             walk.release(node)
         return losses
 
-    def _lacking(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
+    def _mean_deficit(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
         """Return the mean deficit of a layer that is about to run, shape (folded channels,)."""
         node, feeds = layer.node, {}
         for axis in axes:

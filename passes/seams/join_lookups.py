@@ -25,7 +25,7 @@ class JoinLookups(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Join two tables after the other."""
         modified = False
-        while (replacements := next(filter(None, (_joined(view, node) for node in view.nodes)), None)) is not None:
+        while (replacements := next(filter(None, (_join(view, node) for node in view.nodes)), None)) is not None:
             view.substitute(replacements)
             RemoveUnused()(view)
             view.drop_inferable_infos()
@@ -33,7 +33,7 @@ class JoinLookups(Pass):
         return PassResult(modified)
 
 
-def _joined(view: GraphView, node: NodeProto) -> dict[str, NodeProto]:
+def _join(view: GraphView, node: NodeProto) -> dict[str, NodeProto]:
     """Join the tables whose rows a node adds; return the lookup that takes its place, nothing where there is none."""
     lookups = [view.producer(name) for name in node.input] if node.op_type == "Add" else []
     if len(lookups) != _PAIR or not all(part is not None and _is_read_once(view, part) for part in lookups):

@@ -26,14 +26,14 @@ class SequencesToSplit(Pass):
         replaced: dict[str, NodeProto] = {}
         dropped: set[str] = set()
         for node in view.nodes:
-            split = _as_split(view, node) if node.op_type == "SplitToSequence" else None
+            split = _split_node(view, node) if node.op_type == "SplitToSequence" else None
             if split is not None:
                 replaced[node.output[0]] = split
                 dropped.update(reader.output[0] for reader in view.consumers(node.output[0]))
         return PassResult(view.substitute(replaced, dropped))
 
 
-def _as_split(view: GraphView, node: NodeProto) -> NodeProto | None:
+def _split_node(view: GraphView, node: NodeProto) -> NodeProto | None:
     shape = view.shape(node.input[0])
     readers = view.consumers(node.output[0])
     if shape is None or len(node.input) < 2 or not view.is_weight(node.input[1]) or not readers:
