@@ -103,7 +103,7 @@ def paper_rows() -> list[BenchResult]:
     ]
 
 
-def impossible(row: BenchResult, profile: DeviceProfile) -> list[str]:
+def contradictions(row: BenchResult, profile: DeviceProfile) -> list[str]:
     """Return why a published row cannot have been measured on a device, one line per cell; empty if it can.
 
     Flash that is not known is taken as the smallest that is published.

@@ -18,7 +18,7 @@ _END_S = 0.5
 
 
 @contextmanager
-def emulated(elf: Path) -> Iterator[Dut]:
+def emulate_firmware(elf: Path) -> Iterator[Dut]:
     """Run firmware, and yield it as a device that is connected; it ends with the block."""
     import tty  # not on Windows, where nothing of this is found missing before it is asked for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold.edge_bench.boards.dut_job import load_input
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulated
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import build, project_of
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.project import memory_ld
@@ -36,7 +36,7 @@ def _count(job: BenchJob, optimisation: str, timeout_s: float) -> dict[str, int]
         memory = memory_ld(_FLASH_BYTES, _RAM_BYTES, weights_bytes=_WEIGHTS_BYTES)
         project = project_of(job, Path(folder) / "firmware", memory)
         firmware = build(Path(project.path), optimisation=optimisation, defines="-DMODEL_OP_TICKS")
-        with emulated(firmware.elf) as dut:
+        with emulate_firmware(firmware.elf) as dut:
             load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
             total = dut.infer(1, 0, timeout_s).ticks or 0
             ticks_of: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut_job import DeviceOutputs, answers, deviation
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulated
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, PROGRAM, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.boards.toolchain import missing_tools, version_of
 from onnxfold.edge_bench.result import BenchResult
@@ -57,7 +57,7 @@ class QemuRunner:
     def _measure(self, job: BenchJob, row: dict[str, Any], folder: Path, flash: int, ram: int) -> BenchResult:
         project = project_of(job, folder / "firmware", memory_ld(flash, ram))
         firmware = build(Path(project.path), optimisation=self.optimisation)
-        with emulated(firmware.elf) as dut:
+        with emulate_firmware(firmware.elf) as dut:
             signature = dut.signature()
             replies = answers(dut, job, signature, self.timeout_s)
             again = [dut.infer(1, 0, self.timeout_s).ticks or 0 for _ in range(2)]

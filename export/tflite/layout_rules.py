@@ -168,7 +168,10 @@ class Reducing(LayoutRule):
         source, result = op.reads[0], op.writes[0]
         source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
         same = op.rank(source) == op.rank(result)
-        return [(source, source_layout), (result, source_layout if same else without(source_layout, self.axes(op)))]
+        return [
+            (source, source_layout),
+            (result, source_layout if same else remaining_layout(source_layout, self.axes(op))),
+        ]
 
 
 def layout_with_last(layout: Layout, axis: int) -> Layout:
@@ -178,7 +181,7 @@ def layout_with_last(layout: Layout, axis: int) -> Layout:
     return usable[0] if usable else plain(rank)
 
 
-def without(layout: Layout, axes: Iterable[int]) -> Layout:
+def remaining_layout(layout: Layout, axes: Iterable[int]) -> Layout:
     """Return the layout that is left when ONNX axes are removed."""
     gone = {a % len(layout.perm) for a in axes}
     kept = [p for p in layout.perm if p not in gone]

@@ -28,7 +28,7 @@ class JoinedGraph:
     heads: tuple[str, ...]  # how every output of the networks was joined: 'join', 'average' or 'first'
 
 
-def matched(networks: Sequence[SourceNetwork]) -> list[Match]:
+def match_networks(networks: Sequence[SourceNetwork]) -> list[Match]:
     """Match all networks to the first one."""
     names = {name: name for name in networks[0].view.weights}
     return [Match(names), *(match(networks[0], other) for other in networks[1:])]
@@ -111,7 +111,7 @@ class _Join:
         self.nodes.append(node)
 
     def _is_counted(self, node: NodeProto, name: str) -> bool:
-        places = {index for key, index in self.networks[0].counted if key == node_key(node)}
+        places = {index for key, index in self.networks[0].width_counts if key == node_key(node)}
         return list(node.input).index(name) in places
 
     def _is_equal(self, name: str) -> bool:

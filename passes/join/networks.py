@@ -14,7 +14,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.common_form import COMMON_FORM
-from onnxfold.passes.join.join import matched
+from onnxfold.passes.join.join import match_networks
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
@@ -85,14 +85,14 @@ def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[G
 
 def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[SourceNetwork], list[Match]]:
     networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    matches = matched(networks)
+    matches = match_networks(networks)
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
     if not lacking:
         return networks, matches
     for i, key in sorted(lacking):
         _give_bias(views[i], key)
     networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    return networks, matched(networks)
+    return networks, match_networks(networks)
 
 
 def _give_bias(view: GraphView, key: str) -> None:

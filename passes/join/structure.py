@@ -28,7 +28,7 @@ class SourceNetwork:
     analysis: ChannelAnalysis  # its fold groups, and its numbers that count channels
 
     @property
-    def counted(self) -> set[tuple[str, str | int]]:
+    def width_counts(self) -> set[tuple[str, str | int]]:
         """Node and attribute, or node and number of the input, that depend on the widths."""
         counts = {(c.node, c.attribute or c.input_index) for c in self.analysis.counts}
         return counts | {(s.node, s.input_index) for s in self.analysis.selects}
@@ -170,7 +170,7 @@ def _domain(node: NodeProto) -> str:
 
 def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
-    counted = {name for key, name in network.counted if key == node_key(node)}
+    counted = {name for key, name in network.width_counts if key == node_key(node)}
     defaults: dict[str, object] = {}
     try:
         schema = onnx.defs.get_schema(node.op_type, network.view.opset(node.domain), _domain(node))

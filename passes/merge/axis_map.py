@@ -55,7 +55,7 @@ class AxisMap:
     def _untouched_count(self) -> int:
         return len(self.positions) - sum(p.size for p in self.partitions)
 
-    def encoded(self, values: Samples) -> Samples:
+    def encode_samples(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
         result = np.empty((*values.shape[:-1], self.folded_positions.size), values.dtype)
         if all(isinstance(p, Selection) for p in self.partitions):  # as with a matrix, zeros are positive

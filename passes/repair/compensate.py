@@ -16,7 +16,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
-from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
+from onnxfold.passes.repair.least_squares import correction, decode_samples, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
@@ -111,7 +111,7 @@ class Compensation:
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
-        x, y = self._walk.beside(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
+        x, y = self._walk.folded_reference(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
         if x is None:
             return mapped.decode
         width = x[0].shape[channels.axis]
@@ -195,7 +195,7 @@ class Compensation:
             sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
             at: Any = (sample, slice(None), *places)
             patches.append(read_patches(x[batch], window, places, sample))
-            goals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)))
+            goals.append(outputs.encode_samples(goal[batch][at].astype(np.float32, copy=False)))
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
@@ -213,7 +213,7 @@ def _residuals(
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
     for goal, seen in _paired_samples(x, y, axis, places, stride):
-        goal -= decoded(seen, plain)
+        goal -= decode_samples(seen, plain)
         yield goal, seen
 
 
@@ -223,7 +223,7 @@ def _residuals_by_length(
     """Yield the same, with the factors of the original's lengths."""
     for goal, seen in _paired_samples(x, y, axis, places, stride):
         factors = length_factors(goal)
-        goal -= decoded(seen, plain)
+        goal -= decode_samples(seen, plain)
         yield (goal, seen), factors
 
 

@@ -58,7 +58,7 @@ def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) 
     return solution
 
 
-def decoded(samples: Samples, decode: Matrix) -> Samples:
+def decode_samples(samples: Samples, decode: Matrix) -> Samples:
     """Return U x' for samples of x', shape (S, k): shape (S, n)."""
     used = decode != 0.0
     if (used.sum(axis=1) > 1).any():

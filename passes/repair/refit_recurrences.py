@@ -52,7 +52,7 @@ class RecurrenceRefit:
         for turn in range(_ROUNDS):
             if mapped is not None and turn == 0:
                 values = self._walk.reference.values[written]
-                self._walk.folded.values[written] = [mapped.encoded(part) for part in values]
+                self._walk.folded.values[written] = [mapped.encode_samples(part) for part in values]
             else:
                 self._walk.folded.run(after)
             self._compensation.refit_own(before, own)

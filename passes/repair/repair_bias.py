@@ -113,7 +113,7 @@ class RepairBias(Pass):
         at = layer.operator.channel_axis % change.ndim
         by_channel = change.mean(axis=tuple(i for i in range(change.ndim) if i != at))
         rows = axis_map(self.plan, Axis(node.output[0], at), len(by_channel))
-        return None if rows is None else np.asarray(rows.encoded(by_channel), np.float64)
+        return None if rows is None else np.asarray(rows.encode_samples(by_channel), np.float64)
 
     def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, str]) -> None:
         """Add a mean to the bias of a layer, or note what is to be added behind it."""

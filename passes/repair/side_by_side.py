@@ -134,7 +134,7 @@ class SideBySide:
         """Whether an activation's axis loses more than exact duplicates."""
         return self.plan.lossy.touches(Axis(tensor, axis))
 
-    def beside(self, tensor: str, axis: int) -> list[Array] | None:
+    def folded_reference(self, tensor: str, axis: int) -> list[Array] | None:
         """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
 
         Its places along the other axes are then those of the folded network's values.
@@ -146,7 +146,7 @@ class SideBySide:
             mapped = self.map(tensor, other)
             if mapped is None:
                 return None
-            values = [np.moveaxis(mapped.encoded(np.moveaxis(part, other, -1)), -1, other) for part in values]
+            values = [np.moveaxis(mapped.encode_samples(np.moveaxis(part, other, -1)), -1, other) for part in values]
         return values
 
     def map(self, tensor: str, axis: int) -> AxisMap | None:

@@ -16,7 +16,7 @@ from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.edge_bench.boards import instruction_counts, toolchain
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
-from onnxfold.edge_bench.boards.emulator import command, emulated
+from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
@@ -53,7 +53,7 @@ def firmware(tmp_path_factory: pytest.TempPathFactory, report: FirmwareReport) -
 
 @pytest.fixture(scope="module")
 def dut(firmware: Firmware) -> Iterator[Dut]:
-    with emulated(firmware.elf) as found:
+    with emulate_firmware(firmware.elf) as found:
         yield found
 
 
@@ -204,7 +204,7 @@ def test_no_warnings_in_our_sources_at_any_optimisation(project: Path) -> None:
 
 
 def test_qemu_that_does_not_start_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"QEMU ended: .*missing\.elf"), emulated(tmp_path / "missing.elf"):
+    with pytest.raises(DeviceError, match=r"QEMU ended: .*missing\.elf"), emulate_firmware(tmp_path / "missing.elf"):
         pass
 
 
@@ -212,7 +212,7 @@ def test_firmware_that_crashes_is_told(firmware: Firmware, tmp_path: Path) -> No
     """A firmware whose vector table is gone locks up at once."""
     elf = tmp_path / "broken.elf"
     subprocess.run(["arm-none-eabi-objcopy", "--remove-section", ".vectors", str(firmware.elf), str(elf)], check=True)
-    with pytest.raises(DeviceError), emulated(elf):
+    with pytest.raises(DeviceError), emulate_firmware(elf):
         pass
 
 

@@ -16,7 +16,7 @@ from onnxfold.graph.tensors import Array
 @converter("Conv", layouts=ChannelsLast())
 def conv(op: Op) -> None:
     """Convolution in one, two or three dimensions; constant weights, any groups in two."""
-    op.required(1, "weight")
+    op.required_weight(1, "weight")
     filters, per_group, *size = op.shape(1)
     rank = len(size) + 2
     layout = channels_last(rank)
@@ -25,7 +25,7 @@ def conv(op: Op) -> None:
     x = op.read(0, layout)
     bias = op.weight(2) if op.has_input(2) else op.graph.constant(np.zeros(filters, np.float32), "no_bias")
     if op.has_input(2):
-        op.required(2, "bias")
+        op.required_weight(2, "bias")
     if rank == 5:
         y = _conv_3d(op, x, win, bias, group)
     elif rank in (3, 4):

@@ -26,7 +26,7 @@ def conv_transpose(op: Op) -> None:
     rank = len(size) + 2
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
-    op.required(1, "weight")
+    op.required_weight(1, "weight")
     layout, group = channels_last(rank), op.integer("group", 1)
     flat = [1] if rank == 3 else []
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]

@@ -17,10 +17,10 @@ def gemm(op: Op) -> None:
     turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
     result = op.result()
     if op.is_constant(1):
-        layout = op.assigned(0) if not turned_a else plain(2)
+        layout = op.assigned_layout(0) if not turned_a else plain(2)
         x = op.read(0, layout)
         x = op.graph.transpose(x, (1, 0)) if turned_a else x
-        out = op.planned() if op.planned().block and not turned_a else plain(2)
+        out = op.planned_layout() if op.planned_layout().block and not turned_a else plain(2)
 
         def weights(w: Array) -> Array:
             w = _reorder(w if turned_b else w.T, layout, out)
@@ -68,9 +68,9 @@ def matmul(op: Op) -> None:
     """A matrix product as numpy's; constant matrices become weights."""
     a, b, result = op.shape(0), op.shape(1), op.result()
     if op.is_constant(1) and len(b) <= 2 and len(a) > 1:
-        layout = op.assigned(0) if op.assigned(0).block else plain(len(a))
+        layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
         x = op.read(0, layout)
-        out = op.planned() if op.planned().block and len(b) == 2 else plain(len(result))
+        out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
 
         def weights(w: Array) -> Array:
             return _reorder(w.reshape(w.shape[0], -1).T, layout, out)

@@ -65,7 +65,7 @@ def _check(op: Op) -> None:
     if op.integer("input_forget", 0):
         op.refuse("its input and forget gates are coupled")
     if op.has_input(4):
-        lengths = op.required(4, "lengths of sequences")
+        lengths = op.required_weight(4, "lengths of sequences")
         if (lengths != int(op.shape(0)[1 if op.integer("layout", 0) else 0])).any():
             op.refuse("its sequences have different lengths")
 
@@ -115,7 +115,7 @@ class _Lane:
 
     def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
         """Return this direction's part of a weight, changed."""
-        self.op.required(index, "weight")
+        self.op.required_weight(index, "weight")
         return self.op.weight(index, lambda values: change(values[self.number]))
 
     def _rows(self, index: int, start: int, stop: int) -> Value:
@@ -164,7 +164,7 @@ class _Lane:
         if not op.has_input(index):
             return None
         if op.is_constant(index):
-            values = op.required(index, "initial state")
+            values = op.required_weight(index, "initial state")
             mine = values[:, self.number] if op.integer("layout", 0) else values[self.number]
             return None if not mine.any() else op.graph.constant(mine, "initial_state")
         state = op.read(index)

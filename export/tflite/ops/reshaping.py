@@ -12,7 +12,7 @@ from onnxfold.export.tflite.registry import converter
 @converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=Reshaping())
 def reshape(op: Op) -> None:
     """RESHAPE; by way of ONNX's order of axes where elements would change theirs."""
-    source_layout, result_layout = op.assigned(), op.planned()
+    source_layout, result_layout = op.assigned_layout(), op.planned_layout()
     if op.is_constant(0) or not keeps_order(op.shape(), source_layout, op.result(), result_layout):
         source_layout, result_layout = plain(len(op.shape())), plain(len(op.result()))
     op.write(op.graph.reshape(op.read(0, source_layout), result_layout.shape(op.result())), result_layout)
@@ -22,7 +22,7 @@ def reshape(op: Op) -> None:
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
-    source_layout = plain(rank) if op.assigned().block else op.assigned()
+    source_layout = plain(rank) if op.assigned_layout().block else op.assigned_layout()
     op.write(
         op.read(0, source_layout), permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank)))))
     )
@@ -31,7 +31,7 @@ def transpose(op: Op) -> None:
 @converter("Concat", layouts=Follow())
 def concat(op: Op) -> None:
     """CONCATENATION."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     parts = [op.read(i, layout) for i in range(len(op.node.input))]
     parts = [p for p in parts if 0 not in p.shape]
     if len(parts) == 1:
@@ -44,7 +44,7 @@ def concat(op: Op) -> None:
 @converter("Split", layouts=Follow())
 def split(op: Op) -> None:
     """SPLIT into equal parts, else SPLIT_V."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     x = op.read(0, layout)
     axis = layout.axis(op.integer("axis", 0))
     count = len(op.node.output)

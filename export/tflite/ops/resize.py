@@ -40,7 +40,7 @@ def resize(op: Op) -> None:
 @converter("Upsample", layouts=ChannelsLast())
 def upsample(op: Op) -> None:
     """Resize of older operator sets: asymmetric coordinates."""
-    scales = op.required(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
+    scales = op.required_weight(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
     _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), scales, strict=True)])
 
 
@@ -52,19 +52,19 @@ def _axes(op: Op) -> list[_Axis]:
     shape, result = op.shape(), op.result()
     rank = len(shape)
     roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
-    scales: Array | None = op.required(scales_index, "scales") if op.has_input(scales_index) else None
+    scales: Array | None = op.required_weight(scales_index, "scales") if op.has_input(scales_index) else None
     if scales is not None and scales.size == 0:
         scales = None
     axes = [a % rank for a in op.integers("axes", list(range(rank)))]
     factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales is not None else {}
     if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        sizes = op.required(3, "sizes")
+        sizes = op.required_weight(3, "sizes")
         choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
         common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
         factors = dict.fromkeys(axes, common)
     roi = dict.fromkeys(range(rank), (0.0, 1.0))
     if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        values = op.required(roi_index, "region of interest").astype(np.float64)
+        values = op.required_weight(roi_index, "region of interest").astype(np.float64)
         roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
     resize_axes = []
     for i, (n, o) in enumerate(zip(shape, result, strict=True)):
