@@ -15,7 +15,7 @@ from onnxfold.edge_bench.fit import misfit, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner
-from onnxfold.edge_bench.runners.runner import Job, Runner
+from onnxfold.edge_bench.runners.runner import BenchJob, Runner
 from onnxfold.errors import ConfigError, OptionTypeError
 from onnxfold.progress import Progress, silent
 
@@ -130,7 +130,7 @@ def bench(
 
 
 def measure(
-    job: Job, plans: Sequence[Plan], progress: Progress = silent, *, done: int = 0, total: int = 0
+    job: BenchJob, plans: Sequence[Plan], progress: Progress = silent, *, done: int = 0, total: int = 0
 ) -> list[BenchResult]:
     """Return the rows of one job on all devices; `done` of `total` steps precede it."""
     rows: list[BenchResult] = []
@@ -139,7 +139,7 @@ def measure(
         progress(f"{job.name} on {planned.name}", done + number, total or len(plans))
         if need is None and planned.device is not None:
             need = needs(job)
-        rows += _on_device(job, planned, need if planned.device is not None else None)
+        rows += _measure_on_device(job, planned, need if planned.device is not None else None)
     return rows
 
 
@@ -166,13 +166,13 @@ def plan(
     return Plan(device, None, (*emulators, *estimates, *services))
 
 
-def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
+def _measure_on_device(job: BenchJob, planned: Plan, need: MemoryNeed | None) -> list[BenchResult]:
     device = planned.device
     if planned.board is not None:
         lacking = planned.board.missing()
         if lacking:
             return [_row(job, planned, need, status="unavailable", reason=lacking, method="measured-device")]
-        return [_with_memory(row, need, device) for row in planned.board.run(job, device)]
+        return [_add_memory(row, need, device) for row in planned.board.run(job, device)]
     reason = misfit(need, device) if need is not None and device is not None else ""
     if reason:
         return [_row(job, planned, need, status="does-not-fit", reason=reason)]
@@ -182,7 +182,7 @@ def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchRe
         if lacking:
             lacking_all.append(lacking)
         else:
-            rows += [_with_memory(row, need, device) for row in runner.run(job, device)]
+            rows += [_add_memory(row, need, device) for row in runner.run(job, device)]
     if rows:
         return rows
     option = "--host user@board" if device is not None and device.kind == "linux" else "--port, e.g. /dev/ttyACM0"
@@ -191,13 +191,19 @@ def _on_device(job: Job, planned: Plan, need: MemoryNeed | None) -> list[BenchRe
 
 
 def _row(
-    job: Job, planned: Plan, need: MemoryNeed | None, *, status: str, reason: str, method: str = "estimated-latency"
+    job: BenchJob,
+    planned: Plan,
+    need: MemoryNeed | None,
+    *,
+    status: str,
+    reason: str,
+    method: str = "estimated-latency",
 ) -> BenchResult:
     row = BenchResult(model=job.name, device=planned.name, method=method, status=status, reason=reason)
-    return _with_memory(row, need, planned.device)
+    return _add_memory(row, need, planned.device)
 
 
-def _with_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
+def _add_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfile | None) -> BenchResult:
     """Add what the model takes where a runner says nothing of memory."""
     if need is None or device is None or row.ram_bytes is not None or row.flash_bytes is not None:
         return row
@@ -208,24 +214,24 @@ def _with_memory(row: BenchResult, need: MemoryNeed | None, device: DeviceProfil
 
 def _targets(devices: Sequence[str]) -> list[DeviceProfile | None]:
     names = [n for d in devices for n in ((HOST, *known_devices()) if d == ALL else (d,))]
-    found: dict[str, DeviceProfile | None] = {}
+    targets: dict[str, DeviceProfile | None] = {}
     for name in names:
         device = None if name == HOST else load_device(name)
-        found[HOST if device is None else device.name] = device
-    if not found:
+        targets[HOST if device is None else device.name] = device
+    if not targets:
         raise ConfigError(f"no device: give 'host', '{ALL}', or one of {', '.join(known_devices())}")
-    return list(found.values())
+    return list(targets.values())
 
 
 def _check_boards(targets: Sequence[DeviceProfile | None], port: str | None, host: str | None) -> None:
-    for option, given, kind, what in (
+    for option, address, kind, what in (
         ("--port", port, "microcontroller", "a microcontroller"),
         ("--host", host, "linux", "a board with Linux"),
     ):
         meant = [t.name for t in targets if t is not None and t.kind == kind]
-        if given and not meant:
+        if address and not meant:
             raise ConfigError(f"{option} is for {what}, and none is among the devices: give one by --device")
-        if given and len(meant) > 1:
+        if address and len(meant) > 1:
             raise ConfigError(f"{option} reaches one board, and could mean {', '.join(meant)}: give one by --device")
 
 

@@ -110,11 +110,11 @@ def _pictures(rows: Sequence[BenchResult], span: tuple[float, float] | None) -> 
 
 
 def _label_lines(row: BenchResult) -> tuple[str, str]:
-    return f"{row.model}, {row.device}", _how(row)
+    return f"{row.model}, {row.device}", _method_text(row)
 
 
 def _label(row: BenchResult) -> Element:
-    return element("span", breakable(row.model), element("small", _how(row)))
+    return element("span", breakable(row.model), element("small", _method_text(row)))
 
 
 def _figure(row: BenchResult) -> str:
@@ -124,7 +124,7 @@ def _figure(row: BenchResult) -> str:
     return latency_text(row).partition(" (")[0]
 
 
-def _how(row: BenchResult) -> str:
+def _method_text(row: BenchResult) -> str:
     return f"{row.method}, {row.runtime}" if row.runtime else row.method
 
 

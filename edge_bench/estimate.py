@@ -17,7 +17,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LatencyEstimate:
     """A range of seconds per inference, and in words what it rests on."""
 
     low_s: float
@@ -25,7 +25,7 @@ class Estimate:
     basis: str
 
 
-def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> Estimate:
+def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) -> LatencyEstimate:
     """Return the range of a latency."""
     ranges = profile.cycles_per_instruction
     if not ranges:
@@ -34,7 +34,7 @@ def estimate_latency(instructions: Mapping[str, int], profile: DeviceProfile) ->
         sum(count * ranges.get(operator, ranges["other"])[end] for operator, count in instructions.items())
         for end in (0, 1)
     ]
-    return Estimate(cycles[0] / profile.clock_hz, cycles[1] / profile.clock_hz, _basis(instructions, profile))
+    return LatencyEstimate(cycles[0] / profile.clock_hz, cycles[1] / profile.clock_hz, _basis(instructions, profile))
 
 
 def _basis(instructions: Mapping[str, int], profile: DeviceProfile) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from onnxfold.budget.memory_need import MemoryNeed, misfit
 from onnxfold.edge_bench.boards.arena import Arena, measure_arena
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.firmware.need import counted_need
@@ -14,8 +14,8 @@ from onnxfold.graph.files.load import load
 __all__ = ["misfit", "needs"]
 
 
-def needs(job: Job) -> MemoryNeed:
-    """Return what a model takes in TensorFlow Lite Micro; what cannot be had there is counted on the ONNX graph.
+def needs(job: BenchJob) -> MemoryNeed:
+    """Return the memory of a model in TensorFlow Lite Micro; figures not to be had there are counted on the ONNX graph.
 
     The arena is also allocated on this machine, where that is possible; a larger one than planned counts.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.api import open_model
 from onnxfold.export.parity import reference_inputs, run_reference
 from onnxfold.export.tflite.shapes import fix_to_one_sample
@@ -29,16 +29,16 @@ def prepare_job(
     repeats: int = 100,
     threads: int = 1,
     seed: int = 0,
-) -> Job:
+) -> BenchJob:
     """Write a model for inferences of one sample, and compute what it should give."""
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     path = work / "model.onnx"
     save(view, path)
-    given = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
-    reference = [list(outputs.values()) for outputs in run_reference(path, given)]
-    return Job(
-        onnx=str(path), name=name or Path(model).stem, inputs=given, reference=reference,
+    job_inputs = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
+    reference = [list(outputs.values()) for outputs in run_reference(path, job_inputs)]
+    return BenchJob(
+        onnx=str(path), name=name or Path(model).stem, inputs=job_inputs, reference=reference,
         warm_up=warm_up, repeats=repeats, threads=threads, seed=seed, work=work,
     )  # fmt: skip
 

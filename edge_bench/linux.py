@@ -16,7 +16,7 @@ from onnxfold.edge_bench.job import relative_error
 from onnxfold.edge_bench.measure_script import INTERPRETERS
 from onnxfold.edge_bench.older_opset import older_twin
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE
@@ -47,7 +47,7 @@ class Package:
         return buffer.getvalue()
 
 
-def pack(job: Job, *, timeout: float) -> Package:
+def pack(job: BenchJob, *, timeout: float) -> Package:
     """Put together what a measurement needs; every interpreter there gets `timeout` seconds."""
     names = load(job.onnx).input_names
     files = {
@@ -81,20 +81,20 @@ def pack(job: Job, *, timeout: float) -> Package:
     return Package(files, tflite, refusal)
 
 
-def rows(job: Job, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
+def rows(job: BenchJob, device: str, package: Package, answer: Mapping[str, Any]) -> list[BenchResult]:
     """Return a row for each interpreter that a machine has, or one that says that it has none."""
     system = answer["system"]
-    found = [_row(job, device, package, run, system) for run in answer["runs"]]
+    results = [_row(job, device, package, run, system) for run in answer["runs"]]
     if package.refusal:
         reason = f"no TFLite interpreter runs the model: {package.refusal}"
-        found.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
+        results.append(failure(job, device, reason, runtime="TFLite", status="failed", details=system))
     if not answer["runs"]:
         return [failure(job, device, f"no interpreter found: {INSTALL}", status="unavailable", details=system)]
-    return found
+    return results
 
 
 def failure(
-    job: Job, device: str, reason: str, *, status: str, runtime: str = "", details: Mapping[str, Any] | None = None
+    job: BenchJob, device: str, reason: str, *, status: str, runtime: str = "", details: Mapping[str, Any] | None = None
 ) -> BenchResult:
     """Return a row of a measurement that was not made."""
     return BenchResult(
@@ -103,11 +103,13 @@ def failure(
     )  # fmt: skip
 
 
-def _row(job: Job, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]) -> BenchResult:
+def _row(
+    job: BenchJob, device: str, package: Package, run: Mapping[str, Any], system: Mapping[str, Any]
+) -> BenchResult:
     name = run["interpreter"]
     if "error" in run:
         return failure(job, device, f"{name}: {run['error']}", status="failed", runtime=name, details=system)
-    outputs = [[_unpacked(packed) for packed in arrays] for arrays in run["outputs"]]
+    outputs = [[_unpack(packed) for packed in arrays] for arrays in run["outputs"]]
     kind = dict(INTERPRETERS)[name]
     if kind == "tflite" and package.tflite is not None:
         outputs = package.tflite.to_onnx(outputs)
@@ -143,6 +145,6 @@ def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(packed: Mapping[str, Any]) -> Array:
+def _unpack(packed: Mapping[str, Any]) -> Array:
     data = base64.b64decode(packed["data"])
     return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])

@@ -37,10 +37,10 @@ def main(arguments: List[str]) -> None:
         job = json.load(file)
     os.chdir(os.path.dirname(os.path.abspath(arguments[0])))
     if len(arguments) > 1:
-        found = measure(job, arguments[1])
+        answer = measure(job, arguments[1])
     else:
-        found = {"system": system(), "runs": measure_all(job, os.path.abspath(arguments[0]))}
-    sys.stdout.write(f"\n{MARK} {json.dumps(found)}\n")
+        answer = {"system": system(), "runs": measure_all(job, os.path.abspath(arguments[0]))}
+    sys.stdout.write(f"\n{MARK} {json.dumps(answer)}\n")
 
 
 def measure_all(job: Dict[str, Any], path: str) -> List[Dict[str, Any]]:
@@ -55,8 +55,8 @@ def measure_all(job: Dict[str, Any], path: str) -> List[Dict[str, Any]]:
             out, err = child.communicate(timeout=job["timeout"])
             run = last_measurement(out)
             if run is None:
-                told = err.strip().splitlines()
-                run = {"error": told[-1][:300] if told else f"exit code {child.returncode}"}
+                lines = err.strip().splitlines()
+                run = {"error": lines[-1][:300] if lines else f"exit code {child.returncode}"}
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
@@ -70,8 +70,8 @@ def last_measurement(text: str) -> Optional[Dict[str, Any]]:
     """Return the text after the last mark; None without a mark."""
     for line in reversed(text.splitlines()):
         if line.startswith(MARK + " "):
-            found: Dict[str, Any] = json.loads(line[len(MARK) + 1 :])
-            return found
+            answer: Dict[str, Any] = json.loads(line[len(MARK) + 1 :])
+            return answer
     return None
 
 
@@ -101,16 +101,16 @@ def measure(job: Dict[str, Any], name: str) -> Dict[str, Any]:
         "seconds": times,
         "memory": None if before is None or after is None else max(after - before, 0),
         "clock_hz": clock(),
-        "outputs": [[_packed(numpy.asarray(a)) for a in arrays] for arrays in outputs],
+        "outputs": [[_pack(numpy.asarray(a)) for a in arrays] for arrays in outputs],
     }
 
 
-def _packed(array: Any) -> Dict[str, Any]:
+def _pack(array: Any) -> Dict[str, Any]:
     data = base64.b64encode(array.tobytes()).decode("ascii")
     return {"dtype": str(array.dtype), "shape": list(array.shape), "data": data}
 
 
-def _timed(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[float]:
+def _time_runs(invoke: Callable[[], Any], warm_up: int, repeats: int) -> List[float]:
     for _ in range(warm_up):
         invoke()
     times = []
@@ -142,7 +142,7 @@ def _load_tflite(module: Any, name: str, path: str, threads: int) -> Loaded:
 
     def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
         feed(arrays)
-        return _timed(interpreter.invoke, warm_up, repeats)
+        return _time_runs(interpreter.invoke, warm_up, repeats)
 
     return version_of(name), run, time_one
 
@@ -162,7 +162,7 @@ def _load_onnxruntime(module: Any, name: str, path: str, threads: int) -> Loaded
 
     def time_one(arrays: Arrays, warm_up: int, repeats: int) -> List[float]:
         feeds = dict(zip(names, arrays))
-        return _timed(lambda: session.run(None, feeds), warm_up, repeats)
+        return _time_runs(lambda: session.run(None, feeds), warm_up, repeats)
 
     return module.__version__, run, time_one
 
@@ -187,8 +187,8 @@ def peak_memory(reset: bool = False) -> Optional[int]:
                 file.write("5")
         except OSError:  # not every kernel can: then earlier peaks hide what is below them
             pass
-    found = re.search(r"^VmHWM:\s*(\d+) kB", _read("/proc/self/status"), re.MULTILINE)
-    return int(found.group(1)) * 1024 if found else None
+    match = re.search(r"^VmHWM:\s*(\d+) kB", _read("/proc/self/status"), re.MULTILINE)
+    return int(match.group(1)) * 1024 if match else None
 
 
 def clock() -> Optional[int]:
@@ -196,15 +196,15 @@ def clock() -> Optional[int]:
     text = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq").strip()
     if text.isdigit():
         return int(text) * 1000
-    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)", _read("/proc/cpuinfo"), re.MULTILINE)
-    return int(float(found.group(1)) * 1e6) if found else None
+    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)", _read("/proc/cpuinfo"), re.MULTILINE)
+    return int(float(match.group(1)) * 1e6) if match else None
 
 
 def system() -> Dict[str, Any]:
-    """Return what this machine is and how it is set up."""
+    """Return the description of this machine and of its settings."""
     folder = "/sys/devices/system/cpu/cpu0/cpufreq/"
     model = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    found = {
+    facts = {
         "machine": platform.machine(),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -219,8 +219,8 @@ def system() -> Dict[str, Any]:
         "power_mode": _power_mode(),
     }
     zones = [_read(path).strip() for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*/temp"))]
-    found["temperature_mc"] = [int(z) for z in zones if re.match(r"-?\d+$", z)]
-    return {key: value for key, value in found.items() if value}
+    facts["temperature_mc"] = [int(z) for z in zones if re.match(r"-?\d+$", z)]
+    return {key: value for key, value in facts.items() if value}
 
 
 def _power_mode() -> str:
@@ -231,9 +231,9 @@ def _power_mode() -> str:
             out = child.communicate(timeout=10)[0].decode("utf-8", "replace")
         except (OSError, subprocess.TimeoutExpired):
             continue
-        found = re.search(r"NV Power Mode:\s*(\S+)", out)
-        if found:
-            return found.group(1)
+        match = re.search(r"NV Power Mode:\s*(\S+)", out)
+        if match:
+            return match.group(1)
     return ""
 
 

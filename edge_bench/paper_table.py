@@ -86,7 +86,7 @@ def inference() -> list[str]:
 
 
 def paper_rows() -> list[BenchResult]:
-    """Return what is published as rows; latencies are not among the figures kept here."""
+    """Return the published figures as rows; latencies are not among those kept here."""
     return [
         BenchResult(
             model=f"LeNet5 (paper), {column.sparsity:.0%}",
@@ -103,7 +103,7 @@ def paper_rows() -> list[BenchResult]:
     ]
 
 
-def impossible(row: BenchResult, profile: DeviceProfile) -> list[str]:
+def contradictions(row: BenchResult, profile: DeviceProfile) -> list[str]:
     """Return why a published row cannot have been measured on a device, one line per cell; empty if it can.
 
     Flash that is not known is taken as the smallest that is published.
@@ -127,7 +127,7 @@ def impossible(row: BenchResult, profile: DeviceProfile) -> list[str]:
 
 
 def findings(rows: Sequence[BenchResult]) -> list[str]:
-    """Return what stands against the published rows as a whole."""
+    """Return the objections to the published rows as a whole."""
     lines = []
     models = dict.fromkeys(row.model for row in rows)
     same = [m for m in models if len({(r.ram_bytes, r.flash_bytes) for r in rows if r.model == m}) == 1]

@@ -46,12 +46,12 @@ def notes(rows: Sequence[BenchResult]) -> list[str]:
     """Return in lines what does not go into cells: reasons, what numbers rest on, how memory was obtained."""
     lines = [f"{row.model} on {row.device}: {row.reason}" for row in rows if row.reason]
     based = [r for r in rows if r.status == "ok" and r.basis not in ("", "measured")]
-    lines += _grouped((row.basis, f"{row.method} on {row.device}", row.model) for row in based)
-    lines += _grouped((row.memory, f"memory of {row.method}", row.device) for row in rows if row.memory)
+    lines += _group_lines((row.basis, f"{row.method} on {row.device}", row.model) for row in based)
+    lines += _group_lines((row.memory, f"memory of {row.method}", row.device) for row in rows if row.memory)
     return lines
 
 
-def _grouped(said: Iterable[tuple[str, str, str]]) -> list[str]:
+def _group_lines(said: Iterable[tuple[str, str, str]]) -> list[str]:
     """Return a line for every text and what it is about, with those of whom it is said."""
     groups: dict[tuple[str, str], dict[str, None]] = {}
     for text, about, whom in said:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.parity import from_layout, to_layout
 from onnxfold.export.tflite.convert import Port, convert
@@ -21,16 +21,16 @@ class TFLiteFile:
     outputs: tuple[Port, ...]
     operators: tuple[str, ...]  # TFLite's names of the kinds of operators in it
 
-    def feeds(self, job: Job) -> list[list[Array]]:
+    def feeds(self, job: BenchJob) -> list[list[Array]]:
         """Return the job's inputs in the order and layout of the file."""
         return [[to_layout(feeds[p.name], p.layout) for p in self.inputs] for feeds in job.inputs]
 
     def to_onnx(self, outputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Bring outputs into the layout of ONNX."""
-        return [[from_layout(a, p.layout) for a, p in zip(found, self.outputs, strict=True)] for found in outputs]
+        return [[from_layout(a, p.layout) for a, p in zip(arrays, self.outputs, strict=True)] for arrays in outputs]
 
 
-def write_tflite(job: Job) -> TFLiteFile:
+def write_tflite(job: BenchJob) -> TFLiteFile:
     """Write a job's model as float32 TFLite into its scratch folder; the runners of a job share the file."""
     view = load(job.onnx)
     PREPARE(view)

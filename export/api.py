@@ -22,9 +22,9 @@ from onnxfold.export.parity import (
     Parity,
     check_samples,
     compare,
-    given_batches,
     reference_inputs,
     run_reference,
+    user_batches,
 )
 from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.shapes import fix_inputs
@@ -141,8 +141,8 @@ def export_model(
         raise ConfigError("data checks the file, and no-verify leaves the check out: give one of them")
     if scale is not None and not any(map(_is_path, (calibration, data))):
         raise ConfigError("mean, std and channels are for a folder of images: give calibration or data, too")
-    for given in filter(_is_path, (calibration, data)):
-        require_samples(given, scaled=scale is not None)
+    for source in filter(_is_path, (calibration, data)):
+        require_samples(source, scaled=scale is not None)
     keep_nchw_inputs = checks.flag("keep_nchw_inputs", keep_nchw_inputs)
     target = checks.path("path", path)
     reads = {"calibration": calibration, "data": data}
@@ -194,7 +194,7 @@ def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | Non
 
 
 def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[str]:
-    """Return what to say of the sizes of inputs that were free, and were written into the model."""
+    """Return notes on the sizes of inputs that were free, and were written into the model."""
     after = {name: view.shape(name) or () for name in view.input_names}
     fixed = (f"{n}:{','.join('?' if d is None else str(d) for d in s)}" for n, s in after.items() if s != before[n])
     sizes = " ".join(fixed)
@@ -206,14 +206,14 @@ def _check(
     samples: Arrays | None,
 ) -> Parity:  # fmt: skip
     if samples is not None:
-        batches = given_batches(view, samples, check_samples(view))
+        batches = user_batches(view, samples, check_samples(view))
         return compare(draft, batches, run_reference(view, batches), *ports, probabilities(view))
     batches = reference_inputs(view, samples=check_samples(view), seed=seed)
     outputs, bounded = run_reference(view, batches), probabilities(view)
     more: Batches = []
     if dtype != "int8":  # inputs that excite outputs lie outside of the ranges of int8
-        more, found = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
-        outputs += found
+        more, more_outputs = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
+        outputs += more_outputs
     return compare(draft, [*batches, *more], outputs, *ports, bounded)
 
 
@@ -234,13 +234,13 @@ def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:
         )
 
 
-def _is_path(given: object) -> bool:
-    return given is not None and not isinstance(given, Mapping)
+def _is_path(samples: object) -> bool:
+    return samples is not None and not isinstance(samples, Mapping)
 
 
-def _arrays(view: GraphView, given: Given | None, scale: PixelScale | None) -> Arrays | None:
+def _arrays(view: GraphView, samples: Given | None, scale: PixelScale | None) -> Arrays | None:
     """Return samples of a user in the types of the inputs."""
-    if given is None:
+    if samples is None:
         return None
     interface = token_interface(view)
-    return given_samples(input_infos(view), given, scale, most=MOST_CALIBRATION, interface=interface).arrays
+    return given_samples(input_infos(view), samples, scale, most=MOST_CALIBRATION, interface=interface).arrays

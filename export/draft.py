@@ -9,7 +9,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
 from onnxfold.export.onnx2tf import run_onnx2tf
-from onnxfold.export.parity import check_samples, compare, given_batches, reference_inputs, run_reference
+from onnxfold.export.parity import check_samples, compare, reference_inputs, run_reference, user_batches
 from onnxfold.export.tflite.convert import Converted, Port, convert
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
@@ -102,28 +102,28 @@ def _write_direct(
     view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int, calibration: Arrays | None
 ) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
     _require_floats(view)
-    converted = _converted(view, keep_nchw_inputs)
+    converted = _convert(view, keep_nchw_inputs)
     ports = (converted.inputs, converted.outputs)
     notes = _store(converted, draft, dtype, view, seed, calibration)
     return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
 
 
-def _converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+def _convert(view: GraphView, keep_nchw_inputs: bool) -> Converted:
     """Convert a model; one that is refused with a free batch, such as for what it computes of it, with a batch of 1."""
     try:
-        return _prepared_and_converted(view, keep_nchw_inputs)
+        return _prepare_and_convert(view, keep_nchw_inputs)
     except ExportError:
         first = {name: (1, *shape[1:]) for name in view.input_names if (shape := view.shape(name)) and shape[0] is None}
         if not first:
             raise
         fixed = view.copy()
         fixed.fix_input_shapes(first)
-        converted = _prepared_and_converted(fixed, keep_nchw_inputs)
+        converted = _prepare_and_convert(fixed, keep_nchw_inputs)
         view.fix_input_shapes(first)
         return converted
 
 
-def _prepared_and_converted(view: GraphView, keep_nchw_inputs: bool) -> Converted:
+def _prepare_and_convert(view: GraphView, keep_nchw_inputs: bool) -> Converted:
     prepared = view.copy()
     PREPARE(prepared)
     return convert(prepared, keep_nchw_inputs=keep_nchw_inputs)
@@ -157,14 +157,14 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
     if calibration is None:
         batches = reference_inputs(view, samples=check_samples(view, MOST_CALIBRATION), seed=seed + 1)
     else:
-        batches = given_batches(view, calibration, check_samples(view, MOST_CALIBRATION))
+        batches = user_batches(view, calibration, check_samples(view, MOST_CALIBRATION))
     size = max([len(v) for v in batches[0].values() if v.ndim], default=1)
     probe = batches[: max(check_samples(view) // size, 1)]
     expected = run_reference(view, probe)
 
     def measure() -> float:
-        found = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
-        return math.inf if found is None else found
+        snr_db = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        return math.inf if snr_db is None else snr_db
 
     done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
     notes = [

@@ -45,7 +45,7 @@ class TFLiteInterpreter:
     def shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the shapes of 'inputs' and 'outputs' by name, with the size that a free batch has in the file."""
         sides = (("inputs", self._inputs), ("outputs", self._outputs))
-        return {side: {n: tuple(int(d) for d in v["shape"]) for n, v in found.items()} for side, found in sides}
+        return {side: {n: tuple(int(d) for d in v["shape"]) for n, v in details.items()} for side, details in sides}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return all outputs by name; the inputs' first dimension may have any size where it is free.
@@ -53,10 +53,10 @@ class TFLiteInterpreter:
         Floats go into quantised inputs, and come out of quantised outputs, by their scale and zero point.
         """
         try:
-            found = self._runner(**{n: _quantised(v, self._inputs[n]) for n, v in feeds.items()})
+            outputs = self._runner(**{n: _quantise(v, self._inputs[n]) for n, v in feeds.items()})
         except (RuntimeError, ValueError) as error:
             raise ExportError(f"{self.package} fails while running the file: {_one_line(error)}") from None
-        return {n: _dequantised(v, self._outputs[n]) for n, v in found.items()}
+        return {n: _dequantise(v, self._outputs[n]) for n, v in outputs.items()}
 
     def quantisation(self) -> dict[str, tuple[float, int]]:
         """Return scale and zero point of the inputs and outputs that are quantised."""
@@ -68,7 +68,7 @@ class TFLiteInterpreter:
         }
 
 
-def _quantised(values: Array, detail: Mapping[str, Any]) -> Array:
+def _quantise(values: Array, detail: Mapping[str, Any]) -> Array:
     scale, zero = detail["quantization"]
     if not scale or values.dtype.kind != "f":
         return values
@@ -77,7 +77,7 @@ def _quantised(values: Array, detail: Mapping[str, Any]) -> Array:
     return stored
 
 
-def _dequantised(values: Array, detail: Mapping[str, Any]) -> Array:
+def _dequantise(values: Array, detail: Mapping[str, Any]) -> Array:
     scale, zero = detail["quantization"]
     return (values.astype(np.float32) - zero) * np.float32(scale) if scale else values
 

@@ -89,24 +89,24 @@ def _ports(model: ModelProto, inputs: list[str], path: Path) -> Ports:
     interpreter = TFLiteInterpreter(path)
     declared = {i.name: i for i in (*model.graph.input, *model.graph.output)}
 
-    def port(name: str, found: tuple[int, ...]) -> Port:
+    def port(name: str, sizes: tuple[int, ...]) -> Port:
         dims = declared[name].type.tensor_type.shape.dim
         shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
-        if len(found) != len(shape):
-            raise ExportError(f"onnx2tf gave '{name}' {len(found)} axes instead of {len(shape)}")
+        if len(sizes) != len(shape):
+            raise ExportError(f"onnx2tf gave '{name}' {len(sizes)} axes instead of {len(shape)}")
         fitting = [
             layout
             for layout in dict.fromkeys((channels_last(len(shape)), plain(len(shape))))
-            if all(s is None or s == f for s, f in zip((shape[p] for p in layout.perm), found, strict=True))
+            if all(s is None or s == f for s, f in zip((shape[p] for p in layout.perm), sizes, strict=True))
         ]
         if not fitting:
-            raise ExportError(f"onnx2tf gave '{name}' the shape {list(found)}: neither ONNX's order nor channels last")
+            raise ExportError(f"onnx2tf gave '{name}' the shape {list(sizes)}: neither ONNX's order nor channels last")
         return Port(name, shape, fitting[0])
 
     shapes = interpreter.shapes()
     sides = ((inputs, shapes["inputs"]), ([o.name for o in model.graph.output], shapes["outputs"]))
-    missing = [n for names, found in sides for n in names if n not in found]
+    missing = [n for names, shape_of in sides for n in names if n not in shape_of]
     if missing:
         raise ExportError(f"onnx2tf did not keep the names of {', '.join(missing)}")
-    first, second = (tuple(port(n, tuple(np.ravel(found[n]).tolist())) for n in names) for names, found in sides)
+    first, second = (tuple(port(n, tuple(np.ravel(shape_of[n]).tolist())) for n in names) for names, shape_of in sides)
     return first, second

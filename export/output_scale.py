@@ -33,7 +33,7 @@ _DULL = 0.01
 
 
 class Scale(NamedTuple):
-    """What differences of an output are measured against, and its name in messages."""
+    """The value that differences of an output are measured against, and its name in messages."""
 
     value: float
     words: str
@@ -57,28 +57,28 @@ def exciting_inputs(
 ) -> tuple[Batches, Outputs]:
     """Return further inputs, and the outputs on them, where outputs between 0 and 1 are close to 0 everywhere."""
     more: Batches = []
-    found: Outputs = []
-    dull = {name for name in bounded if _reached(name, outputs) < _EXCITED}
+    more_outputs: Outputs = []
+    dull = {name for name in bounded if _largest_value(name, outputs) < _EXCITED}
     for factor in _FACTORS if dull else ():
         scaled = {n: (v * factor).astype(v.dtype) if v.dtype.kind == "f" else v for n, v in batches[0].items()}
         got = run([scaled])
-        excited = {name for name in dull if _reached(name, got) >= _EXCITED}
+        excited = {name for name in dull if _largest_value(name, got) >= _EXCITED}
         if excited and all(np.isfinite(v).all() for v in got[0].values() if v.dtype.kind == "f"):
             more.append(scaled)
-            found += got
+            more_outputs += got
             dull -= excited
         if not dull:
             break
-    return more, found
+    return more, more_outputs
 
 
 def largest_entries(names: frozenset[str], outputs: Outputs) -> dict[str, float]:
     """Return the largest entry of outputs over all batches."""
-    return {name: _reached(name, outputs) for name in names}
+    return {name: _largest_value(name, outputs) for name in names}
 
 
-def _reached(name: str, outputs: Outputs) -> float:
-    return max((float(found[name].max(initial=0.0)) for found in outputs), default=0.0)
+def _largest_value(name: str, outputs: Outputs) -> float:
+    return max((float(arrays[name].max(initial=0.0)) for arrays in outputs), default=0.0)
 
 
 def _is_probability(view: GraphView, name: str) -> bool:

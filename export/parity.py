@@ -75,7 +75,7 @@ def reference_inputs(view: GraphView, *, samples: int = SAMPLES, seed: int = 0) 
     return [{n: v[i : i + _BATCH] for n, v in whole.items()} for i in range(0, there, _BATCH)]
 
 
-def given_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
+def user_batches(view: GraphView, arrays: Mapping[str, Array], most: int) -> Batches:
     """Return samples of a user in batches that the model accepts, at most so many, at equal distances."""
     size = fixed_batch([view.shape(name) or () for name in view.input_names]) or _BATCH
     batches = list(in_batches(arrays, size))
@@ -110,12 +110,12 @@ def compare(
 ) -> Parity:
     """Run an exported file on the inputs of :func:`run_reference` and measure the differences."""
     interpreter = TFLiteInterpreter(path)
-    absolute, relative, where, scale = 0.0, -1.0, "", Scale(1.0, "")
+    absolute, relative, worst, scale = 0.0, -1.0, "", Scale(1.0, "")
     samples, reached = 0, largest_entries(bounded, expected)
     energies = {port.name: np.zeros(2) for port in outputs}
     for feeds, reference in zip(batches, expected, strict=True):
-        given = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
-        got = interpreter.run(given)
+        arrays = {p.name: to_layout(feeds[p.name], p.layout) for p in inputs}
+        got = interpreter.run(arrays)
         samples += len(next(iter(feeds.values()))) if feeds and next(iter(feeds.values())).ndim else 1
         for port in outputs:
             a = np.asarray(reference[port.name], np.float64)
@@ -128,11 +128,11 @@ def compare(
             energies[port.name] += [np.square(a[finite]).sum(), np.square((b - a)[finite]).sum()]
             own = scale_of(port.name, bounded, a, reached.get(port.name, 0.0))
             if not error / own.value <= relative:  # NaN included
-                relative, where, scale = error / own.value, port.name, own
+                relative, worst, scale = error / own.value, port.name, own
     ratios = {name: _decibels(*energy) for name, energy in energies.items() if energy[1]}
     noisiest = min(ratios, key=lambda name: ratios[name], default="")
     return Parity(
-        str(interpreter.package), samples, absolute, max(relative, 0.0), where, scale.words,
+        str(interpreter.package), samples, absolute, max(relative, 0.0), worst, scale.words,
         snr_db=ratios.get(noisiest), noisiest=noisiest,
     )  # fmt: skip
 

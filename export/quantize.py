@@ -12,7 +12,7 @@ from onnxfold.errors import ExportError
 from onnxfold.export.parity import to_layout
 from onnxfold.export.tflite.convert import Converted, Port
 from onnxfold.export.tflite.graph import Graph
-from onnxfold.export.tflite.serialize import SIGNATURE, tensor_names, with_inner_buffers
+from onnxfold.export.tflite.serialize import SIGNATURE, inline_buffers, tensor_names
 from onnxfold.graph.tensors import Array
 from onnxfold.quantize.quiet import quiet
 from onnxfold.statistics.activations import Batches
@@ -38,7 +38,7 @@ Ranges = dict[int, tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Int8File:
-    """What became of the operators of a file."""
+    """The result of a quantisation: the operators left in float32, and the noise with none left."""
 
     in_float: int = 0  # operators that stay in float32
     snr_db: float = math.inf  # signal-to-noise ratio of the outputs without them
@@ -53,42 +53,42 @@ def quantize_int8(
     of its operators at most; where that is not enough, the part that helps most.
     """
     names = tensor_names(converted.graph)
-    found = activation_ranges(path, _in_layouts(batches, converted.inputs))
-    ranges = that_matter(converted.graph, {key: found[name] for key, name in names.items() if name in found})
+    observed = activation_ranges(path, _in_layouts(batches, converted.inputs))
+    ranges = relevant_ranges(converted.graph, {key: observed[name] for key, name in names.items() if name in observed})
     exact, of_tensors = path.read_bytes(), {names[key]: {"min": a, "max": b} for key, (a, b) in ranges.items()}
     scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in converted.graph.operators]
 
-    def tried(in_float: Sequence[str]) -> float:
+    def try_in_float(in_float: Sequence[str]) -> float:
         path.write_bytes(exact)
-        path.write_bytes(_quantised(path, of_tensors, in_float))
+        path.write_bytes(_quantise_file(path, of_tensors, in_float))
         return measure()
 
-    tries = [(tried(()), list[str]())]
+    tries = [(try_in_float(()), list[str]())]
     for share in _SHARES if tries[0][0] < least else ():
         size = -(-len(scopes) // share)
         parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
-        if any(_enough(tries, part, tried, least) for part in parts):
+        if any(_enough(tries, part, try_in_float, least) for part in parts):
             break
         if share == _SHARES[0]:
-            best = [part for _, part in sorted(tries[1:], key=lambda found: -found[0])]
+            best = [part for _, part in sorted(tries[1:], key=lambda attempt: -attempt[0])]
             several = ([scope for part in best[:count] for scope in part] for count in range(2, share // 2 + 1))
-            if any(_enough(tries, kept, tried, least) for kept in several):
+            if any(_enough(tries, kept, try_in_float, least) for kept in several):
                 break
-    _, kept = max(tries, key=lambda found: found[0])
+    _, kept = max(tries, key=lambda attempt: attempt[0])
     if kept != tries[-1][1]:
-        tried(kept)
+        try_in_float(kept)
     return Int8File(len(kept), tries[0][0])
 
 
 def _enough(
-    tries: list[tuple[float, list[str]]], kept: list[str], tried: Callable[[Sequence[str]], float], least: float
+    tries: list[tuple[float, list[str]]], kept: list[str], try_in_float: Callable[[Sequence[str]], float], least: float
 ) -> bool:
     """Try a file with some operators in float32; return whether its ratio is enough."""
-    tries.append((tried(kept), kept))
+    tries.append((try_in_float(kept), kept))
     return tries[-1][0] >= least
 
 
-def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
+def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
     """Return the content of a file in int8, but for some operators."""
     try:
         from ai_edge_quantizer import quantizer, recipe
@@ -106,30 +106,30 @@ def _quantised(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: 
             )
     except (RuntimeError, ValueError, KeyError, NotImplementedError) as error:
         raise ExportError(f"ai-edge-quantizer refuses: {' '.join(str(error).split())[:300]}") from None
-    return bytes(with_inner_buffers(bytes(done.quantized_model)))
+    return bytes(inline_buffers(bytes(done.quantized_model)))
 
 
-def that_matter(graph: Graph, ranges: Ranges) -> Ranges:
+def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
     """Return the range of every tensor, as far as its readers tell values apart.
 
     A gate that is open at 8 is as open at 200; steps for numbers between them are taken from the others.
     """
-    told: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
+    limits: dict[int, tuple[float, float]] = {id(v): _ALL for v in graph.outputs}
     for op in reversed(graph.operators):
         wanted = [_TOLD_APART.get(op.code, _ALL)]
         if op.code in _MOVES:
-            wanted = [told.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
+            wanted = [limits.get(id(v), (np.inf, -np.inf)) for v in op.outputs]
         for value in op.inputs:
             if value is not None:
-                sides = [told.get(id(value), (np.inf, -np.inf)), *wanted]
-                told[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
-    found: Ranges = {}
+                sides = [limits.get(id(value), (np.inf, -np.inf)), *wanted]
+                limits[id(value)] = min(low for low, _ in sides), max(high for _, high in sides)
+    narrowed: Ranges = {}
     for key, (least, largest) in ranges.items():
-        low, high = told.get(key, _ALL)
+        low, high = limits.get(key, _ALL)
         if least > largest:  # infinite everywhere
             least = largest = np.zeros(())
-        found[key] = np.clip(least, low, high), np.clip(largest, low, high)
-    return found
+        narrowed[key] = np.clip(least, low, high), np.clip(largest, low, high)
+    return narrowed
 
 
 def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Array]]:
@@ -145,7 +145,7 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )  # fmt: skip
     signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
-    found: dict[str, tuple[Array, Array]] = {}
+    ranges: dict[str, tuple[Array, Array]] = {}
     for feeds in batches:
         for name, index in signature["inputs"].items():
             interpreter.resize_tensor_input(index, feeds[name].shape)
@@ -159,9 +159,9 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
             if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
                 values = interpreter.get_tensor(detail["index"])
                 values = values[np.abs(values) < _LOWEST]
-                low, high = found.get(detail["name"], (np.inf, -np.inf))
-                found[detail["name"]] = values.min(initial=low), values.max(initial=high)
-    return found
+                low, high = ranges.get(detail["name"], (np.inf, -np.inf))
+                ranges[detail["name"]] = values.min(initial=low), values.max(initial=high)
+    return ranges
 
 
 def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:

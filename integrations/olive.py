@@ -62,11 +62,11 @@ class OnnxFold(Pass):  # type: ignore[misc,unused-ignore]  # a base without type
             model_path=str(path.parent),  # a folder: weights may lie beside the model
             onnx_file_name=path.name,
             inference_settings=model.inference_settings,
-            model_attributes=_with_file(model.model_attributes, report),
+            model_attributes=_add_file(model.model_attributes, report),
         )
 
 
-def _with_file(attributes: dict[str, Any] | None, path: Path) -> dict[str, Any]:
+def _add_file(attributes: dict[str, Any] | None, path: Path) -> dict[str, Any]:
     """Return the attributes of a model with one more file that belongs to it."""
     files = [*((attributes or {}).get("additional_files") or []), str(path)]
     return {**(attributes or {}), "additional_files": files}
@@ -74,10 +74,10 @@ def _with_file(attributes: dict[str, Any] | None, path: Path) -> dict[str, Any]:
 
 def package_config() -> dict[str, Any]:
     """Return Olive's own package configuration with this pass in it, for ``olive.run(..., package_config=...)``."""
-    found: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
+    config: dict[str, Any] = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text(encoding="utf-8"))
     anything = {f"supported_{what}": ["*"] for what in ("providers", "accelerators", "precisions")}
-    found["passes"]["OnnxFold"] = {"module_path": "onnxfold.integrations.olive.OnnxFold", **anything}
-    return found
+    config["passes"]["OnnxFold"] = {"module_path": "onnxfold.integrations.olive.OnnxFold", **anything}
+    return config
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 import onnxfold
 from benchmarks.edge.results import Emulated, Variant
 from onnxfold.edge_bench.boards.dut_job import answers
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulated
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import build
 from onnxfold.edge_bench.job import prepare_job, relative_error
 from onnxfold.errors import NothingToFoldError
@@ -59,7 +59,7 @@ def run_emulated(path: Path, inputs: Array, labels: Array, folder: Path) -> Emul
     feeds = [{"image": image[None]} for image in inputs]
     job = prepare_job(path, folder, name=path.stem, inputs=feeds)
     firmware = build(Path(write_project(job.onnx, folder / "firmware", "qemu", name=job.name).path))
-    with emulated(firmware.elf) as dut:
+    with emulate_firmware(firmware.elf) as dut:
         found = answers(dut, job, dut.signature(), 300.0, budget_s=float("inf"))
     ticks = [inference.ticks or 0 for inference in found.inferences]
     return Emulated(

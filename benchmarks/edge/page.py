@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.edge.results import Emulated, Variant
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.paper_table import DEVICES, PUBLISHED, findings, impossible, inference, paper_rows
+from onnxfold.edge_bench.paper_table import DEVICES, PUBLISHED, contradictions, findings, inference, paper_rows
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.table import bytes_text, latency_text, markdown, notes
 
@@ -126,7 +126,7 @@ def _published() -> list[str]:
     for row in rows:
         column = next(c for c in PUBLISHED if c.sparsity == row.details["sparsity"])
         flash = "between the ends" if column.flash_mb is None else f"{column.flash_mb} MB"
-        reasons = impossible(row, load_device(row.device))
+        reasons = contradictions(row, load_device(row.device))
         verdict = f"**impossible**: {'; '.join(reasons)}" if reasons else "possible"
         lines.append(f"| {row.model} | {row.device} | {column.ram_k} K | {flash} | {verdict} |")
     return [

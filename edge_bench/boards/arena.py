@@ -42,8 +42,8 @@ def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | s
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return f"tflite-micro did not finish within {_TIMEOUT_S:g} s"
-    found = {part: int(size) for part, size in _ALLOCATED.findall(done.stderr)}
-    if done.returncode or not {"head", "tail"} <= found.keys():
-        told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return f"tflite-micro does not run the model: {told[-1][:200]}"
-    return Arena(found["head"], found["tail"])
+    sizes = {part: int(size) for part, size in _ALLOCATED.findall(done.stderr)}
+    if done.returncode or not {"head", "tail"} <= sizes.keys():
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return f"tflite-micro does not run the model: {lines[-1][:200]}"
+    return Arena(sizes["head"], sizes["tail"])

@@ -36,7 +36,7 @@ class ByteStream(Protocol):
     """A connection to a board; raises OSError when it is gone."""
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come, waiting at most that long for a first byte; b'' if nothing came."""
+        """Return the bytes that have come, waiting at most that long for the first; b'' if none came."""
 
     def write(self, data: bytes, timeout_s: float) -> None:
         """Send all of it, or raise OSError when the time is over."""
@@ -98,17 +98,17 @@ class Dut:
             attempt_s = min(_ATTEMPT_S, max(deadline - self._clock(), 0.01))
             try:
                 for line in self._exchange("name", attempt_s):
-                    found = re.fullmatch(r"m-name-dut-\[(.*)\]", line)
-                    if found:
+                    match = re.fullmatch(r"m-name-dut-\[(.*)\]", line)
+                    if match:
                         self._drain()
-                        return found[1]
+                        return match[1]
                 heard = DeviceError(f"{self._where} answers without its name: check that it runs MLPerf Tiny firmware")
             except _Garbled as error:
-                heard = error.explained(self._where, timeout_s)
+                heard = error.device_error(self._where, timeout_s)
             except _Silent as error:
                 # What came before says more than that nothing came in an attempt that the deadline cut short.
                 if heard is None or attempt_s == _ATTEMPT_S:
-                    heard = error.explained(self._where, timeout_s)
+                    heard = error.device_error(self._where, timeout_s)
             if heard is not None and self._clock() >= deadline:
                 raise heard
 
@@ -118,16 +118,16 @@ class Dut:
         try:
             lines = self._exchange(text, seconds)
         except (_Silent, _Garbled) as error:
-            raise error.explained(self._where, seconds, text) from None
+            raise error.device_error(self._where, seconds, text) from None
         errors = [line for line in lines if line.startswith("e-[")]
         if errors:
             raise DeviceError(f"{self._where} answers to '{_short(text)}': {errors[0][3:].removesuffix(']')}")
         return lines
 
     def profile(self) -> dict[str, str]:
-        """Return what the board says of itself: 'profile' and 'model'."""
-        found = (re.fullmatch(r"m-(profile|model)-\[(.*)\]", line) for line in self.command("profile"))
-        return {m[1]: m[2] for m in found if m}
+        """Return the board's description of itself: 'profile' and 'model'."""
+        matches = (re.fullmatch(r"m-(profile|model)-\[(.*)\]", line) for line in self.command("profile"))
+        return {m[1]: m[2] for m in matches if m}
 
     def signature(self) -> Signature:
         """Return inputs and outputs; an empty signature from firmware that does not know the command."""
@@ -139,10 +139,10 @@ class Dut:
             raise
         tensors: dict[str, list[DutTensor]] = defaultdict(list)
         for line in lines:
-            found = re.fullmatch(r"x-(input|output)-\[(\w+),([\dx]*),([\d ]*),(.*)\]", line)
-            if found:
-                shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (found[3], found[4]))
-                tensors[found[1]].append(DutTensor(found[5], found[2], shape, axes))
+            match = re.fullmatch(r"x-(input|output)-\[(\w+),([\dx]*),([\d ]*),(.*)\]", line)
+            if match:
+                shape, axes = (tuple(map(int, re.findall(r"\d+", text))) for text in (match[3], match[4]))
+                tensors[match[1]].append(DutTensor(match[5], match[2], shape, axes))
         runtime = next((m[1] for line in lines if (m := re.fullmatch(r"x-runtime-\[(.*)\]", line))), "")
         return Signature(
             tuple(tensors["input"]), tuple(tensors["output"]), runtime, _numbers(lines, "x-").get("tick-hz", 0)
@@ -184,8 +184,8 @@ class Dut:
 
     def operators(self) -> list[tuple[str, int]]:
         """Return operator and ticks of every node in the last infer; of firmware built with MODEL_OP_TICKS."""
-        found = (re.fullmatch(r"x-op-\[\d+,(\w+),(\d+)\]", line) for line in self.command("operators"))
-        return [(m[1], int(m[2])) for m in found if m]
+        matches = (re.fullmatch(r"x-op-\[\d+,(\w+),(\d+)\]", line) for line in self.command("operators"))
+        return [(m[1], int(m[2])) for m in matches if m]
 
     def close(self) -> None:
         """Give the connection back."""
@@ -240,16 +240,16 @@ class _Silent(Exception):  # noqa: N818  # turned into a DeviceError where the c
         super().__init__()
         self._lines, self._rest = lines, rest
 
-    def explained(self, where: str, seconds: float, text: str = "") -> DeviceError:
+    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
         """Return the error for the user."""
         to = f" to '{_short(text)}'" if text else ""
         if not self._lines and not self._rest:
-            return DeviceError(f"{where} did not answer{to} within {seconds:g} s: check that its firmware runs")
+            return DeviceError(f"{address} did not answer{to} within {seconds:g} s: check that its firmware runs")
         if any(byte > 126 for byte in self._rest):
-            return _Garbled(self._rest).explained(where, seconds)
+            return _Garbled(self._rest).device_error(address, seconds)
         last = (self._rest.decode("ascii", "replace") or (self._lines[-1] if self._lines else "")).strip()
         return DeviceError(
-            f"{where} did not finish its answer{to} within {seconds:g} s, it stopped after '{_short(last)}': reset it"
+            f"{address} did not finish its answer{to} within {seconds:g} s, it stopped after '{_short(last)}': reset it"
         )
 
 
@@ -260,16 +260,16 @@ class _Garbled(Exception):  # noqa: N818
         super().__init__()
         self._data = data
 
-    def explained(self, where: str, seconds: float, text: str = "") -> DeviceError:
+    def device_error(self, address: str, seconds: float, text: str = "") -> DeviceError:
         """Return the error for the user."""
         return DeviceError(
-            f"{where} answers with bytes that are not text ({self._data[:16].hex(' ')}): check the baud rate"
+            f"{address} answers with bytes that are not text ({self._data[:16].hex(' ')}): check the baud rate"
         )
 
 
 def _numbers(lines: Sequence[str], prefix: str) -> dict[str, int]:
-    found = (re.fullmatch(rf"{re.escape(prefix)}([a-z][a-z-]*)-(\d+)", line) for line in lines)
-    return {m[1]: int(m[2]) for m in found if m}
+    matches = (re.fullmatch(rf"{re.escape(prefix)}([a-z][a-z-]*)-(\d+)", line) for line in lines)
+    return {m[1]: int(m[2]) for m in matches if m}
 
 
 def _short(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut, DutTensor, Inference, Signature
 from onnxfold.edge_bench.job import relative_error
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.graph.files.load import load
 from onnxfold.graph.tensors import Array
 
@@ -18,13 +18,13 @@ _FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Answers:
+class DeviceOutputs:
     """Outputs of a device for the first inputs of a job."""
 
     outputs: list[list[Array]]  # in the order of inputs and of the model's outputs
     inferences: list[Inference]  # one per input, with its times
 
-    def error(self, job: Job) -> float:
+    def error(self, job: BenchJob) -> float:
         """Return the largest difference to the references over the largest reference value."""
         return relative_error(job.reference[: len(self.outputs)], self.outputs)
 
@@ -38,13 +38,13 @@ def deviation(error: float) -> str:
 
 def answers(
     dut: Dut,
-    job: Job,
+    job: BenchJob,
     signature: Signature,
     timeout_s: float,
     *,
     budget_s: float = 120.0,
     clock: Callable[[], float] = time.monotonic,
-) -> Answers:
+) -> DeviceOutputs:
     """Run inputs of a job once each, until the time is up: large inputs take long on a serial line."""
     names = load(job.onnx).input_names
     outputs: list[list[Array]] = []
@@ -56,7 +56,7 @@ def answers(
         load_input(dut, [np.asarray(feeds[n]) for n in names], signature)
         inferences.append(dut.infer(1, 0, timeout_s))
         outputs.append(_split(inferences[-1].results, reference, signature.outputs))
-    return Answers(outputs, inferences)
+    return DeviceOutputs(outputs, inferences)
 
 
 def load_input(dut: Dut, values: Sequence[Array], signature: Signature) -> None:
@@ -84,13 +84,13 @@ def _split(results: Sequence[float], reference: Sequence[Array], tensors: Sequen
     expected = sum(np.asarray(r).size for r in reference)
     if len(results) != expected or len(tensors) != len(reference):
         raise DeviceError(_other_model(f"{len(results)} output values", f"{expected}"))
-    found, start = [], 0
+    arrays, start = [], 0
     for tensor in tensors:
         size = int(np.prod(tensor.shape, dtype=np.int64))
         values = np.asarray(results[start : start + size], np.float64).reshape(tensor.shape)
-        found.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
+        arrays.append(values.transpose(np.argsort(tensor.axes)) if tensor.axes else values)
         start += size
-    return found
+    return arrays
 
 
 def _plain(values: Array) -> DutTensor:

@@ -18,7 +18,7 @@ _END_S = 0.5
 
 
 @contextmanager
-def emulated(elf: Path) -> Iterator[Dut]:
+def emulate_firmware(elf: Path) -> Iterator[Dut]:
     """Run firmware, and yield it as a device that is connected; it ends with the block."""
     import tty  # not on Windows, where nothing of this is found missing before it is asked for
 
@@ -37,7 +37,7 @@ def emulated(elf: Path) -> Iterator[Dut]:
             dut.connect(_BOOT_S)
             yield dut
         except DeviceError as error:
-            if _ended(process):
+            if _has_ended(process):
                 messages.seek(0)
                 said = " ".join(messages.read().split())[:200]
                 raise DeviceError(f"QEMU ended: {said or 'no message'}") from error
@@ -48,7 +48,7 @@ def emulated(elf: Path) -> Iterator[Dut]:
             dut.close()
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> bool:
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
     """Whether the emulator has ended; its process needs a moment after it closes the line."""
     try:
         process.wait(_END_S)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold.edge_bench.boards.dut_job import load_input
-from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulated
+from onnxfold.edge_bench.boards.emulator import INSTRUCTIONS_PER_TICK, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import build, project_of
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.project import memory_ld
 from onnxfold.graph.files.load import load
 
@@ -19,7 +19,7 @@ _FLASH_BYTES = _RAM_BYTES = 4 << 20
 _WEIGHTS_BYTES = 16 << 20
 
 
-def count_by_op(job: Job, *, optimisation: str = "-O2", timeout_s: float = 300.0) -> dict[str, int]:
+def count_by_op(job: BenchJob, *, optimisation: str = "-O2", timeout_s: float = 300.0) -> dict[str, int]:
     """Return instructions per inference by operator; they add up to all of an inference.
 
     Every operator is a function of its own, and counted to 40 instructions, a tick of the emulated clock.
@@ -31,16 +31,16 @@ def count_by_op(job: Job, *, optimisation: str = "-O2", timeout_s: float = 300.0
     return counts
 
 
-def _count(job: Job, optimisation: str, timeout_s: float) -> dict[str, int]:
+def _count(job: BenchJob, optimisation: str, timeout_s: float) -> dict[str, int]:
     with tempfile.TemporaryDirectory(dir=job.work, prefix="count-") as folder:
         memory = memory_ld(_FLASH_BYTES, _RAM_BYTES, weights_bytes=_WEIGHTS_BYTES)
         project = project_of(job, Path(folder) / "firmware", memory)
         firmware = build(Path(project.path), optimisation=optimisation, defines="-DMODEL_OP_TICKS")
-        with emulated(firmware.elf) as dut:
+        with emulate_firmware(firmware.elf) as dut:
             load_input(dut, [np.asarray(job.inputs[0][n]) for n in load(job.onnx).input_names], dut.signature())
             total = dut.infer(1, 0, timeout_s).ticks or 0
-            found: Counter[str] = Counter()
+            ticks_of: Counter[str] = Counter()
             for operator, ticks in dut.operators():
-                found[operator] += ticks
-    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in found.items()}
+                ticks_of[operator] += ticks
+    counts = {operator: ticks * INSTRUCTIONS_PER_TICK for operator, ticks in ticks_of.items()}
     return {**counts, "other": max(0, total * INSTRUCTIONS_PER_TICK - sum(counts.values()))}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnxfold.edge_bench.boards.dut import DeviceError
 from onnxfold.edge_bench.boards.toolchain import version_of
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.project import FirmwareReport, write_project
 
 _SECONDS = 600
@@ -48,7 +48,7 @@ class DoesNotFitError(DeviceError):
         super().__init__(f"the firmware does not link: it overflows {text}; fold more, or use a board with more memory")
 
 
-def project_of(job: Job, folder: Path, memory: str) -> FirmwareReport:
+def project_of(job: BenchJob, folder: Path, memory: str) -> FirmwareReport:
     """Write the project of a job into a new folder.
 
     C is generated once per job, which takes seconds, and kept in its scratch folder.

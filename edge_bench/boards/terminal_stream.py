@@ -13,7 +13,7 @@ class FileStream:
         self._descriptor = descriptor
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come, waiting at most that long for a first byte; b'' if nothing came."""
+        """Return the bytes that have come, waiting at most that long for the first; b'' if none came."""
         readable, _, _ = select.select([self._descriptor], [], [], max(timeout_s, 0))
         if not readable:
             return b""

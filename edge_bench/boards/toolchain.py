@@ -18,7 +18,7 @@ PROGRAMS = {
 
 
 def missing_tools(programs: Sequence[str] = tuple(PROGRAMS), *, generator: bool = True) -> str:
-    """Return what is missing and what to install, in one line; '' if nothing is."""
+    """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
     if os.name != "posix":
         return "emulation needs Linux or macOS, or the Windows Subsystem for Linux"
     absent = [p for p in programs if shutil.which(p) is None]

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.errors import ExportError
 
@@ -26,14 +26,14 @@ class CloudRunner:
     name: str = "cloud"
 
     def missing(self) -> str:
-        """Return what is missing: the key, or the package."""
+        """Return the missing part: the key, or the package."""
         if not os.environ.get(KEY):
             return f"no key of Edge Impulse: set {KEY}"
         return (
             "" if find_spec(PACKAGE) is not None else f"Edge Impulse's package is not installed: pip install {PACKAGE}"
         )
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Ask for one device."""
         name = device.edge_impulse_device if device is not None else ""
         row = _rows(job, device)
@@ -47,22 +47,22 @@ class CloudRunner:
             service: Any = import_module(PACKAGE).model
             if name not in service.list_profile_devices():
                 return [row(status="unavailable", reason=f"'{name}' is not in Edge Impulse's list of devices")]
-            found = service.profile(
+            estimate = service.profile(
                 model=str(file.path), device=name, api_key=os.environ[KEY], timeout_sec=self.timeout_s
             ).model.profile_info.float32
         except Exception as error:  # the package raises its own, its HTTP client's and pydantic's
             text = " ".join(str(error).replace(os.environ[KEY], "***").split())[:200] or type(error).__name__
             return [row(status="failed", reason=f"Edge Impulse: {text}")]
-        return [_row(row, name, found)]
+        return [_row(row, name, estimate)]
 
 
-def _row(row: Callable[..., BenchResult], name: str, found: Any) -> BenchResult:
-    reason = getattr(found, "mcu_support_error", None) or getattr(found, "profiling_error", None)
-    if found is None or found.time_per_inference_ms is None:
+def _row(row: Callable[..., BenchResult], name: str, estimate: Any) -> BenchResult:
+    reason = getattr(estimate, "mcu_support_error", None) or getattr(estimate, "profiling_error", None)
+    if estimate is None or estimate.time_per_inference_ms is None:
         return row(status="failed", reason=f"Edge Impulse has no estimate: {reason or 'it does not say why'}")
-    memory = found.memory.tflite if found.memory is not None else None
+    memory = estimate.memory.tflite if estimate.memory is not None else None
     return row(
-        latency_s=found.time_per_inference_ms / 1e3,
+        latency_s=estimate.time_per_inference_ms / 1e3,
         ram_bytes=memory and memory.ram,
         flash_bytes=memory and memory.rom,
         memory="Edge Impulse's estimate" if memory else "",
@@ -71,7 +71,7 @@ def _row(row: Callable[..., BenchResult], name: str, found: Any) -> BenchResult:
     )
 
 
-def _rows(job: Job, device: DeviceProfile | None) -> Callable[..., BenchResult]:
+def _rows(job: BenchJob, device: DeviceProfile | None) -> Callable[..., BenchResult]:
     def row(**fields: Any) -> BenchResult:
         return BenchResult(
             model=job.name, device=device.name if device is not None else "unknown", method="cloud-estimate",

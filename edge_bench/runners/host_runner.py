@@ -9,7 +9,7 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.linux import SCRIPT, failure, pack, rows
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.machine.python import python
 
 HOST = "host"
@@ -26,7 +26,7 @@ class HostRunner:
         """Nothing can be missing: onnxruntime is a requirement of onnxfold."""
         return ""
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Measure in onnxruntime, and in the TFLite interpreters that are installed."""
         package = pack(job, timeout=self.timeout_s)
         with tempfile.TemporaryDirectory(dir=job.work) as folder:
@@ -42,6 +42,6 @@ class HostRunner:
                 return [failure(job, HOST, f"no result within {error.timeout:g} s", status="failed")]
         answer = last_measurement(done.stdout)
         if answer is None:
-            told = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            return [failure(job, HOST, f"the measuring script failed: {told[-1]}", status="failed")]
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            return [failure(job, HOST, f"the measuring script failed: {lines[-1]}", status="failed")]
         return rows(job, HOST, package, answer)

@@ -11,7 +11,7 @@ from onnxfold.graph.tensors import Array
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class BenchJob:
     """A model to be measured, and what it should compute."""
 
     onnx: str  # path of the ONNX model; every input has a fixed shape, with batch 1
@@ -34,7 +34,7 @@ class Runner(Protocol):
         """Short name."""
 
     def missing(self) -> str:
-        """Return what is missing and what to install, in one line; '' if nothing is."""
+        """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Measure a job; what goes wrong with a board or a tool is a row, never an exception."""

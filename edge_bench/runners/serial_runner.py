@@ -10,7 +10,7 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.dut_job import answers, deviation
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import OnnxFoldError
 
 #: Limit of seconds of inferences per model, for any number of repeats.
@@ -32,7 +32,7 @@ class SerialStream:
             raise DeviceError(f"port '{port}' cannot be opened ({reason}); serial ports here: {there}") from None
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come, waiting at most that long for a first byte; b'' if nothing came."""
+        """Return the bytes that have come, waiting at most that long for the first; b'' if none came."""
         self._serial.timeout = max(timeout_s, 0)
         first: bytes = self._serial.read(1)
         return first + (self._serial.read(self._serial.in_waiting) if first else b"")
@@ -58,10 +58,10 @@ class SerialRunner:
     name: str = "serial"
 
     def missing(self) -> str:
-        """Return what is missing and what to install, in one line; '' if nothing is."""
+        """Return the missing programs or packages and how to install them, in one line; '' if none is missing."""
         return "" if find_spec("serial") is not None else "pyserial missing: pip install pyserial"
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Return one row."""
         row: dict[str, Any] = {
             "model": job.name,
@@ -75,18 +75,18 @@ class SerialRunner:
         except DeviceError as error:
             return [BenchResult(**row, status="unavailable", reason=str(error))]
         try:
-            return [self._measured(dut, job, row, device)]
+            return [self._measure(dut, job, row, device)]
         except OnnxFoldError as error:
             return [BenchResult(**row, status="failed", reason=str(error))]
         finally:
             dut.close()
 
-    def _measured(self, dut: Dut, job: Job, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
+    def _measure(self, dut: Dut, job: BenchJob, row: dict[str, Any], device: DeviceProfile | None) -> BenchResult:
         board = dut.connect(self.connect_s)
         said = dut.profile()
         signature = dut.signature()
-        found = answers(dut, job, signature, self.timeout_s)
-        slowest_s = max(i.microseconds for i in found.inferences) * 1e-6
+        replies = answers(dut, job, signature, self.timeout_s)
+        slowest_s = max(i.microseconds for i in replies.inferences) * 1e-6
         repeats = max(_FEWEST, min(job.repeats, int(_BUDGET_S / max(slowest_s, 1e-6))))
         warm_up = min(job.warm_up, repeats)
         limit_s = max(5.0, 10 * slowest_s)
@@ -94,14 +94,14 @@ class SerialRunner:
             dut.infer(warm_up, 0, limit_s * warm_up)
         times = [dut.infer(1, 0, limit_s).microseconds * 1e-6 for _ in range(repeats)]
         low, median, high = statistics.quantiles(times, n=4, method="inclusive")
-        error = found.error(job)
+        error = replies.error(job)
         row |= {
             "runtime": signature.runtime or "as in the board's firmware",
             "clock_hz": device.clock_hz if device is not None else None,
             "warm_up": warm_up,
             "repeats": repeats,
             "max_relative_error": error,
-            "compared_inputs": len(found.outputs),
+            "compared_inputs": len(replies.outputs),
             "basis": "measured by the board's clock",
             "details": {"board": board, **said},
             **_memory(dut.memory()),
@@ -112,13 +112,13 @@ class SerialRunner:
         return BenchResult(**row, latency_s=median, latency_low_s=low, latency_high_s=high)
 
 
-def _memory(found: dict[str, int]) -> dict[str, Any]:
+def _memory(sizes: dict[str, int]) -> dict[str, Any]:
     """Return the fields of a row for what the firmware says of its memory."""
-    if "static" not in found and "flash" not in found:
+    if "static" not in sizes and "flash" not in sizes:
         return {}
-    ram = found["static"] + found.get("stack", 0) if "static" in found else None
+    ram = sizes["static"] + sizes.get("stack", 0) if "static" in sizes else None
     return {
         "ram_bytes": ram,
-        "flash_bytes": found.get("flash"),
+        "flash_bytes": sizes.get("flash"),
         "memory": "stated by the firmware: variables with activations, stack's high-water mark, whole application",
     }

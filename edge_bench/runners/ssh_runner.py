@@ -10,7 +10,7 @@ from onnxfold.budget.devices import DeviceProfile
 from onnxfold.edge_bench.linux import SCRIPT, failure, pack, rows
 from onnxfold.edge_bench.measure_script import INTERPRETERS, last_measurement
 from onnxfold.edge_bench.result import BenchResult
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ConfigError
 
 _NO_PYTHON: Final = "ONNXFOLD-NO-PYTHON3"
@@ -54,12 +54,12 @@ class SshRunner:
             raise ConfigError(f"host '{self.host}' is not a name that ssh accepts: give user@host")
 
     def missing(self) -> str:
-        """Return what is missing: an address, or ssh itself."""
+        """Return the missing part: an address, or ssh itself."""
         if not self.host:
             return "no address: give --host user@board"
         return "" if shutil.which("ssh") else "ssh is not installed: apt install openssh-client"
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         """Measure in every interpreter of the board."""
         name = device.name if device is not None else self.host
         package = pack(job, timeout=self.timeout_s)
@@ -72,7 +72,7 @@ class SshRunner:
             return [failure(job, name, f"'{self.host}' gave no answer within {limit:g} s", status="failed")]
         except OSError as error:
             return [failure(job, name, f"ssh cannot be started: {error.strerror}", status="unavailable")]
-        out, told = done.stdout.decode(errors="replace"), _last_line(done.stderr.decode(errors="replace"))
+        out, complaint = done.stdout.decode(errors="replace"), _last_line(done.stderr.decode(errors="replace"))
         answer = last_measurement(out)
         if answer is not None:
             return rows(job, name, package, answer)
@@ -80,9 +80,11 @@ class SshRunner:
             reason = f"'{self.host}' has no python3: install it there, apt install python3"
             return [failure(job, name, reason, status="unavailable")]
         if done.returncode == _SSH_FAILED:
-            reason = f"ssh does not reach '{self.host}': {told}; this must work: ssh -o BatchMode=yes {self.host} true"
+            reason = (
+                f"ssh does not reach '{self.host}': {complaint}; this must work: ssh -o BatchMode=yes {self.host} true"
+            )
             return [failure(job, name, reason, status="unavailable")]
-        return [failure(job, name, f"the measuring script failed on '{self.host}': {told}", status="failed")]
+        return [failure(job, name, f"the measuring script failed on '{self.host}': {complaint}", status="failed")]
 
     def _command(self) -> list[str]:
         python = f"exec python3 -c {shlex.quote(_UNPACK_AND_RUN)}"

@@ -32,12 +32,12 @@ def plan(buffers: Sequence[Buffer]) -> int:
                 continue
             if offset + buffer.size_bytes <= other.offset:
                 break
-            offset = max(offset, aligned(other.offset + other.size_bytes))
+            offset = max(offset, align(other.offset + other.size_bytes))
         buffer.offset = offset
         placed.append(buffer)
-    return max((aligned(b.offset + b.size_bytes) for b in placed), default=0)
+    return max((align(b.offset + b.size_bytes) for b in placed), default=0)
 
 
-def aligned(size_bytes: int) -> int:
+def align(size_bytes: int) -> int:
     """Round up to a multiple of `ALIGNMENT`."""
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT

@@ -159,12 +159,12 @@ def generate_c(view: GraphView, interface: Interface, work: Path) -> GeneratedC:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise ExportError(f"{runtime} refuses the model: {lines[-1].strip()[:300]}")
-    code, arena_bytes = _with_static_activations(target.read_text(), interface, runtime)
+    code, arena_bytes = _make_activations_static(target.read_text(), interface, runtime)
     data = (work / "generated_data.c").read_text()
     return GeneratedC(runtime, code, data, arena_bytes)
 
 
-def _with_static_activations(code: str, interface: Interface, runtime: str) -> tuple[str, int]:
+def _make_activations_static(code: str, interface: Interface, runtime: str) -> tuple[str, int]:
     """Return the code with its entry rewritten, and the bytes of the block."""
     entry = _ENTRY.search(code)
     if entry is None:
@@ -177,7 +177,7 @@ def _with_static_activations(code: str, interface: Interface, runtime: str) -> t
     types = {int(m[1]): m[2] for m in _NODE.finditer(code)}
     buffers = _buffers(body, calls, types)
     arena_bytes = max(1, plan([*{id(b): b for b in buffers.values()}.values()]))
-    body = _ALLOCATION.sub(lambda m: _placed(m, buffers), body)
+    body = _ALLOCATION.sub(lambda m: _placement(m, buffers), body)
     body = _FREE.sub("", body)
     places = {int(m["node"]): place for place, m in enumerate(calls)}
     body = _CALL.sub(lambda m: f"    MODEL_OP({places[int(m['node'])]}, {m[0].strip()[:-1]});", body)
@@ -198,18 +198,18 @@ def _buffers(body: str, calls: Sequence[re.Match[str]], types: dict[int, str]) -
     for place, names in enumerate(arguments):
         for name in filter(uses.__contains__, names):
             uses[name].append(place)
-    found: dict[str, Buffer] = {}
+    buffers: dict[str, Buffer] = {}
     for place, (call, names) in enumerate(zip(calls, arguments, strict=True)):
         written = [n for n in names if uses.get(n, [-1])[0] == place]
         for name in written:
             last = uses[name][-1]
-            dying = [n for n in names if n in found and uses[n][-1] == place and sizes[n] == sizes[name]]
+            dying = [n for n in names if n in buffers and uses[n][-1] == place and sizes[n] == sizes[name]]
             if types[int(call["node"])] in _IN_PLACE and dying and len(written) == 1:
-                found[name] = found[dying[0]]
-                found[name].last = last
+                buffers[name] = buffers[dying[0]]
+                buffers[name].last = last
             else:
-                found[name] = Buffer(sizes[name], place, last)
-    return found
+                buffers[name] = Buffer(sizes[name], place, last)
+    return buffers
 
 
 def _size(allocation: re.Match[str]) -> int:
@@ -220,7 +220,7 @@ def _size(allocation: re.Match[str]) -> int:
     return element * prod(dims) * int(allocation["count"])
 
 
-def _placed(allocation: re.Match[str], buffers: dict[str, Buffer]) -> str:
+def _placement(allocation: re.Match[str], buffers: dict[str, Buffer]) -> str:
     name, dims = allocation["name"], allocation["dims"]
     pointer = f"(*{name}){dims}" if dims else f"*{name}"
     if name not in buffers:  # nobody writes or reads it

@@ -16,20 +16,20 @@ from onnxfold.graph.view import GraphView
 
 
 def need_of(view: GraphView, dtype: str = "float32") -> MemoryNeed:
-    """Return what a model needs in TensorFlow Lite Micro; what cannot be exported is counted."""
+    """Return the memory need of a model in TensorFlow Lite Micro; a model that cannot be exported is counted."""
     try:
         with tempfile.TemporaryDirectory(prefix="onnxfold-need-") as folder:
-            one = open_model(to_model(view), view.input_shapes or None)
-            fix_to_one_sample(one)
+            fixed_view = open_model(to_model(view), view.input_shapes or None)
+            fix_to_one_sample(fixed_view)
             path = Path(folder) / "model.tflite"
-            export_model(to_model(one), path, dtype=dtype, verify=False)
+            export_model(to_model(fixed_view), path, dtype=dtype, verify=False)
             return read_tflite(path).need
     except (ConfigError, ExportError, UnsupportedModelError) as error:
         return counted_need(view, str(error), shrinks=4 if dtype == "int8" else 1)
 
 
 def counted_need(view: GraphView, why: str, *, shrinks: int = 1) -> MemoryNeed:
-    """Return what a model needs at least, counted on its graph, with the reason why it is not known better."""
+    """Return the least memory need of a model, counted on its graph, with the reason why it is not known better."""
     try:
         sizes = BatchOfOne(view)
         buffers = sum(_bytes(sizes, name) for name in (*view.input_names, *view.output_names))

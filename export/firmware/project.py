@@ -98,7 +98,7 @@ class _Model:
 
     @property
     def runtime(self) -> str:
-        """What runs the model."""
+        """The runtime that runs the model."""
         return self.need.runtime
 
     @property
@@ -166,7 +166,7 @@ def write_project(
         board has. What its profile says of system and runtime is an estimate: a model that fits without them is
         written, and the report says why it may not fit.
     """
-    runtime = _known(kind, runtime, dtype)
+    runtime = _check_kind(kind, runtime, dtype)
     verify, seed = checks.flag("verify", verify), checks.seed(seed)
     target = checks.path("directory", directory)
     check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
@@ -174,21 +174,21 @@ def write_project(
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
-        found = (
+        model_files = (
             _generated(view, Path(work), name, kind)
             if runtime == "generated"
             else _tflm(view, Path(work), name, kind, dtype, {**samples, "verify": verify, "seed": seed})
         )
         board = _board(kind, flash_bytes, ram_bytes)
         if kind != "qemu":  # whose linker says it, and by how many bytes
-            _require_room(found.need, board, dtype)
-        _WRITERS[kind](draft, target.name, found, name, flash_bytes, ram_bytes)
+            _require_room(model_files.need, board, dtype)
+        _WRITERS[kind](draft, target.name, model_files, name, flash_bytes, ram_bytes)
         written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
         report = FirmwareReport(
-            path=str(target), kind=kind, runtime=found.runtime, input_bytes=found.interface.input_bytes,
-            output_bytes=found.interface.output_bytes, arena_bytes=found.arena_bytes,
-            model_bytes=found.need.model_bytes, dtype=dtype, misfit=_advised(found.need, board, dtype), files=written,
-            notes=found.notes,
+            path=str(target), kind=kind, runtime=model_files.runtime, input_bytes=model_files.interface.input_bytes,
+            output_bytes=model_files.interface.output_bytes, arena_bytes=model_files.arena_bytes,
+            model_bytes=model_files.need.model_bytes, dtype=dtype, misfit=_advice(model_files.need, board, dtype),
+            files=written, notes=model_files.notes,
         )  # fmt: skip
         with within(report):
             pass
@@ -206,7 +206,7 @@ def _board(kind: str, flash_bytes: int, ram_bytes: int) -> DeviceProfile:
     )  # fmt: skip
 
 
-def _advised(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
+def _advice(need: MemoryNeed, board: DeviceProfile, dtype: str) -> str:
     """Return in one line why a model does not fit a board, and what to do; '' if it fits."""
     reason = misfit(need, board)
     smaller = "give --dtype int8 or smaller" if (need.runtime, dtype) == (RUNTIME, "float32") else "give smaller"
@@ -218,7 +218,7 @@ def _require_room(need: MemoryNeed, board: DeviceProfile, dtype: str) -> None:
     """Raise ExportError if a model does not fit a board, whatever system and runtime take."""
     bare = replace(board, runtime_flash_bytes=0, runtime_ram_bytes=0, stack_bytes=0)
     if misfit(need, bare):
-        raise ExportError(f"{_advised(need, board, dtype)}; nothing was written")
+        raise ExportError(f"{_advice(need, board, dtype)}; nothing was written")
 
 
 def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> str:
@@ -246,7 +246,7 @@ def memory_ld(flash_bytes: int, ram_bytes: int, *, weights_bytes: int = 0) -> st
     )
 
 
-def _known(kind: str, runtime: str, dtype: str) -> str:
+def _check_kind(kind: str, runtime: str, dtype: str) -> str:
     if kind not in KINDS:
         raise ConfigError(f"project '{kind}' is unknown; use one of {', '.join(KINDS)}")
     if runtime not in ("", *RUNTIMES):
@@ -275,17 +275,17 @@ def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, options
     report = export_model(to_model(view), path, dtype=dtype, **options)
     layouts = {**report.inputs, **report.outputs}
     axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
-    found = read_tflite(path)
-    interface = read_interface(view, axes_of, found.int8)
+    tflm_model = read_tflite(path)
+    interface = read_interface(view, axes_of, tflm_model.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
     library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
     sources = {
         "model_data.h": (work / "model_data.h").read_text(),
-        "model_operators.h": operators_h(found.operators),
+        "model_operators.h": operators_h(tflm_model.operators),
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
         "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
     }
-    model = _model(kind, name, interface, found.need, sources)
+    model = _model(kind, name, interface, tflm_model.need, sources)
     return replace(model, notes=tuple(report.notes))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.errors import ExportError
-from onnxfold.export.firmware.activation_plan import Buffer, aligned, plan
+from onnxfold.export.firmware.activation_plan import Buffer, align, plan
 from onnxfold.export.tflite.schema import schema
 
 RUNTIME = "TensorFlow Lite Micro"
@@ -67,14 +67,14 @@ def read_tflite(path: Path) -> TflmModel:
         if kind in _CONVOLUTIONS or (kind in _SCALED and whole):
             channels += int(result.shape[-1])
         if kind in _ACCUMULATING and whole:
-            buffers.append(Buffer(aligned(4 * prod(int(d) for d in result.shape)), place, place))
+            buffers.append(Buffer(align(4 * prod(int(d) for d in result.shape)), place, place))
     ports = [graph.tensors[int(i)] for i in (*graph.inputs, *graph.outputs)]
     interpreter, per_operator, per_tensor, per_channel = _TABLES
     need = MemoryNeed(
         runtime=RUNTIME,
         model_bytes=len(content),
         activation_bytes=plan(buffers),
-        table_bytes=aligned(
+        table_bytes=align(
             interpreter + per_operator * len(kinds) + per_tensor * len(graph.tensors) + per_channel * channels
         ),
         buffer_bytes=sum(_size(port, types) for port in ports),
@@ -114,12 +114,12 @@ def _buffers(model: Any, graph: Any, types: Mapping[int, str]) -> list[Buffer]:
             last[i] = max(last.get(i, place), place)
         for i in (int(o) for o in operator.inputs if o >= 0):
             last[i] = max(last.get(i, place), place)
-    found = []
+    buffers = []
     for index, tensor in enumerate(graph.tensors):
         data = model.buffers[tensor.buffer].data
         if index in first and (data is None or not len(data)):
-            found.append(Buffer(aligned(_size(tensor, types)), first[index], last[index]))
-    return found
+            buffers.append(Buffer(align(_size(tensor, types)), first[index], last[index]))
+    return buffers
 
 
 def _size(tensor: Any, types: Mapping[int, str]) -> int:

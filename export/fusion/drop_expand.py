@@ -45,10 +45,10 @@ def _sizes(view: GraphView, tensor: str) -> list[int | str] | None:
     shape, symbols = view.shape(tensor), view.symbols(tensor)
     if shape is None:
         return None
-    found: list[int | str] = []
+    sizes: list[int | str] = []
     for axis, size in enumerate(shape):
         symbol = symbols[axis] if axis < len(symbols) else ""
         if size is None and not symbol:
             return None
-        found.append(symbol if size is None else size)
-    return found
+        sizes.append(symbol if size is None else size)
+    return sizes

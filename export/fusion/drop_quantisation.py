@@ -36,7 +36,7 @@ class DropQuantisation(Pass):
             elif node.output[0] in view.output_names:
                 nodes.append(helper.make_node("Identity", source.input[:1], node.output, name=node.name))
             else:
-                nodes += (put_back := _dropped(view, source, view.fresh_name(source.input[0])))
+                nodes += (put_back := _clipping_nodes(view, source, view.fresh_name(source.input[0])))
                 value = put_back[0].output[0] if put_back else source.input[0]
                 renamed[node.output[0]] = renamed.get(value, value)
         if not renamed:
@@ -58,7 +58,7 @@ def _floats(view: GraphView, node: NodeProto) -> Array:
     return floats
 
 
-def _dropped(view: GraphView, node: NodeProto, name: str) -> list[NodeProto]:
+def _clipping_nodes(view: GraphView, node: NodeProto, name: str) -> list[NodeProto]:
     """Return the Relu or Clip that the integers of a QuantizeLinear stand for, if they do."""
     producer = view.producer(node.input[0])
     if producer is None or producer.op_type in _NEVER_BELOW_ZERO or len(node.input) < 3:

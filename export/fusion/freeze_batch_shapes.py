@@ -33,7 +33,7 @@ class FreezeBatchShapes(Pass):
         free = any((view.shape(name) or ())[:1] == (None,) for name in view.input_names)
         if not computed or not free:
             return PassResult(False)
-        folded = [_folded(view, size) for size in _SIZES]
+        folded = [_fold_at_batch(view, size) for size in _SIZES]
         changed: dict[str, NodeProto] = {}
         for node in view.nodes:
             inputs = list(node.input)
@@ -52,7 +52,7 @@ class FreezeBatchShapes(Pass):
         return PassResult(view.substitute(changed))
 
 
-def _folded(view: GraphView, batch: int) -> GraphView:
+def _fold_at_batch(view: GraphView, batch: int) -> GraphView:
     """Return a copy for one size of the batch, with everything folded that this makes constant."""
     copy = view.copy()
     free = [name for name in view.input_names if (view.shape(name) or ())[:1] == (None,)]

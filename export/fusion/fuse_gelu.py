@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, helper
 
-from onnxfold.export.fusion.scalar_factors import constant, scaled_by
+from onnxfold.export.fusion.scalar_factors import constant, scaled_input
 from onnxfold.graph.patterns import chain, only_reader
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
@@ -21,18 +21,18 @@ class FuseGelu(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
-        found: dict[str, NodeProto] = {}
+        replacements: dict[str, NodeProto] = {}
         for node in view.nodes:
             if node.op_type == "Erf":
                 match = _match(view, node)
                 if match is not None:
                     source, result = match
-                    found[result] = helper.make_node("Gelu", [source], [result], name=node.name)
-        return PassResult(view.substitute(found))
+                    replacements[result] = helper.make_node("Gelu", [source], [result], name=node.name)
+        return PassResult(view.substitute(replacements))
 
 
 def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:
-    source = scaled_by(view, view.producer(erf.input[0]), 1 / math.sqrt(2))
+    source = scaled_input(view, view.producer(erf.input[0]), 1 / math.sqrt(2))
     match = chain(view, erf, "Erf", "Add", "Mul")
     if source is None or match is None or constant(view, match[1]) != 1.0:
         return None
@@ -49,6 +49,6 @@ def _match(view: GraphView, erf: NodeProto) -> tuple[str, str] | None:
         )
         return (source, last.output[0]) if halves and last is not None else None
     half = view.producer(other)
-    if half is not None and scaled_by(view, half, 0.5) == source:  # (0.5 x) (erf + 1)
+    if half is not None and scaled_input(view, half, 0.5) == source:  # (0.5 x) (erf + 1)
         return source, tail.output[0]
     return None

@@ -21,24 +21,24 @@ class FuseGroupNorm(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
-        found: dict[str, NodeProto] = {}
+        replacements: dict[str, NodeProto] = {}
         for first in view.nodes:
             match = chain(view, first, "Reshape", "InstanceNormalization", "Reshape")
-            counted = _counted(view, *match) if match is not None else None
+            counted = _group_counts(view, *match) if match is not None else None
             if match is None or counted is None:
                 continue
             _, norm, last = match
             channels, groups = counted
             scale = view.add_weight(f"{norm.output[0]}_scale", np.ones(channels, np.float32))
             bias = view.add_weight(f"{norm.output[0]}_bias", np.zeros(channels, np.float32))
-            found[last.output[0]] = helper.make_node(
+            replacements[last.output[0]] = helper.make_node(
                 "GroupNormalization", [first.input[0], scale, bias], [last.output[0]], norm.name,
                 num_groups=groups, epsilon=attr_float(norm, "epsilon", 1e-5),
             )  # fmt: skip
-        return PassResult(view.substitute(found))
+        return PassResult(view.substitute(replacements))
 
 
-def _counted(view: GraphView, first: NodeProto, norm: NodeProto, last: NodeProto) -> tuple[int, int] | None:
+def _group_counts(view: GraphView, first: NodeProto, norm: NodeProto, last: NodeProto) -> tuple[int, int] | None:
     """Return the number of channels and that of groups, None if the three nodes are no GroupNormalization."""
     if not all(view.is_weight(n) for n in norm.input[1:3]):
         return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, helper
 
-from onnxfold.export.fusion.scalar_factors import constant, scaled_by
+from onnxfold.export.fusion.scalar_factors import constant, scaled_input
 from onnxfold.graph.nodes import attr_float
 from onnxfold.graph.patterns import only_reader
 from onnxfold.graph.view import GraphView
@@ -21,13 +21,13 @@ class FuseHardSwish(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every match."""
-        found: dict[str, NodeProto] = {}
+        replacements: dict[str, NodeProto] = {}
         for node in view.nodes:
             source = _argument(view, node)
             last = None if source is None else _product(view, node, source)
             if source is not None and last is not None:
-                found[last.output[0]] = helper.make_node("HardSwish", [source], [last.output[0]], name=last.name)
-        return PassResult(view.substitute(found))
+                replacements[last.output[0]] = helper.make_node("HardSwish", [source], [last.output[0]], name=last.name)
+        return PassResult(view.substitute(replacements))
 
 
 def _argument(view: GraphView, node: NodeProto) -> str | None:
@@ -53,11 +53,11 @@ def _limit(view: GraphView, node: NodeProto, index: int, name: str) -> float:
 def _product(view: GraphView, gate: NodeProto, source: str) -> NodeProto | None:
     """Return the last node of the product of x and its gate."""
     node = only_reader(view, gate.output[0])
-    if gate.op_type == "Clip" and scaled_by(view, node, 1 / 6) is not None:
+    if gate.op_type == "Clip" and scaled_input(view, node, 1 / 6) is not None:
         node = None if node is None else only_reader(view, node.output[0])
     elif gate.op_type == "Clip":
         last = None if node is None else only_reader(view, node.output[0])
-        return last if _multiplies(node, source) and scaled_by(view, last, 1 / 6) is not None else None
+        return last if _multiplies(node, source) and scaled_input(view, last, 1 / 6) is not None else None
     return node if _multiplies(node, source) else None
 
 

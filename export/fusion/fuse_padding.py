@@ -51,10 +51,10 @@ def _amounts(view: GraphView, pad: NodeProto) -> list[int] | None:
     if len(pad.input) > 2 and pad.input[2] and np.any(view.weight(pad.input[2])):
         return None
     rank = len(shape)
-    given = view.weight(pad.input[1]) if len(pad.input) > 1 else np.array(attr_ints(pad, "pads"))
+    pads = view.weight(pad.input[1]) if len(pad.input) > 1 else np.array(attr_ints(pad, "pads"))
     axes = view.weight(pad.input[3]) % rank if len(pad.input) > 3 and pad.input[3] else np.arange(rank)
     amounts = np.zeros((2, rank), np.int64)
-    amounts[:, axes.reshape(-1)] = given.reshape(2, -1)
+    amounts[:, axes.reshape(-1)] = pads.reshape(2, -1)
     if amounts[:, :2].any() or (amounts < 0).any():
         return None
     return [int(a) for a in amounts[:, 2:].reshape(-1)]

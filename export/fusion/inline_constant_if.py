@@ -28,14 +28,14 @@ class InlineConstantIf(Pass):
         return PassResult(modified)
 
     def _step(self, view: GraphView) -> bool:
-        taken = {node_key(node): body for node in view.nodes if (body := _taken(view, node)) is not None}
-        if not taken:
+        branches = {node_key(node): body for node in view.nodes if (body := _taken(view, node)) is not None}
+        if not branches:
             return False
         nodes: list[NodeProto] = []
         used = set(view.weights) | set(view.input_names) | {o for node in view.nodes for o in node.output}
         weights: dict[str, Weight] = {}
         for node in view.nodes:
-            body = taken.get(node_key(node))
+            body = branches.get(node_key(node))
             if body is None:
                 nodes.append(node)
                 continue

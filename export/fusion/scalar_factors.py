@@ -7,8 +7,8 @@ from onnx import NodeProto
 from onnxfold.graph.view import GraphView
 
 
-def scaled_by(view: GraphView, node: NodeProto | None, factor: float) -> str | None:
-    """Return what a node multiplies by a factor, None if it does not."""
+def scaled_input(view: GraphView, node: NodeProto | None, factor: float) -> str | None:
+    """Return the tensor that a node multiplies by a factor, None if it multiplies none."""
     if node is None or node.op_type not in ("Mul", "Div"):
         return None
     number = constant(view, node)

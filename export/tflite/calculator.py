@@ -39,9 +39,9 @@ class Calculator:
         x, y = self._value(a, other), self._value(b, other)
         shape = broadcast(x.shape, y.shape)
         if code in ("MAXIMUM", "MINIMUM"):
-            x, y = self._ranked(x, len(shape)), self._ranked(y, len(shape))
+            x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
         if len(shape) > _MAX_BROADCAST_RANK and not (_whole(x, shape) and _whole(y, shape)):
-            return self._collapsed(code, x, y, shape, element_type)
+            return self._merge_axes(code, x, y, shape, element_type)
         return self._graph.op(code, [x, y], shape, element_type)
 
     def add(self, a: Term, b: Term) -> Value:
@@ -70,7 +70,7 @@ class Calculator:
         assert isinstance(other, Value)
         x, y = self._value(a, other), self._value(b, other)
         shape = broadcast(condition.shape, broadcast(x.shape, y.shape))
-        x, y = self._ranked(x, len(shape)), self._ranked(y, len(shape))
+        x, y = self._raise_rank(x, len(shape)), self._raise_rank(y, len(shape))
         return self._graph.op("SELECT_V2", [condition, x, y], shape, x.element_type)
 
     def clip(self, x: Value, low: float, high: float) -> Value:
@@ -112,13 +112,13 @@ class Calculator:
         # As many axes as the other has: the quantiser wants that of constants which share a scale with it.
         return self._graph.constant(np.full((1,) * len(other.shape), term, NUMPY_TYPES[other.element_type]))
 
-    def _ranked(self, value: Value, rank: int) -> Value:
+    def _raise_rank(self, value: Value, rank: int) -> Value:
         """Return a constant with so many axes, and any other value as it is."""
         if not value.is_constant or len(value.shape) >= rank:
             return value
         return self._graph.constant(value.values().reshape((1,) * (rank - len(value.shape)) + tuple(value.shape)))
 
-    def _collapsed(self, code: str, x: Value, y: Value, shape: Shape, element_type: str) -> Value:
+    def _merge_axes(self, code: str, x: Value, y: Value, shape: Shape, element_type: str) -> Value:
         """Merge neighbouring axes that broadcast alike, since kernels broadcast along few axes only."""
         rank = len(shape)
         full = [(1,) * (rank - len(v.shape)) + tuple(v.shape) for v in (x, y)]

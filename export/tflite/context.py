@@ -81,7 +81,7 @@ class Op(NodeReader):
 
     # -- reading -------------------------------------------------------------------------------
 
-    def required(self, index: int, what: str) -> Array:
+    def required_weight(self, index: int, what: str) -> Array:
         """Return the values of an input that has to be a weight; `what` it is, for the error."""
         values = self.constant(index)
         if values is None:
@@ -92,7 +92,7 @@ class Op(NodeReader):
         """Return integers given as an attribute (older operator sets) or as a constant input; None if not given."""
         if self.has_attribute(name):
             return self.integers(name)
-        return [int(v) for v in self.required(index, what).reshape(-1)] if self.has_input(index) else None
+        return [int(v) for v in self.required_weight(index, what).reshape(-1)] if self.has_input(index) else None
 
     def shape(self, index: int = 0) -> Shape:
         """Return an input's ONNX shape."""
@@ -125,11 +125,11 @@ class Op(NodeReader):
 
     # -- tensors -------------------------------------------------------------------------------
 
-    def assigned(self, index: int = 0) -> Layout:
+    def assigned_layout(self, index: int = 0) -> Layout:
         """Return the planned layout of an input; of a weight, ONNX's own."""
         return self._tensors.layouts.get(self.node.input[index], plain(len(self.shape(index))))
 
-    def planned(self, index: int = 0) -> Layout:
+    def planned_layout(self, index: int = 0) -> Layout:
         """Return the planned layout of an output."""
         name = self.node.output[index]
         if name not in self._tensors.layouts:

@@ -52,8 +52,8 @@ class Converted:
     def to_bytes(self, description: str) -> memoryview:
         """Return the file's content; the metadata states layouts and names."""
         ports = {
-            kind: {p.name: {"layout": p.layout.name(), "axes": list(p.layout.perm)} for p in found}
-            for kind, found in (("inputs", self.inputs), ("outputs", self.outputs))
+            kind: {p.name: {"layout": p.layout.name(), "axes": list(p.layout.perm)} for p in side_ports}
+            for kind, side_ports in (("inputs", self.inputs), ("outputs", self.outputs))
         }
         return serialize(self.graph, description, ports)
 
@@ -73,9 +73,9 @@ def convert(view: GraphView, *, keep_nchw_inputs: bool = False) -> Converted:
     )
     tensors = Tensors(view, shapes, layouts)
     inputs = [_input(tensors, name, fixed.get(name)) for name in view.input_names]
-    for node, found in nodes:
+    for node, converter in nodes:
         try:
-            found.write(Op(node, tensors))
+            converter.write(Op(node, tensors))
         except OverflowError:
             reason = "one of its numbers does not fit into 32 bits, the size of TFLite's pads and strides"
             raise ExportError(reason, node=node.name or node_key(node), op_type=node.op_type) from None
@@ -96,15 +96,15 @@ def _is_known(node: NodeProto, shapes: dict[str, tuple[int, ...]]) -> bool:
 
 
 def _converter(view: GraphView, node: NodeProto) -> Converter:
-    found = find_converter(node.domain, node.op_type, view.opset(node.domain))
-    if found is None:
+    converter = find_converter(node.domain, node.op_type, view.opset(node.domain))
+    if converter is None:
         hint = "it computes with tensor sizes: fix them with --input-shapes" if node.op_type in _OF_SIZES else ""
         raise ExportError(
             f"no converter exists for this operator; {hint or '--backend onnx2tf may have one'}",
             node=node.name or node_key(node),
             op_type=node.op_type,
         )
-    return found
+    return converter
 
 
 def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
@@ -125,7 +125,7 @@ def _input(tensors: Tensors, name: str, layout: Layout | None) -> Port:
 def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
     """Make every output a separate tensor, different from inputs, constants and other outputs."""
     graph = tensors.graph
-    taken = {id(v) for v in graph.inputs}
+    used_ids = {id(v) for v in graph.inputs}
     written = []
     for name in names:
         if tensors.view.is_weight(name):
@@ -133,10 +133,10 @@ def _outputs(tensors: Tensors, names: Iterable[str]) -> list[str]:
             value = graph.constant(array, name)
         else:
             value = tensors.get(name, tensors.layouts[name])
-        if value.is_constant or id(value) in taken:
+        if value.is_constant or id(value) in used_ids:
             value = graph.copy(value)
         tensors.rename(value, name)
-        taken.add(id(value))
+        used_ids.add(id(value))
         graph.outputs.append(value)
         written.append(name)
     return written

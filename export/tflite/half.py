@@ -22,12 +22,12 @@ def store_as_float16(graph: Graph) -> None:
             if int(np.prod(value.shape)) < _SMALLEST:
                 continue
             if id(value) not in widened:
-                widened[id(value)] = _widened(value, first)
+                widened[id(value)] = _widen(value, first)
             op.inputs[i] = widened[id(value)] or value
     graph.operators[:0] = first
 
 
-def _widened(value: Value, operators: list[Operator]) -> Value | None:
+def _widen(value: Value, operators: list[Operator]) -> Value | None:
     if np.abs(value.values()).max() > np.finfo(np.float16).max:
         return None
     load = value.values

@@ -85,8 +85,8 @@ def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Lay
     Dimensions are matched in blocks of equal size, (C) with (g, C/g) or (H, W) with (H*W). The order is kept if both
     layouts have the blocks in the same sequence, and the axes of each block side by side and ascending.
     """
-    sizes, from_axes = _unfolded(before, from_layout)
-    new_sizes, to_axes = _unfolded(after, to_layout)
+    sizes, from_axes = _unfold(before, from_layout)
+    new_sizes, to_axes = _unfold(after, to_layout)
     blocks = _blocks(sizes, new_sizes)
     if blocks is None:
         return False
@@ -94,7 +94,7 @@ def keeps_order(before: Shape, from_layout: Layout, after: Shape, to_layout: Lay
     return sequences[0] is not None and sequences[0] == sequences[1]
 
 
-def _unfolded(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
+def _unfold(shape: Shape, layout: Layout) -> tuple[list[int], list[int]]:
     """Return sizes (dynamic ones marked) and axes in TFLite's order, a flattened block as the axes it came from."""
     sizes = [int(d) * _DYNAMIC if isinstance(d, Dynamic) else int(d) for d in shape]
     if not layout.block:
@@ -107,24 +107,24 @@ def _blocks(before: list[int], after: list[int]) -> tuple[dict[int, int], dict[i
     """Return the block of every axis that is longer than 1, on both sides, None if the shapes do not match up."""
     left = [i for i, d in enumerate(before) if d != 1]
     right = [i for i, d in enumerate(after) if d != 1]
-    found: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    block_of: tuple[dict[int, int], dict[int, int]] = ({}, {})
     i = j = block = 0
     while i < len(left) and j < len(right):
-        found[0][left[i]] = found[1][right[j]] = block
+        block_of[0][left[i]] = block_of[1][right[j]] = block
         a, b = before[left[i]], after[right[j]]
         while a != b:
             if a < b and i + 1 < len(left):
                 i += 1
                 a *= before[left[i]]
-                found[0][left[i]] = block
+                block_of[0][left[i]] = block
             elif b < a and j + 1 < len(right):
                 j += 1
                 b *= after[right[j]]
-                found[1][right[j]] = block
+                block_of[1][right[j]] = block
             else:
                 return None
         i, j, block = i + 1, j + 1, block + 1
-    return found if i == len(left) and j == len(right) else None
+    return block_of if i == len(left) and j == len(right) else None
 
 
 def _sequence(axes: list[int], block_of: dict[int, int]) -> list[int] | None:

@@ -95,10 +95,10 @@ class Reordering(LayoutRule):
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the layout in which nothing moves."""
         source, result = op.reads[0], op.writes[0]
-        given = plain(op.rank(source)) if assigned[source].block else assigned[source]
+        source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
         return [
-            (source, given),
-            (result, permuted(given, op.integers("perm", reversed(range(op.rank(source)))))),
+            (source, source_layout),
+            (result, permuted_layout(source_layout, op.integers("perm", reversed(range(op.rank(source)))))),
         ]
 
 
@@ -107,22 +107,22 @@ class Reshaping(LayoutRule):
 
     def offers(self, op: NodeShapes) -> Iterable[tuple[str, Layout]]:
         """Offer (N, C*H*W) in TFLite's order where it is a flattened feature map."""
-        for one, other in ((op.reads[0], op.writes[0]), (op.writes[0], op.reads[0])):
-            image, flat = op.shapes[one], op.shapes[other]
+        for image_tensor, flat_tensor in ((op.reads[0], op.writes[0]), (op.writes[0], op.reads[0])):
+            image, flat = op.shapes[image_tensor], op.shapes[flat_tensor]
             if (
                 len(image) > 2
                 and len(flat) == 2
                 and keeps_order(image, channels_last(len(image)), flat, flattened(image[1:]))
             ):
-                yield other, flattened(image[1:])
+                yield flat_tensor, flattened(image[1:])
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for what is assigned if that is a mere RESHAPE."""
         source, result = op.reads[0], op.writes[0]
-        given, wanted = assigned[source], assigned[result]
-        if keeps_order(op.shapes[source], given, op.shapes[result], wanted):
-            return [(source, given), (result, wanted)]
-        return [(source, plain(len(given.perm))), (result, plain(len(wanted.perm)))]
+        source_layout, result_layout = assigned[source], assigned[result]
+        if keeps_order(op.shapes[source], source_layout, op.shapes[result], result_layout):
+            return [(source, source_layout), (result, result_layout)]
+        return [(source, plain(len(source_layout.perm))), (result, plain(len(result_layout.perm)))]
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,11 @@ class LastAxis(LayoutRule):
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the assigned layout if the axis is last in it."""
-        layout = with_last(assigned[op.writes[0]], op.integer("axis", self.default))
+        layout = layout_with_last(assigned[op.writes[0]], op.integer("axis", self.default))
         return [(op.reads[0], layout), (op.writes[0], layout)]
 
 
-class Dense(LayoutRule):
+class DenseProduct(LayoutRule):
     """A matrix product with constant weights: flattened feature maps may stay in TFLite's order."""
 
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
@@ -166,26 +166,29 @@ class Reducing(LayoutRule):
     def demands(self, op: NodeShapes, assigned: Layouts) -> Demands:
         """Ask for the input as it is, and for the output in the order that results."""
         source, result = op.reads[0], op.writes[0]
-        given = plain(op.rank(source)) if assigned[source].block else assigned[source]
+        source_layout = plain(op.rank(source)) if assigned[source].block else assigned[source]
         same = op.rank(source) == op.rank(result)
-        return [(source, given), (result, given if same else without(given, self.axes(op)))]
+        return [
+            (source, source_layout),
+            (result, source_layout if same else remaining_layout(source_layout, self.axes(op))),
+        ]
 
 
-def with_last(layout: Layout, axis: int) -> Layout:
+def layout_with_last(layout: Layout, axis: int) -> Layout:
     """Return the layout if an ONNX axis is its last one, else the plain or channels-last one that has it there."""
     rank = len(layout.perm)
     usable = [k for k in (layout, plain(rank), channels_last(rank)) if not k.block and k.perm[-1] == axis % rank]
     return usable[0] if usable else plain(rank)
 
 
-def without(layout: Layout, axes: Iterable[int]) -> Layout:
+def remaining_layout(layout: Layout, axes: Iterable[int]) -> Layout:
     """Return the layout that is left when ONNX axes are removed."""
     gone = {a % len(layout.perm) for a in axes}
     kept = [p for p in layout.perm if p not in gone]
     return Layout(tuple(sorted(kept).index(p) for p in kept))
 
 
-def permuted(layout: Layout, perm: Iterable[int]) -> Layout:
+def permuted_layout(layout: Layout, perm: Iterable[int]) -> Layout:
     """Return the layout that a tensor has for a Transpose's result: ONNX axis i of it is axis ``perm[i]``."""
     order = list(perm)
     return Layout(tuple(order.index(p) for p in layout.perm))

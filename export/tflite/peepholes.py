@@ -26,7 +26,7 @@ class _Uses:
                     self.readers.setdefault(id(value), []).append(op)
         self._fixed = {id(v) for v in (*graph.inputs, *graph.outputs)}
 
-    def before(self, op: Operator, index: int = 0) -> Operator | None:
+    def only_writer(self, op: Operator, index: int = 0) -> Operator | None:
         """Return the operator that writes an input which nobody else reads."""
         value = op.inputs[index]
         if value is None or id(value) in self._fixed or len(self.readers[id(value)]) != 1:
@@ -137,10 +137,10 @@ def _merge_transposes(op: Operator, uses: _Uses) -> bool:
 
 def _activate_before_reshape(op: Operator, uses: _Uses) -> bool:
     """RESHAPE, then RELU: the other way round, next to the convolution."""
-    first = uses.before(op) if op.code in _ACTIVATIONS else None
+    first = uses.only_writer(op) if op.code in _ACTIVATIONS else None
     if first is None or first.code != "RESHAPE" or first.inputs[0] is None:
         return False
-    source = uses.before(first)
+    source = uses.only_writer(first)
     if source is None or source.code not in ACTIVATES or source.options.get("fusedActivationFunction"):
         return False
     source.options["fusedActivationFunction"] = _activation(op.code)
@@ -149,7 +149,7 @@ def _activate_before_reshape(op: Operator, uses: _Uses) -> bool:
 
 def _fuse_activation(op: Operator, uses: _Uses) -> bool:
     """RELU behind an operator that can do it by itself."""
-    first = uses.before(op) if op.code in _ACTIVATIONS else None
+    first = uses.only_writer(op) if op.code in _ACTIVATIONS else None
     if first is None or first.code not in ACTIVATES or first.options.get("fusedActivationFunction"):
         return False
     first.options["fusedActivationFunction"] = _activation(op.code)
@@ -169,7 +169,7 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
         return False
     for index in (0, 1):
         constant = op.inputs[1 - index]
-        layer = uses.before(op, index)
+        layer = uses.only_writer(op, index)
         if constant is None or not constant.is_constant or layer is None or layer.code not in _WITH_BIAS:
             continue
         output = layer.outputs[0]
@@ -189,7 +189,7 @@ def _add_bias(op: Operator, uses: _Uses) -> bool:
 
 def _squeeze_mean(op: Operator, uses: _Uses) -> bool:
     """A reduction that keeps axes of size 1, and a RESHAPE that drops them: a reduction that does not keep them."""
-    first = uses.before(op) if op.code == "RESHAPE" else None
+    first = uses.only_writer(op) if op.code == "RESHAPE" else None
     if first is None or "keepDims" not in first.options or not first.options["keepDims"]:
         return False
     axes, source = first.inputs[1], first.inputs[0]

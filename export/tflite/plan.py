@@ -38,7 +38,7 @@ class _Planner:
         for i, (op, _) in enumerate(ops):
             for tensor in (*op.reads, *op.writes):
                 self._readers[tensor].append(i)
-        self._candidates = {root: self._offered(root) for root in self._members}
+        self._candidates = {root: self._offered_layouts(root) for root in self._members}
 
     def _root(self, tensor: str) -> str:
         while self._cluster[tensor] != tensor:
@@ -46,14 +46,14 @@ class _Planner:
             tensor = self._cluster[tensor]
         return tensor
 
-    def _offered(self, root: str) -> list[Layout]:
+    def _offered_layouts(self, root: str) -> list[Layout]:
         rank = len(self._shapes[root])
-        found = dict.fromkeys((plain(rank), channels_last(rank)))
+        layouts = dict.fromkeys((plain(rank), channels_last(rank)))
         for tensor in self._members[root]:
             for i in self._readers[tensor]:
                 op, rule = self._ops[i]
-                found.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
-        return list(found)
+                layouts.update((layout, None) for t, layout in rule.offers(op) if t == tensor)
+        return list(layouts)
 
     def solve(self, start: int) -> tuple[int, dict[str, Layout]]:
         """Return cost and layouts, from the first (0) or the second (1) candidate of every cluster."""

@@ -54,4 +54,4 @@ def converter(*op_types: str, layouts: LayoutRule, since: int = 1, domain: str =
 
 def registered() -> list[tuple[str, Converter]]:
     """Return every converter with its domain, for documentation and tests."""
-    return [(domain, found) for domain, _, found in _CONVERTERS]
+    return [(domain, converter) for domain, _, converter in _CONVERTERS]

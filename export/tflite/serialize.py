@@ -64,7 +64,7 @@ def serialize(graph: Graph, description: str, metadata: Mapping[str, object]) ->
     return memoryview(builder.Bytes)[builder.Head() :]
 
 
-def with_inner_buffers(content: bytes) -> bytes | memoryview:
+def inline_buffers(content: bytes) -> bytes | memoryview:
     """Return a file whose constants lie inside its FlatBuffer.
 
     Quantisers write large files with constants behind it, which TensorFlow Lite Micro does not look for: it takes them
@@ -112,14 +112,14 @@ def _text(content: bytes) -> Value:
 
 
 def _values(graph: Graph) -> list[Value]:
-    found: dict[int, Value] = {id(v): v for v in graph.inputs}
+    values: dict[int, Value] = {id(v): v for v in graph.inputs}
     for op in graph.operators:
         for value in (*op.inputs, *op.outputs):
             if value is not None:
-                found.setdefault(id(value), value)
+                values.setdefault(id(value), value)
     for value in graph.outputs:
-        found.setdefault(id(value), value)
-    return list(found.values())
+        values.setdefault(id(value), value)
+    return list(values.values())
 
 
 def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
@@ -146,13 +146,13 @@ def _buffers(values: list[Value]) -> tuple[list[Value], dict[int, int]]:
 
 
 def tensor_names(graph: Graph) -> dict[int, str]:
-    """Return what the tensors of a file are called, by the id of a value."""
-    taken: dict[str, int] = {}
+    """Return the names of the tensors of a file, by the id of a value."""
+    repeats: dict[str, int] = {}
     # What the model's interface is called comes first, whatever else has the same name.
-    names = {id(v): _unique(v.name, taken) for v in (*graph.inputs, *graph.outputs)}
+    names = {id(v): _unique(v.name, repeats) for v in (*graph.inputs, *graph.outputs)}
     for value in _values(graph):
         if id(value) not in names:
-            names[id(value)] = _unique(value.name, taken)
+            names[id(value)] = _unique(value.name, repeats)
     return names
 
 
@@ -172,12 +172,12 @@ def _tensors(graph: Graph, values: list[Value], buffer_of: Mapping[int, int]) ->
     return tensors
 
 
-def _unique(name: str, taken: dict[str, int]) -> str:
+def _unique(name: str, repeats: dict[str, int]) -> str:
     fresh = name
-    while fresh in taken:
-        taken[name] += 1
-        fresh = f"{name}_{taken[name]}"
-    taken[fresh] = 0
+    while fresh in repeats:
+        repeats[name] += 1
+        fresh = f"{name}_{repeats[name]}"
+    repeats[fresh] = 0
     return fresh
 
 

@@ -26,7 +26,7 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
             )
         sizes_of[name] = tuple(1 if d is None else d for d in shape)
     fixed.assume({**fixed.input_shapes, **sizes_of})
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     names = [*view.input_names, *(o for n in view.nodes for o in n.output if o)]
     for name in names:
         sizes, free = fixed.shape(name), view.shape(name)
@@ -34,8 +34,8 @@ def activation_shapes(view: GraphView) -> dict[str, Shape]:
             continue
         marks = free if free is not None and len(free) == len(sizes) else (None,) * len(sizes)
         pairs = zip(sizes, marks, strict=True)
-        found[name] = tuple(Dynamic(size or 0) if mark is None else int(size or 0) for size, mark in pairs)
-    return found
+        shapes[name] = tuple(Dynamic(size or 0) if mark is None else int(size or 0) for size, mark in pairs)
+    return shapes
 
 
 def fix_inputs(view: GraphView, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -13,7 +13,7 @@ from onnxfold.export.tflite.schema import schema
 
 
 @dataclass(frozen=True)
-class Window:
+class TFLiteWindow:
     """A sliding window in every spatial dimension."""
 
     size: tuple[int, ...]
@@ -43,7 +43,7 @@ class Window:
 
 
 def same_pads(n: int, k: int, s: int, d: int) -> tuple[int, int]:
-    """Return what TFLite pads for SAME."""
+    """Return the pads of TFLite for SAME."""
     total = max((math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n, 0)
     return total // 2, total - total // 2
 
@@ -52,7 +52,7 @@ def _at_least_zero(pads: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ..
     return tuple((max(a, 0), max(b, 0)) for a, b in pads)
 
 
-def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window:
+def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> TFLiteWindow:
     """Read a window from a node's attributes."""
     rank = len(size)
     stride = op.integers("strides", [1] * rank)
@@ -68,10 +68,10 @@ def window(op: Op, size: Sequence[int], spatial: Shape, output: Shape) -> Window
         elif auto == "VALID":
             begin = 0
         pads.append((begin, needed - begin))
-    return Window(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
+    return TFLiteWindow(tuple(size), tuple(stride), tuple(dilation), tuple(pads), tuple(int(o) for o in output))
 
 
-def padding(op: Op, x: Value, win: Window, fill: float | None = 0.0) -> tuple[Value, int]:
+def padding(op: Op, x: Value, win: TFLiteWindow, fill: float | None = 0.0) -> tuple[Value, int]:
     """Return the input, padded where neither SAME nor VALID says it, and TFLite's padding."""
     kinds = schema().Padding
     spatial = x.shape[1:-1]
@@ -92,7 +92,7 @@ def pad(op: Op, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value
     return op.graph.op("PADV2", [x, amounts, op.graph.constant(np.full((1,) * len(pads), fill, np.float32))], shape)
 
 
-def mirrored(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
+def mirror_pads(op: Op, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
     """Append a MIRROR_PAD that repeats the values at the border."""
     shape = tuple(d if not a + b else int(d) + a + b for d, (a, b) in zip(x.shape, pads, strict=True))
     amounts = op.graph.constant(np.array(pads, np.int32))
@@ -109,8 +109,8 @@ def from_image(op: Op, x: Value, rank: int) -> Value:
     return op.graph.reshape(x, (x.shape[0], *x.shape[2:])) if rank == 3 else x
 
 
-def image_window(win: Window) -> Window:
+def image_window(win: TFLiteWindow) -> TFLiteWindow:
     """Return the window of :func:`as_image`'s result; the new axis has the stride of the old one."""
     if len(win.size) != 1:
         return win
-    return Window((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))
+    return TFLiteWindow((1, *win.size), win.stride * 2, (1, *win.dilation), ((0, 0), *win.pads), (1, *win.output))

@@ -65,7 +65,7 @@ class FuseBatchNorm(Pass):
         for norm in view.nodes:
             layer = _layer(view, norm) if norm.op_type == "BatchNormalization" else None
             if layer is not None:
-                merged[node_key(layer)] = _merged(view, layer, norm)
+                merged[node_key(layer)] = _merge(view, layer, norm)
                 gone.add(node_key(norm))
         return PassResult(view.substitute(merged, gone))
 
@@ -89,16 +89,16 @@ def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
     return layer
 
 
-def _merged(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
+def _merge(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:
     """Return the layer that writes what the normalisation wrote."""
-    found = batch_norm(view, norm)
-    assert found is not None
-    names = (found.scale, found.shift, found.mean, found.variance)
+    normalization = batch_norm(view, norm)
+    assert normalization is not None
+    names = (normalization.scale, normalization.shift, normalization.mean, normalization.variance)
     gamma, beta, mean, variance = (view.weight(n).astype(np.float64) for n in names)
-    scale = gamma / np.sqrt(variance + found.epsilon)
+    scale = gamma / np.sqrt(variance + normalization.epsilon)
     weight = layer.input[1]
     factors = _factors(layer, scale, view.weights[weight].shape)
-    scaled = _scaled(view, weight, factors)
+    scaled = _scale_weight(view, weight, factors)
     bias: Array = np.zeros(len(scale))
     if len(layer.input) > 2 and layer.input[2]:
         bias = view.weight(layer.input[2]).astype(np.float64).reshape(-1)
@@ -120,7 +120,7 @@ def _factors(layer: NodeProto, scale: Array, shape: tuple[int, ...]) -> Array:
     return per_row.reshape(*per_row.shape, *[1] * (len(shape) - 2))
 
 
-def _scaled(view: GraphView, weight: str, factors: Array) -> str:
+def _scale_weight(view: GraphView, weight: str, factors: Array) -> str:
     name = view.fresh_name(f"{weight}_scaled")
     stub = to_proto("", np.zeros(0, np.float32))  # without the weight's name it is never written in its place
     view.put_weights({name: ScaledWeight(stub, base=view.weights[weight], factors=factors)})

@@ -18,14 +18,14 @@ class ViewsToFlatten(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Replace every such node."""
-        found = {
+        replacements = {
             node_key(node): rewritten(
                 helper.make_node("Flatten", node.input[:1], node.output, name=node.name), attributes={"axis": 1}
             )
             for node in view.nodes
             if node.op_type in _VIEWS and node.domain in DEFAULT_DOMAINS and _flattens(view, node)
         }
-        return PassResult(view.substitute(found))
+        return PassResult(view.substitute(replacements))
 
 
 def _flattens(view: GraphView, node: NodeProto) -> bool:

@@ -18,7 +18,7 @@ AUTO, JOIN, AVERAGE, FIRST = HEADS = ("auto", "join", "average", "first")
 
 
 @dataclass(frozen=True, eq=False)
-class Heads:
+class JoinedHeads:
     """The nodes of a graph with joined heads."""
 
     nodes: list[NodeProto]
@@ -26,7 +26,9 @@ class Heads:
     how: tuple[str, ...] = ()  # what became of each output
 
 
-def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str) -> Heads:
+def join_heads(
+    view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str
+) -> JoinedHeads:
     """Join the outputs of networks."""
     made, sizes, how = list(nodes), {}, []
     scratch = view.copy()
@@ -45,8 +47,8 @@ def join_heads(view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str
                 raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
             sizes[name] = {axis: sum(lengths)}
         how.append(chosen)
-        made = _joined(scratch, view, made, name, parts, chosen, axis)
-    return Heads(made, sizes, tuple(how))
+        made = _join_parts(scratch, view, made, name, parts, chosen, axis)
+    return JoinedHeads(made, sizes, tuple(how))
 
 
 def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
@@ -61,21 +63,21 @@ def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
     return differing[0] if differing else min(1, len(known[0]) - 1)
 
 
-def _joined(
+def _join_parts(
     scratch: GraphView, view: GraphView, nodes: list[NodeProto], name: str, parts: Sequence[str], how: str, axis: int
 ) -> list[NodeProto]:
     layers = [_own_layer(scratch, part, axis) for part in parts]
-    found = [layer for layer in layers if layer is not None]
-    if len(found) == len(parts) and len({layer.node.input[0] for layer in found}) == 1:
-        first = found[0]
-        weights = _combined([view.weight(one.operator.weight) for one in found], how, first.rows.axis)
+    own_layers = [layer for layer in layers if layer is not None]
+    if len(own_layers) == len(parts) and len({layer.node.input[0] for layer in own_layers}) == 1:
+        first = own_layers[0]
+        weights = _combine([view.weight(layer.operator.weight) for layer in own_layers], how, first.rows.axis)
         inputs = [first.node.input[0], view.add_weight(f"{name}_weight", weights)]
-        biases = [_bias(view, one) for one in found]
-        if any(np.any(bias) for bias in biases) or any(one.bias for one in found):
-            inputs.append(view.add_weight(f"{name}_bias", _combined(biases, how, 0)))
+        biases = [_bias(view, layer) for layer in own_layers]
+        if any(np.any(bias) for bias in biases) or any(layer.bias for layer in own_layers):
+            inputs.append(view.add_weight(f"{name}_bias", _combine(biases, how, 0)))
         head = rewritten(first.node, inputs=inputs, outputs=[name])
         head.name = first.node.name.removesuffix("_of_1")
-        gone = {node_key(one.node) for one in found}
+        gone = {node_key(layer.node) for layer in own_layers}
         return [*(node for node in nodes if node_key(node) not in gone), head]
     if how == JOIN:
         return [*nodes, helper.make_node("Concat", list(parts), [name], axis=axis, name=f"{name}_joined")]
@@ -104,7 +106,7 @@ def _bias(view: GraphView, layer: Layer) -> Array:
     return np.zeros(weight.shape[layer.rows.axis], weight.dtype)
 
 
-def _combined(values: Sequence[Array], how: str, axis: int) -> Array:
+def _combine(values: Sequence[Array], how: str, axis: int) -> Array:
     if how == JOIN:
         return np.concatenate(values, axis=axis)
     if how == FIRST:

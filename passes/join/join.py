@@ -10,10 +10,10 @@ from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.graph.nodes import attr_ints, attribute, node_key, rewritten, subgraphs, with_input
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.join.heads import Heads, join_heads
+from onnxfold.passes.join.heads import JoinedHeads, join_heads
 from onnxfold.passes.join.layout import Index
 from onnxfold.passes.join.stacked_axes import StackedAxes
-from onnxfold.passes.join.structure import LayoutError, Match, Network, match
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, match
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 
@@ -28,13 +28,13 @@ class JoinedGraph:
     heads: tuple[str, ...]  # how every output of the networks was joined: 'join', 'average' or 'first'
 
 
-def matched(networks: Sequence[Network]) -> list[Match]:
+def match_networks(networks: Sequence[SourceNetwork]) -> list[Match]:
     """Match all networks to the first one."""
     names = {name: name for name in networks[0].view.weights}
     return [Match(names), *(match(networks[0], other) for other in networks[1:])]
 
 
-def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> JoinedGraph:
+def join(networks: Sequence[SourceNetwork], matches: Sequence[Match], heads: str) -> JoinedGraph:
     """Stack what produces channels, put what consumes them into blocks, and join the heads.
 
     Case 1: a node whose result holds channels becomes one node. Case 2: one that computes the same in all networks
@@ -49,7 +49,7 @@ def join(networks: Sequence[Network], matches: Sequence[Match], heads: str) -> J
 
 @dataclass(eq=False)
 class _Join:
-    networks: Sequence[Network]
+    networks: Sequence[SourceNetwork]
     axes: StackedAxes
     view: GraphView
     nodes: list[NodeProto] = field(default_factory=list)
@@ -66,24 +66,24 @@ class _Join:
             elif self._is_shared(node):
                 self.nodes.append(node)
             else:
-                self._split(node)
+                self._split_node(node)
         outputs = {name: self.apart[name] for name in first.output_names if name in self.apart}
         if not outputs:
             raise LayoutError("the networks compute the same, without a weight that differs: there is nothing to merge")
-        joined: Heads = join_heads(self.view, self.nodes, outputs, heads)
+        joined: JoinedHeads = join_heads(self.view, self.nodes, outputs, heads)
         self.view.replace_nodes(joined.nodes)
         self.view.resize(joined.sizes)
         self.view.drop_inferable_infos()
         RemoveUnused()(self.view)
         return JoinedGraph(self.view, self.owners, joined.how)
 
-    def _partners(self, node: NodeProto) -> list[tuple[Network, NodeProto]]:
-        found = []
+    def _partners(self, node: NodeProto) -> list[tuple[SourceNetwork, NodeProto]]:
+        partners = []
         for i, network in enumerate(self.networks):
             partner = network.view.producer(self.axes.name(i, node_key(node)))
             assert partner is not None
-            found.append((network, partner))
-        return found
+            partners.append((network, partner))
+        return partners
 
     def _refuse(self, node: NodeProto, why: str) -> LayoutError:
         names = " and ".join(network.label(partner) for network, partner in self._partners(node))
@@ -105,23 +105,23 @@ class _Join:
             elif name and self._is_weight(name) and not self._is_counted(node, name) and not self._is_equal(name):
                 raise self._refuse(node, f"the constant '{name}' is not the same in all of them")
         for count in counts:
-            node = self._counted(node, count)
+            node = self._update_count(node, count)
         for select in selects:
-            node = self._selected(node, select)
+            node = self._update_selection(node, select)
         self.nodes.append(node)
 
     def _is_counted(self, node: NodeProto, name: str) -> bool:
-        places = {index for key, index in self.networks[0].counted if key == node_key(node)}
+        places = {index for key, index in self.networks[0].width_counts if key == node_key(node)}
         return list(node.input).index(name) in places
 
     def _is_equal(self, name: str) -> bool:
         values = [n.view.weight(self.axes.name(i, name)) for i, n in enumerate(self.networks)]
         return all(np.array_equal(values[0], other) for other in values[1:])
 
-    def _counted(self, node: NodeProto, count: Count) -> NodeProto:
+    def _update_count(self, node: NodeProto, count: Count) -> NodeProto:
         old = [self._old_count(i, node, count) for i in range(len(self.networks))]
         places = self.axes.axis(count.axis)
-        kept = np.unique(np.concatenate([where[a:b] for where, (a, b) in zip(places.places, old, strict=True)]))
+        kept = np.unique(np.concatenate([positions[a:b] for positions, (a, b) in zip(places.places, old, strict=True)]))
         new = len(kept) // count.each
         if count.attribute:
             if attribute(node, count.attribute) is None:
@@ -150,7 +150,7 @@ class _Join:
             raise self._refuse(node, "its number of channels is stated in another way")
         return theirs[0].start, theirs[0].stop
 
-    def _selected(self, node: NodeProto, select: Select) -> NodeProto:
+    def _update_selection(self, node: NodeProto, select: Select) -> NodeProto:
         target, source = self.axes.axis(select.axis), self.axes.axis(select.source)
         first = self.networks[0].view.weight(node.input[select.input_index])
         values = np.zeros(target.length, first.dtype)
@@ -167,7 +167,7 @@ class _Join:
         weights = [name for name in names if self._is_weight(name)]
         return all(name not in self.axes.grouped and self._is_equal(name) for name in weights)
 
-    def _split(self, node: NodeProto) -> None:
+    def _split_node(self, node: NodeProto) -> None:
         """Case 3."""
         for i in range(len(self.networks)):
             inputs = []
@@ -179,11 +179,11 @@ class _Join:
                 elif name in self.axes.grouped:
                     if any(self.axes.roles.get(axis) is not Role.CONSUMER for axis in self.axes.grouped[name]):
                         raise self._refuse(node, f"it mixes channels of '{name}', and its result has none")
-                    inputs.append(self._own(name, i, self.axes.weight(name, only=i)))
+                    inputs.append(self._add_own_weight(name, i, self.axes.weight(name, only=i)))
                     for axis in self.axes.grouped[name]:
                         self.owners[Axis(inputs[-1], axis.axis, axis.blocks)] = self.axes.axis(axis).owners
                 else:
-                    inputs.append(self._own(name, i, self.networks[i].view.weight(self.axes.name(i, name))))
+                    inputs.append(self._add_own_weight(name, i, self.networks[i].view.weight(self.axes.name(i, name))))
             outputs = [name and self.view.fresh_name(f"{name}_of_{i + 1}") for name in node.output]
             made = rewritten(node, inputs=inputs, outputs=outputs)
             made.name = node.name and f"{node.name}_of_{i + 1}"
@@ -192,12 +192,12 @@ class _Join:
                 if old:
                     self.apart.setdefault(old, []).append(new)
 
-    def _own(self, name: str, network: int, values: Array) -> str:
+    def _add_own_weight(self, name: str, network: int, values: Array) -> str:
         """Return the name of a network's own form of a weight."""
         return self.view.add_weight(f"{name}_of_{network + 1}", values)
 
 
-def _by_node(network: Network) -> tuple[dict[str, list[Count]], dict[str, list[Select]]]:
+def _by_node(network: SourceNetwork) -> tuple[dict[str, list[Count]], dict[str, list[Select]]]:
     counts: dict[str, list[Count]] = {}
     for count in network.analysis.counts:
         counts.setdefault(count.node, []).append(count)

@@ -51,7 +51,7 @@ def lay_out(
 
 def _members(slots: Index) -> dict[int, list[int]]:
     """Return the new units of every slot, in order."""
-    found: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for new, slot in enumerate(slots.tolist()):
-        found.setdefault(slot, []).append(new)
-    return found
+        members.setdefault(slot, []).append(new)
+    return members

@@ -14,14 +14,14 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
 from onnxfold.passes.join.common_form import COMMON_FORM
-from onnxfold.passes.join.join import matched
-from onnxfold.passes.join.structure import LayoutError, Match, Network
+from onnxfold.passes.join.join import match_networks
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.normalize.remove_unused import RemoveUnused
 
 
 def names_of(models: Sequence[ModelLike]) -> list[str]:
-    """Return what messages call some models: their files, or their numbers."""
+    """Return the names of models in messages: their files, or their numbers."""
     return [
         f"model {i + 1}" if isinstance(model, ModelProto) else f"'{Path(model).name}'" for i, model in enumerate(models)
     ]
@@ -29,12 +29,12 @@ def names_of(models: Sequence[ModelLike]) -> list[str]:
 
 def open_networks(
     models: Sequence[ModelLike], input_shapes: Mapping[str, Sequence[int]] | None = None
-) -> tuple[list[Network], list[Match], tuple[str, ...]]:
+) -> tuple[list[SourceNetwork], list[Match], tuple[str, ...]]:
     """Open networks, and match them to the first one."""
     names = names_of(models)
     views = [load(model) for model in models]
     if input_shapes:
-        views = [_assumed(view, views[0], input_shapes) for view in views]
+        views = [_assume_shapes(view, views[0], input_shapes) for view in views]
     views, notes = _one_opset(views, names)
     for view in views:
         NORMALIZE(view)
@@ -53,7 +53,7 @@ def open_networks(
         return (*_corresponding(views, names), notes)
 
 
-def _assumed(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
+def _assume_shapes(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[int]]) -> GraphView:
     places = dict(zip(first.input_names, view.input_names, strict=False))
     view.assume({places.get(name, name): tuple(shape) for name, shape in shapes.items()})
     return view
@@ -62,11 +62,11 @@ def _assumed(view: GraphView, first: GraphView, shapes: Mapping[str, Sequence[in
 def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[GraphView], tuple[str, ...]]:
     """Convert networks of an older operator set to the newest one among them."""
     newest = max(view.opset() for view in views)
-    found, notes = [], []
+    newest_views, notes = [], []
     for view, name in zip(views, names, strict=True):
         old = view.opset()
         if old == newest:
-            found.append(view)
+            newest_views.append(view)
             continue
         try:
             converted = version_converter.convert_version(to_model(view), newest)
@@ -78,21 +78,21 @@ def _one_opset(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[G
             ) from None
         made = load(converted)
         made.assume(dict(view.input_shapes))
-        found.append(made)
+        newest_views.append(made)
         notes.append(f"{name} was converted from operator set {old} to {newest}")
-    return found, tuple(notes)
+    return newest_views, tuple(notes)
 
 
-def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[Network], list[Match]]:
-    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    matches = matched(networks)
+def _corresponding(views: Sequence[GraphView], names: Sequence[str]) -> tuple[list[SourceNetwork], list[Match]]:
+    networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+    matches = match_networks(networks)
     lacking = {(i if which else 0, key) for i, m in enumerate(matches) for which, key in m.lacks_bias}
     if not lacking:
         return networks, matches
     for i, key in sorted(lacking):
         _give_bias(views[i], key)
-    networks = [Network(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
-    return networks, matched(networks)
+    networks = [SourceNetwork(name, view, find_groups(view)) for name, view in zip(names, views, strict=True)]
+    return networks, match_networks(networks)
 
 
 def _give_bias(view: GraphView, key: str) -> None:

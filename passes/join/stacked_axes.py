@@ -10,7 +10,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.join.layout import Index, lay_out
-from onnxfold.passes.join.structure import LayoutError, Match, Network
+from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 
 #: The network of positions that are of no network, or of all.
 SHARED = -1
@@ -26,19 +26,19 @@ class StackedAxis:
     @property
     def owners(self) -> Index:
         """The network that every position belongs to, shape (length,)."""
-        found = np.full(self.length, SHARED)
+        owners = np.full(self.length, SHARED)
         count = np.zeros(self.length, np.int64)
         for network, places in enumerate(self.places):
-            found[places] = network
+            owners[places] = network
             count[places] += 1
-        found[count != 1] = SHARED
-        return found
+        owners[count != 1] = SHARED
+        return owners
 
 
 class StackedAxes:
     """All axes, laid out when they are asked for."""
 
-    def __init__(self, networks: Sequence[Network], matches: Sequence[Match]) -> None:
+    def __init__(self, networks: Sequence[SourceNetwork], matches: Sequence[Match]) -> None:
         self._networks, self._matches = networks, matches
         self._groups = networks[0].analysis.groups
         self._of = [self._counterparts(i) for i in range(len(networks))]
@@ -53,7 +53,7 @@ class StackedAxes:
         self.roles: dict[Axis, Role] = {m.axis: m.role for group in self._groups for m in group.members}
 
     def name(self, network: int, tensor: str) -> str:
-        """Return what corresponds to a tensor of the first network."""
+        """Return the name of the tensor that corresponds to one of the first network."""
         return self._matches[network].tensors[tensor] if network else tensor
 
     def _counterparts(self, network: int) -> list[FoldGroup]:
@@ -61,31 +61,31 @@ class StackedAxes:
         other, theirs = self._networks[network], {}
         for group in other.analysis.groups:
             theirs.update({m.axis: group for m in group.members})
-        found = []
+        partners = []
         for group in self._groups:
-            axes = [self._moved(network, m.axis) for m in group.members]
+            axes = [self._axis_in(network, m.axis) for m in group.members]
             partner = theirs.get(axes[0])
             if partner is None or {m.axis for m in partner.members} != set(axes):
                 raise LayoutError(
                     f"channels of '{group.name}' of {self._networks[0].name} are coupled with others than those of "
                     f"'{partner.name if partner else axes[0].tensor}' of {other.name}"
                 )
-            found.append(partner)
-        if len(found) != len(other.analysis.groups):
-            names = {group.name for group in other.analysis.groups} - {group.name for group in found}
+            partners.append(partner)
+        if len(partners) != len(other.analysis.groups):
+            names = {group.name for group in other.analysis.groups} - {group.name for group in partners}
             raise LayoutError(f"channels of '{min(names)}' of {other.name} can be merged, and not elsewhere")
-        return found
+        return partners
 
-    def _moved(self, network: int, axis: Axis) -> Axis:
+    def _axis_in(self, network: int, axis: Axis) -> Axis:
         return replace(axis, tensor=self.name(network, axis.tensor)) if network else axis
 
     def axis(self, axis: Axis) -> StackedAxis:
         """Return an axis of a tensor of the first network as it is in the joined graph."""
         if axis not in self._known:
-            self._known[axis] = self._stacked(axis)
+            self._known[axis] = self._stack(axis)
         return self._known[axis]
 
-    def _stacked(self, axis: Axis) -> StackedAxis:
+    def _stack(self, axis: Axis) -> StackedAxis:
         lengths = [self._length(i, axis) for i in range(len(self._networks))]
         if axis not in self.grouped.get(axis.tensor, ()):
             if len(set(lengths)) > 1:
@@ -106,11 +106,11 @@ class StackedAxes:
             for g in set(laid.group[laid.group >= 0].tolist()):
                 units, here = self._units[g], np.flatnonzero(laid.group == g)
                 here = here[units.network[laid.unit[here]] == network]
-                where = self._of[network][g].positions(self._moved(network, axis))
-                assert where is not None
-                if laid.rank[here].max(initial=0) >= where.shape[1]:
+                positions = self._of[network][g].positions(self._axis_in(network, axis))
+                assert positions is not None
+                if laid.rank[here].max(initial=0) >= positions.shape[1]:
                     raise LayoutError(f"'{axis.tensor}' has another number of positions per channel in the networks")
-                own[where[units.unit[laid.unit[here]], laid.rank[here]]] = here
+                own[positions[units.unit[laid.unit[here]], laid.rank[here]]] = here
             rest, shared = np.flatnonzero(own < 0), np.flatnonzero(laid.group < 0)
             if len(rest) != len(shared):
                 raise LayoutError(
@@ -129,26 +129,26 @@ class StackedAxes:
         values = [n.view.weight(self.name(i, tensor)) for i, n in enumerate(self._networks)]
         axes = [self._axis_of(tensor, axis) for axis in range(values[0].ndim)]
         packed = next((axis for axis in axes if axis.blocks > 1), None)
-        stacked = [self.axis(axis) if only is None else self._own(axis, only) for axis in axes]
+        stacked = [self.axis(axis) if only is None else self._own_axis(axis, only) for axis in axes]
         blocks = 1 if packed is None else packed.blocks
         lengths = [s.length // a.blocks for s, a in zip(stacked, axes, strict=True)]
         result = np.zeros(lengths, values[0].dtype)
         for network, old in enumerate(values):
             if only is not None and network != only:
                 continue
-            where = [s.places[network] for s in stacked]
+            axis_places = [s.places[network] for s in stacked]
             for block in range(blocks):
-                parts, index = [slice(None)] * old.ndim, list(where)
+                parts, index = [slice(None)] * old.ndim, list(axis_places)
                 if packed is not None:  # columns of every block of rows are positions of their own
                     rows, width = len(old) // blocks, old.shape[packed.axis]
                     parts[0] = slice(block * rows, (block + 1) * rows)
-                    index[0] = where[0][parts[0]]
-                    columns = where[packed.axis][block * width : (block + 1) * width]
+                    index[0] = axis_places[0][parts[0]]
+                    columns = axis_places[packed.axis][block * width : (block + 1) * width]
                     index[packed.axis] = columns - block * lengths[packed.axis]
                 result[np.ix_(*index)] = old[tuple(parts)]
         return result
 
-    def _own(self, axis: Axis, network: int) -> StackedAxis:
+    def _own_axis(self, axis: Axis, network: int) -> StackedAxis:
         """Return an axis with the channels of all networks, or of one network where channels do not lie on it."""
         if axis in self.grouped.get(axis.tensor, ()):
             return self.axis(axis)
@@ -156,8 +156,8 @@ class StackedAxes:
         return StackedAxis(length, (np.arange(length),) * len(self._networks))
 
     def _axis_of(self, tensor: str, axis: int) -> Axis:
-        found = [a for a in self.grouped.get(tensor, ()) if a.axis == axis]
-        return found[0] if found else Axis(tensor, axis)
+        grouped_axes = [a for a in self.grouped.get(tensor, ()) if a.axis == axis]
+        return grouped_axes[0] if grouped_axes else Axis(tensor, axis)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ _IDLE = frozenset(("storage_order",))
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class SourceNetwork:
     """One of the networks that are to be joined."""
 
     name: str
@@ -28,7 +28,7 @@ class Network:
     analysis: ChannelAnalysis  # its fold groups, and its numbers that count channels
 
     @property
-    def counted(self) -> set[tuple[str, str | int]]:
+    def width_counts(self) -> set[tuple[str, str | int]]:
         """Node and attribute, or node and number of the input, that depend on the widths."""
         counts = {(c.node, c.attribute or c.input_index) for c in self.analysis.counts}
         return counts | {(s.node, s.input_index) for s in self.analysis.selects}
@@ -44,7 +44,7 @@ class LayoutError(UnsupportedModelError):
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """What corresponds to the tensors of the first network in another one."""
+    """The tensors of another network that correspond to those of the first."""
 
     #: Tensor of the first network, the other one's; '' stands for a bias that one of them does not have.
     tensors: Mapping[str, str]
@@ -52,7 +52,7 @@ class Match:
     lacks_bias: tuple[tuple[int, str], ...] = ()
 
 
-def match(first: Network, other: Network) -> Match:
+def match(first: SourceNetwork, other: SourceNetwork) -> Match:
     """Match two networks, from the outputs, which correspond in their order, back to the inputs."""
     views = first.view, other.view
     for what, (ours, theirs) in {
@@ -86,7 +86,7 @@ def match(first: Network, other: Network) -> Match:
                 if operator is None or operator.bias_input != index:
                     raise _differ(first, other, node, partner, f"only one of them has input {index}")
                 lacking.append((1, node_key(partner)) if pair[0] else (0, node_key(node)))
-    for a, b in _twice({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):
+    for a, b in _duplicates({a: b for a, b in tensors.items() if not other.view.is_weight(b)}):
         raise LayoutError(f"'{a}' and '{b}' of {first.name} are one tensor of {other.name}, '{tensors[a]}'")
     return Match(tensors, tuple(lacking))
 
@@ -96,20 +96,25 @@ def _same_constant(view: GraphView, a: str, b: str) -> bool:
     return view.is_weight(a) and view.is_weight(b) and np.array_equal(view.weight(a), view.weight(b))
 
 
-def _twice(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
+def _duplicates(tensors: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return pairs of tensors that correspond to the same one."""
     seen: dict[str, str] = {}
     return [(seen[b], a) for a, b in tensors.items() if seen.setdefault(b, a) != a]
 
 
-def _differ(first: Network, other: Network, a: NodeProto, b: NodeProto, how: str) -> LayoutError:
+def _differ(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto, how: str) -> LayoutError:
     return LayoutError(
         f"the networks have different layouts: {first.label(a)} corresponds to {other.label(b)}, but {how}"
     )
 
 
 def _require_same_source(
-    first: Network, other: Network, a: str, b: str, inputs: Mapping[str, str], writers: Sequence[NodeProto | None]
+    first: SourceNetwork,
+    other: SourceNetwork,
+    a: str,
+    b: str,
+    inputs: Mapping[str, str],
+    writers: Sequence[NodeProto | None],
 ) -> None:
     """Check two tensors of which one at least is an input or a weight."""
     for network, name, writer, theirs in ((first, a, writers[0], other), (other, b, writers[1], first)):
@@ -126,8 +131,8 @@ def _require_same_source(
         types = first.view.elem_type(a), other.view.elem_type(b)
         if types[0] != types[1] or not _fit(*shapes):
             raise LayoutError(
-                f"input '{a}' of {first.name} has the shape {_shown(shapes[0])}, and '{b}' of {other.name} "
-                f"{_shown(shapes[1])}: networks that are merged read the same input"
+                f"input '{a}' of {first.name} has the shape {_shape_text(shapes[0])}, and '{b}' of {other.name} "
+                f"{_shape_text(shapes[1])}: networks that are merged read the same input"
             )
         return
     ranks = len(first.view.weights[a].shape), len(other.view.weights[b].shape)
@@ -141,11 +146,11 @@ def _fit(a: Sequence[int | None] | None, b: Sequence[int | None] | None) -> bool
     return len(a) == len(b) and all(x == y or x is None or y is None for x, y in zip(a, b, strict=True))
 
 
-def _shown(shape: Sequence[int | None] | None) -> str:
+def _shape_text(shape: Sequence[int | None] | None) -> str:
     return "unknown" if shape is None else "x".join("?" if d is None else str(d) for d in shape)
 
 
-def _require_same_node(first: Network, other: Network, a: NodeProto, b: NodeProto) -> None:
+def _require_same_node(first: SourceNetwork, other: SourceNetwork, a: NodeProto, b: NodeProto) -> None:
     if (a.op_type, _domain(a)) != (b.op_type, _domain(b)):
         raise _differ(first, other, a, b, "they are different operators")
     ours, theirs = _attributes(first, a), _attributes(other, b)
@@ -163,9 +168,9 @@ def _domain(node: NodeProto) -> str:
     return "" if node.domain in DEFAULT_DOMAINS else node.domain
 
 
-def _attributes(network: Network, node: NodeProto) -> dict[str, object]:
+def _attributes(network: SourceNetwork, node: NodeProto) -> dict[str, object]:
     """Return attributes, those that have their default value or count channels left out."""
-    counted = {name for key, name in network.counted if key == node_key(node)}
+    counted = {name for key, name in network.width_counts if key == node_key(node)}
     defaults: dict[str, object] = {}
     try:
         schema = onnx.defs.get_schema(node.op_type, network.view.opset(node.domain), _domain(node))
@@ -175,11 +180,13 @@ def _attributes(network: Network, node: NodeProto) -> dict[str, object]:
         }  # fmt: skip
     except onnx.defs.SchemaError:
         pass
-    found = {a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE}
+    attributes = {
+        a.name: attribute(node, a.name) for a in node.attribute if a.name not in counted and a.name not in _IDLE
+    }
     operator = linear(network.view, node)
     if operator is not None and operator.weight:
-        found.pop("kernel_shape", None)  # the weight has it
-    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
+        attributes.pop("kernel_shape", None)  # the weight has it
+    plain = {name: tuple(v) if isinstance(v, list) else v for name, v in attributes.items()}
     return {n: v for n, v in plain.items() if not (n in defaults and v == defaults[n]) and not _idle(n, v)}
 
 
@@ -192,7 +199,7 @@ def _idle(name: str, value: object) -> bool:
     return False
 
 
-def _kinds(network: Network) -> dict[str, int]:
+def _kinds(network: SourceNetwork) -> dict[str, int]:
     """Return a number per tensor that is equal where equal operators led to it."""
     known: dict[object, int] = {}
     view = network.view

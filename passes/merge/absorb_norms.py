@@ -51,6 +51,6 @@ def _absorb(view: GraphView, group: FoldGroup, norm: ScaledNorm) -> bool:
 
 
 def _values(view: GraphView, group: FoldGroup, weight: str) -> Matrix:
-    """Return what a vector holds for every channel."""
+    """Return the value of a vector for every channel."""
     (member,) = (member for member in group.members if member.axis.tensor == weight)
     return per_unit(view, member)[:, 0].astype(np.float64)

@@ -36,26 +36,26 @@ class AxisMap:
 
     @property
     def rotates(self) -> bool:
-        """Whether what is left of some group is axes, of which no deviation of a channel says anything."""
+        """Whether some group keeps axes only, of which no deviation of a channel says anything."""
         return any(bool((p.labels < 0).all()) for p in self.partitions)
 
     @cached_property
     def encode(self) -> Matrix:
         """P, block diagonal over groups, identity for untouched positions; shape (k_units, n_units)."""
-        found: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched))
-        return found
+        matrix: Matrix = block_diag(*(p.encode for p in self.partitions), np.eye(self._untouched_count))
+        return matrix
 
     @cached_property
     def decode(self) -> Matrix:
         """Q, likewise; shape (n_units, k_units)."""
-        found: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched))
-        return found
+        matrix: Matrix = block_diag(*(p.decode for p in self.partitions), np.eye(self._untouched_count))
+        return matrix
 
     @property
-    def _untouched(self) -> int:
+    def _untouched_count(self) -> int:
         return len(self.positions) - sum(p.size for p in self.partitions)
 
-    def encoded(self, values: Samples) -> Samples:
+    def encode_samples(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
         result = np.empty((*values.shape[:-1], self.folded_positions.size), values.dtype)
         if all(isinstance(p, Selection) for p in self.partitions):  # as with a matrix, zeros are positive
@@ -71,36 +71,36 @@ class AxisMap:
 
 def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
     """Return the map of an axis; None where its groups occur differently often, so that units do not line up."""
-    found = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.groups_on(axis)]
-    if not found:
+    parts = [_by_position(g.tensors[axis], p) if g.apart else (g.tensors[axis], p) for g, p in plan.groups_on(axis)]
+    if not parts:
         places = np.arange(width)[:, None]
         return AxisMap(places, places, np.arange(width), ())
-    repeats = {where.shape[1] for where, _ in found}
-    covered = np.concatenate([where.reshape(-1) for where, _ in found])
+    repeats = {table.shape[1] for table, _ in parts}
+    covered = np.concatenate([table.reshape(-1) for table, _ in parts])
     rest = np.setdiff1d(np.arange(width), covered)
     if len(repeats) > 1 or (len(rest) and repeats != {1}):
         return None
-    tables = [where for where, _ in found] + ([rest[:, None]] if len(rest) else [])
-    before = np.cumsum([0, *(p.size for _, p in found)])
-    kept = [start + p.representatives for start, (_, p) in zip(before, found, strict=False)]
+    tables = [table for table, _ in parts] + ([rest[:, None]] if len(rest) else [])
+    before = np.cumsum([0, *(p.size for _, p in parts)])
+    kept = [start + p.representatives for start, (_, p) in zip(before, parts, strict=False)]
     positions, representatives = np.concatenate(tables), np.concatenate([*kept, before[-1] + np.arange(len(rest))])
     place = np.full(width, -1)
     order = np.sort(positions[representatives].reshape(-1))
     place[order] = np.arange(len(order))
-    return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in found))
+    return AxisMap(positions, place[positions[representatives]], representatives, tuple(p for _, p in parts))
 
 
-def _by_position(where: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
+def _by_position(positions: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
     """Return every position of units as a unit of its own, and the partition of these."""
-    repeats = where.shape[1]
+    repeats = positions.shape[1]
     if repeats == 1:
-        return where, partition
+        return positions, partition
     inside = np.arange(repeats)
     representatives = (partition.representatives[:, None] * repeats + inside).reshape(-1)
     if isinstance(partition, Selection):
-        return where.reshape(-1, 1), Selection(representatives, where.size)
+        return positions.reshape(-1, 1), Selection(representatives, positions.size)
     labels = partition.labels[:, None] * repeats + inside
     labels[partition.labels < 0] = -1
     encode: Matrix = np.kron(partition.encode, np.eye(repeats)).astype(np.float64)
     decode: Matrix = np.kron(partition.decode, np.eye(repeats)).astype(np.float64)
-    return where.reshape(-1, 1), ChannelPartition(labels.reshape(-1), encode, decode, representatives)
+    return positions.reshape(-1, 1), ChannelPartition(labels.reshape(-1), encode, decode, representatives)

@@ -101,14 +101,14 @@ def _is_depthwise(view: GraphView, group: FoldGroup, node: NodeProto) -> bool:
 
 def _constants(view: GraphView, group: FoldGroup, tensors: set[str]) -> Mapping[str, Values]:
     """Return, per tensor of a group, what every channel is whatever the input is; NaN where that is not known."""
-    found = {name: np.full(group.size, np.nan) for name in tensors}
+    constants = {name: np.full(group.size, np.nan) for name in tensors}
     with np.errstate(all="ignore"):
         for node in view.nodes:
             written = [name for name in node.output if name in tensors]
             if written:
-                value = _value(view, group, node, [found[name] for name in node.input if name in tensors])
-                found.update(dict.fromkeys(written, value))
-    return found
+                value = _value(view, group, node, [constants[name] for name in node.input if name in tensors])
+                constants.update(dict.fromkeys(written, value))
+    return constants
 
 
 def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values]) -> Values:

@@ -37,7 +37,7 @@ class DropBranches(Pass):
         nodes: list[NodeProto] = []
         for node in view.nodes:
             branch = dropped.get(node_key(node))
-            nodes += [node] if branch is None else _without(node, branch)
+            nodes += [node] if branch is None else _replacement(node, branch)
         view.replace_nodes(nodes)
         change_interface(view, [name for name in self.caches if name in view.output_names], {})
         EliminateIdentity()(view)
@@ -46,8 +46,8 @@ class DropBranches(Pass):
         return PassResult(modified=True)
 
 
-def _without(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
-    """Return what stands in for a node that adds a branch."""
+def _replacement(join: NodeProto, branch: ResidualBranch) -> list[NodeProto]:
+    """Return the replacement of a node that adds a branch."""
     if join.op_type not in SUM_AND_NORM:
         return [helper.make_node("Identity", [branch.stream], [join.output[0]], name=join.name)]
     op_type, others, _ = SUM_AND_NORM[join.op_type]

@@ -40,7 +40,7 @@ class FoldChannels(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Rewrite weights, then counts, and forget stale shapes."""
-        sizes = {name: self._resized(view, name) for name in (*view.input_names, *view.output_names)}
+        sizes = {name: self._new_lengths(view, name) for name in (*view.input_names, *view.output_names)}
         tensors = dict.fromkeys(m.axis.tensor for group in self.plan.groups for m in group.members)
         for tensor in tensors:
             old = view.weights[tensor]
@@ -55,10 +55,10 @@ class FoldChannels(Pass):
             if self.plan.touches(count.axis):
                 new = self.plan.count_kept(count.axis, count.start, count.stop) // count.each
                 node = changed.get(count.node, by_output[count.node])
-                changed[count.node] = _with_count(view, node, count, new)
+                changed[count.node] = _update_count(view, node, count, new)
         for select in self.selects:
             if self.plan.touches(select.axis) or self.plan.touches(select.source):
-                changed[select.node] = self._renumbered(view, changed.get(select.node, by_output[select.node]), select)
+                changed[select.node] = self._renumber(view, changed.get(select.node, by_output[select.node]), select)
         view.substitute(changed)
         view.resize(sizes)
         view.drop_inferable_infos()
@@ -71,13 +71,13 @@ class FoldChannels(Pass):
             new[axis.axis] = self.plan.count_kept(axis, 0, shape[axis.axis] * axis.blocks) // axis.blocks
         return new
 
-    def _resized(self, view: GraphView, name: str) -> dict[int, int]:
+    def _new_lengths(self, view: GraphView, name: str) -> dict[int, int]:
         """Return the new lengths of axes of an input or output that lose channels."""
         axes = [Axis(name, axis) for axis in range(len(view.shape(name) or ()))]
         sizes = {axis: (view.shape(name) or ())[axis.axis] for axis in axes if self.plan.touches(axis)}
         return {axis.axis: self.plan.count_kept(axis, 0, size) for axis, size in sizes.items() if size is not None}
 
-    def _renumbered(self, view: GraphView, node: NodeProto, select: Select) -> NodeProto:
+    def _renumber(self, view: GraphView, node: NodeProto, select: Select) -> NodeProto:
         old = view.weight(node.input[select.input_index])
         chosen = old[self.plan.kept_positions(select.axis, len(old))]
         # Negative positions count from an end that moves.
@@ -109,15 +109,15 @@ def merge_weight(
         if member.axis in (decoded or {}):
             continue
         folds[member.axis].append((member, partition))
-    for axis, found in folds.items():
-        values = _merge_axis(view, axis, found, values)
+    for axis, members in folds.items():
+        values = _merge_axis(view, axis, members, values)
     return values
 
 
-def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
-    role = found[0][0].role
+def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, ChannelPartition]], values: Array) -> Array:
+    role = members[0][0].role
     folds: list[Fold] = []
-    for member, partition in found:
+    for member, partition in members:
         if isinstance(partition, Selection) or role is Role.GAIN:
             folds.append((member.positions, partition.representatives, None))
             continue
@@ -125,13 +125,13 @@ def _merge_axis(view: GraphView, axis: Axis, found: list[tuple[Member, ChannelPa
         folds.append((member.positions, partition.representatives, matrix))
     if role is not Role.VARIANCE:
         return merge_axis(values, axis.axis, axis.blocks, folds)
-    eps = epsilon(view, found[0][0])
+    eps = epsilon(view, members[0][0])
     factor = 1.0 / np.sqrt(np.maximum(values.astype(np.float64), 0.0) + eps)
     merged = merge_axis(factor, axis.axis, axis.blocks, folds)
     return np.maximum(1.0 / merged**2 - eps, 0.0).astype(values.dtype)
 
 
-def _with_count(view: GraphView, node: NodeProto, count: Count, new: int) -> NodeProto:
+def _update_count(view: GraphView, node: NodeProto, count: Count, new: int) -> NodeProto:
     """Return a node with another number in the attribute, or the constant input, that holds a count."""
     if count.attribute:
         if attribute(node, count.attribute) is None:

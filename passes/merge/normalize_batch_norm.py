@@ -36,8 +36,8 @@ def rescale(
     view: GraphView, groups: Sequence[FoldGroup], rewrite: Callable[[GraphView, Normalization, GroupLayer], bool]
 ) -> bool:
     """Rewrite every layer of some groups that only its BatchNormalization reads; return whether any changed."""
-    found = [norm for group in groups for norm in normalizations(view, group)]
-    changed = [rewrite(view, norm, norm.layer) for norm in found if norm.layer is not None]
+    norms = [norm for group in groups for norm in normalizations(view, group)]
+    changed = [rewrite(view, norm, norm.layer) for norm in norms if norm.layer is not None]
     return any(changed)
 
 

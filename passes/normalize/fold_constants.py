@@ -45,7 +45,9 @@ class FoldConstants(Pass):
         outputs = set(view.output_names)  # their nodes stay: a name is a weight or a node's result, not both
         for _ in range(_MAX_SWEEPS):
             known = {
-                n.output[0]: v for n in view.nodes if n.output[0] not in outputs and (v := _known(view, n)) is not None
+                n.output[0]: v
+                for n in view.nodes
+                if n.output[0] not in outputs and (v := _known_value(view, n)) is not None
             }
             foldable = _constant_nodes(view, set(known), self.limit_bytes)
             if not known and not foldable:
@@ -63,7 +65,7 @@ class FoldConstants(Pass):
 
 def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[NodeProto]:
     constant = set(known)
-    found = []
+    nodes = []
     left = memory.limit() // 4
     for node in view.nodes:
         if node.output[0] in known or not _is_pure(node):
@@ -78,9 +80,9 @@ def _constant_nodes(view: GraphView, known: set[str], limit_bytes: int) -> list[
             if _turns_a_table(view, node, constant):
                 continue
             left -= results
-            found.append(node)
+            nodes.append(node)
             constant.update(node.output)
-    return found
+    return nodes
 
 
 def _keeps_a_weight(view: GraphView, node: NodeProto, constant: set[str], limit_bytes: int) -> bool:
@@ -110,7 +112,7 @@ def _is_pure(node: NodeProto) -> bool:
     return node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Constant") and defs.has(node.op_type)
 
 
-def _known(view: GraphView, node: NodeProto) -> Array | None:
+def _known_value(view: GraphView, node: NodeProto) -> Array | None:
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "CastLike" and view.is_weight(node.input[0]):

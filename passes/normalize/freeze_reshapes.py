@@ -37,7 +37,7 @@ class FreezeReshapes(Pass):
         for node in view.nodes:
             if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx"):
                 continue
-            target = _without_copies(view, node) if view.is_weight(node.input[1]) else _target(view, node)
+            target = _target_of_sizes(view, node) if view.is_weight(node.input[1]) else _target(view, node)
             if target is not None:
                 shape = view.add_weight(f"{node.output[0]}_shape", np.array(target, np.int64))
                 frozen[node_key(node)] = rewritten(with_input(node, 1, shape), without=["allowzero"])
@@ -62,7 +62,7 @@ def _target(view: GraphView, node: NodeProto) -> list[int] | None:
     return target if target.count(-1) <= 1 else None
 
 
-def _without_copies(view: GraphView, node: NodeProto) -> list[int] | None:
+def _target_of_sizes(view: GraphView, node: NodeProto) -> list[int] | None:
     """Return a constant target with known dimensions in place of zeros, None if that changes nothing."""
     shape = view.shape(node.output[0])
     if shape is None or attr_int(node, "allowzero", 0):

@@ -47,8 +47,8 @@ def _learn(view: GraphView) -> bool:
     tensors = [o for node in view.nodes for o in node.output if o]
     unknown = [t for t in tensors if view.shape(t) is None]
     symbolic = symbolic_types(view.model, view.weights, set(names)) if unknown else {}
-    found = view.learn({t: symbolic[t] for t in unknown if t in symbolic})
-    return _learn_at_sizes(view, names, tensors) or found
+    learned = view.learn({t: symbolic[t] for t in unknown if t in symbolic})
+    return _learn_at_sizes(view, names, tensors) or learned
 
 
 def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequence[str]) -> bool:
@@ -65,8 +65,8 @@ def _learn_at_sizes(view: GraphView, names: Mapping[str, bool], tensors: Sequenc
         seen.append({t: trial.shape(t) for t in open_ones if trial.shape(t) is not None})
     learned: dict[str, TensorType] = {}
     for tensor in open_ones:
-        shapes = [found.get(tensor) for found in seen]
-        merged = _merged(view, tensor, shapes, runs)
+        shapes = [run_shapes.get(tensor) for run_shapes in seen]
+        merged = _common_type(view, tensor, shapes, runs)
         if merged is not None:
             learned[tensor] = merged
     return view.learn(learned)
@@ -79,13 +79,13 @@ def _asks(view: GraphView, node: NodeProto) -> bool:
 
 def _symbols(view: GraphView) -> dict[str, bool]:
     """Return the symbols of the inputs' dimensions, and whether they are sides of images."""
-    found: dict[str, bool] = {}
+    symbols: dict[str, bool] = {}
     for name in view.input_names:
         for axis, (size, symbol) in enumerate(_dims(view, name)):
             if size is None:
                 of_image = axis > 1 and len(view.shape(name) or ()) > 3 and "past" not in symbol
-                found[symbol] = found.get(symbol, False) or of_image
-    return found
+                symbols[symbol] = symbols.get(symbol, False) or of_image
+    return symbols
 
 
 def _dims(view: GraphView, name: str) -> Iterator[tuple[int | None, str]]:
@@ -116,8 +116,10 @@ def _sizes(names: Mapping[str, bool], run: int) -> dict[str, int]:
     return sizes
 
 
-def _merged(view: GraphView, tensor: str, shapes: list[Shape | None], runs: list[dict[str, int]]) -> TensorType | None:
-    """Return what is the same at all sizes, None if that is nothing."""
+def _common_type(
+    view: GraphView, tensor: str, shapes: list[Shape | None], runs: list[dict[str, int]]
+) -> TensorType | None:
+    """Return the type of a tensor as far as it is the same at all sizes, None if no part of it is."""
     if any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
         return None
     dims: list[int | None] = []

@@ -65,7 +65,7 @@ STREAMS = Pipeline((FactorTies(),))
 
 
 def clean_up(copies: Mapping[str, str]) -> Pipeline:
-    """Return what comes after a fold."""
+    """Return the pipeline that runs after a fold."""
     return Pipeline(
         (
             JoinTables(),

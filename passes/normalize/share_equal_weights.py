@@ -59,11 +59,11 @@ def _equal(view: GraphView) -> Iterator[tuple[str, _Source]]:
         for name in sorted(names, key=lambda n: not _is_table(view, n)) if len(names) > 1 else ():
             values = view.weight(name)
             others = kept.setdefault(_signature(values), [])
-            found = next((s for other in others if (s := _source(view, other, values)) is not None), None)
-            if found is None:
+            source = next((s for other in others if (s := _source(view, other, values)) is not None), None)
+            if source is None:
                 others.append(name)
             else:
-                yield name, found
+                yield name, source
 
 
 def _candidates(view: GraphView) -> Iterator[str]:

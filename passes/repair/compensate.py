@@ -16,7 +16,7 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.axis_map import AxisMap
 from onnxfold.passes.merge.fold_channels import merge_weight
-from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
+from onnxfold.passes.repair.least_squares import correction, decode_samples, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
@@ -106,12 +106,12 @@ class Compensation:
         merged = merge_weight(self._original, self._walk.plan, weight.tensor, values, {weight: fold})
         self._view.set_weight(weight.tensor, merged)
         if self._refits is not None:
-            found = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
-            self._refits.columns[weight.tensor] = found
+            column_map = ColumnMap(weight, mapped.positions, mapped.representatives, self._solutions[key])
+            self._refits.columns[weight.tensor] = column_map
 
     def _solve(self, channels: Axis, mapped: AxisMap, blocks: int, *, has_bias: bool) -> Matrix:
         """Return B for an activation; block diagonal in front of a grouped convolution."""
-        x, y = self._walk.beside(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
+        x, y = self._walk.folded_reference(channels.tensor, channels.axis), self._walk.folded.values[channels.tensor]
         if x is None:
             return mapped.decode
         width = x[0].shape[channels.axis]
@@ -126,19 +126,19 @@ class Compensation:
             plain = whole if blocks == 1 else whole[inside]
             places = mapped.positions[rows], mapped.folded_positions[columns]
             residuals = partial(_residuals, x, y, channels.axis, places, plain, stride)
-            wrong = _wrong(residuals(), len(rows))
+            wrong = _inexact_channels(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
             by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
             samples = weighted_batches(by_length, centre=has_bias) if self._by_length else residuals()
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
-            found = np.array(plain)
+            block_solution = np.array(plain)
             if wrong.any():
                 centres = has_bias and not self._by_length
-                found[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=centres)
+                block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=centres)
             if solution is None:
-                return found
-            solution[inside] = found
+                return block_solution
+            solution[inside] = block_solution
         assert solution is not None, "there is at least one block"
         return solution
 
@@ -195,16 +195,16 @@ class Compensation:
             sample, *places = np.unravel_index(chosen, (len(x[batch]), *spatial))
             at: Any = (sample, slice(None), *places)
             patches.append(read_patches(x[batch], window, places, sample))
-            goals.append(outputs.encoded(goal[batch][at].astype(np.float32, copy=False)))
+            goals.append(outputs.encode_samples(goal[batch][at].astype(np.float32, copy=False)))
         return np.concatenate(patches), np.concatenate(goals).astype(np.float32, copy=False)
 
 
-def _beside(
+def _paired_samples(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], stride: int
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of the channels at some places, and of those that stand for them."""
-    for one, two in zip(x, y, strict=True):
-        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((one, two), places, strict=True))
+    for original, folded in zip(x, y, strict=True):
+        goal, seen = (unit_samples(part, axis, at, stride) for part, at in zip((original, folded), places, strict=True))
         yield goal, seen
 
 
@@ -212,8 +212,8 @@ def _residuals(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[tuple[Samples, Samples]]:
     """Yield samples of what the plain fold leaves of the channels at some places, and of those that stand for them."""
-    for goal, seen in _beside(x, y, axis, places, stride):
-        goal -= decoded(seen, plain)
+    for goal, seen in _paired_samples(x, y, axis, places, stride):
+        goal -= decode_samples(seen, plain)
         yield goal, seen
 
 
@@ -221,13 +221,13 @@ def _residuals_by_length(
     x: list[Array], y: list[Array], axis: int, places: tuple[Positions, Positions], plain: Matrix, stride: int
 ) -> Iterator[Batch]:
     """Yield the same, with the factors of the original's lengths."""
-    for goal, seen in _beside(x, y, axis, places, stride):
+    for goal, seen in _paired_samples(x, y, axis, places, stride):
         factors = length_factors(goal)
-        goal -= decoded(seen, plain)
+        goal -= decode_samples(seen, plain)
         yield (goal, seen), factors
 
 
-def _wrong(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
+def _inexact_channels(residuals: Iterator[tuple[Samples, Samples]], channels: int) -> npt.NDArray[np.bool_]:
     """Return which channels the plain fold does not give exactly: of a selection of the original's, the dropped."""
     wrong = np.zeros(channels, np.bool_)
     for rest, _ in residuals:

@@ -58,15 +58,15 @@ def correction(residuals: CrossMoments, ridge: float, *, has_bias: bool = True) 
     return solution
 
 
-def decoded(samples: Samples, decode: Matrix) -> Samples:
+def decode_samples(samples: Samples, decode: Matrix) -> Samples:
     """Return U x' for samples of x', shape (S, k): shape (S, n)."""
     used = decode != 0.0
     if (used.sum(axis=1) > 1).any():
         product: Samples = samples @ decode.T.astype(samples.dtype)
         return product
     # Every channel stands for one at most: taken, not computed, so that merged duplicates leave nothing at all.
-    taken: Samples = samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype)
-    return taken
+    copies: Samples = samples[:, used.argmax(axis=1)] * decode.sum(axis=1).astype(samples.dtype)
+    return copies
 
 
 def lower_gram(columns: Samples) -> Samples:
@@ -108,5 +108,5 @@ def ridge_regression(patches: Samples, residual: Samples, ridge: float) -> Sampl
         return np.zeros((residual.shape[1], width), np.float32)
     right = residual if dual else patches.T @ residual
     solved = cho_solve(factor, right, check_finite=False)
-    found: Samples = (patches.T @ solved if dual else solved).T.astype(np.float32)
-    return found
+    coefficients: Samples = (patches.T @ solved if dual else solved).T.astype(np.float32)
+    return coefficients

@@ -12,7 +12,7 @@ from onnxfold.statistics.samples import Samples
 
 
 def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64]], sample: Array) -> Samples:
-    """Return what a convolution reads, shape (S, C * taps), channels first as in the rows of its weight."""
+    """Return the patches that a convolution reads, shape (S, C * taps), channels first as in the rows of its weight."""
     offsets = np.indices(window.kernel).reshape(len(window.kernel), -1)
     index: list[Any] = []
     inside = np.ones((len(sample), window.taps), bool)
@@ -22,6 +22,6 @@ def read_patches(x: Array, window: Window, places: Sequence[npt.NDArray[np.int64
         inside &= (at >= 0) & (at < size)
         index.append(np.clip(at, 0, size - 1))
     # Advanced indices are separated by the slice over channels: the result is (S, taps, C).
-    found: Array = x[(sample[:, None], slice(None), *index)]
-    found = np.where(inside[:, :, None], found, 0).astype(np.float32, copy=False)
-    return np.ascontiguousarray(found.transpose(0, 2, 1)).reshape(len(sample), -1)
+    patches: Array = x[(sample[:, None], slice(None), *index)]
+    patches = np.where(inside[:, :, None], patches, 0).astype(np.float32, copy=False)
+    return np.ascontiguousarray(patches.transpose(0, 2, 1)).reshape(len(sample), -1)

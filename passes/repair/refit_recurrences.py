@@ -38,34 +38,34 @@ class RecurrenceRefit:
 
     def refit(self, before: NodeProto, after: NodeProto) -> None:
         """After a recurrence has run in the original, and before it runs in the fold, refit R and the biases."""
-        found = computation(self._walk.reference.view, before)
-        if not isinstance(found, Recurrence) or not self._walk.deviates(before):
+        recurrence = computation(self._walk.reference.view, before)
+        if not isinstance(recurrence, Recurrence) or not self._walk.deviates(before):
             return
         view = self._walk.folded.view
-        biases = after.input[found.biases] if found.biases < len(after.input) else ""
+        biases = after.input[recurrence.biases] if recurrence.biases < len(after.input) else ""
         alone = view.is_weight(biases) and len(view.consumers(biases)) == 1
         merged = view.weight(biases).astype(np.float64) if alone else None
         read, written = before.input[0], next(filter(None, before.output))
-        lacking = self._lacking(found.inputs, Axis(read, 2)) if alone else None
+        lacking = self._mean_deficit(recurrence.inputs, Axis(read, 2)) if alone else None
         own = Axis(written, self._walk.reference.values[written][0].ndim - 1)
         mapped = self._walk.map(own.tensor, own.axis)
         for turn in range(_ROUNDS):
             if mapped is not None and turn == 0:
                 values = self._walk.reference.values[written]
-                self._walk.folded.values[written] = [mapped.encoded(part) for part in values]
+                self._walk.folded.values[written] = [mapped.encode_samples(part) for part in values]
             else:
                 self._walk.folded.run(after)
             self._compensation.refit_own(before, own)
             if merged is None or lacking is None:
                 continue
-            of_states = self._lacking(found.states, own)
+            of_states = self._mean_deficit(recurrence.states, own)
             if of_states is not None:
                 changed = merged + np.concatenate((lacking, of_states), axis=-1)
                 view.set_weight(biases, changed.astype(view.weight(biases).dtype))
         self._compensation.forget(own)
 
-    def _lacking(self, weight: str, channels: Axis) -> Matrix | None:
-        """Return what the mean of a weight's product lacks, shape (directions, gates * hidden)."""
+    def _mean_deficit(self, weight: str, channels: Axis) -> Matrix | None:
+        """Return the deficit of the mean of a weight's product, shape (directions, gates * hidden)."""
         walk, original = self._walk, self._walk.reference.view
         mapped = walk.map(channels.tensor, channels.axis)
         if mapped is None:

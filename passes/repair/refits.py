@@ -28,7 +28,7 @@ class ColumnMap:
 
 @dataclass(eq=False)
 class Refits:
-    """What was done to weights, by their names.
+    """Changes of a repair to weights, by their names.
 
     Attributes
     ----------

@@ -51,14 +51,14 @@ class RepairBias(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Run the original once, and correct the fold."""
-        lost = self._lost()
+        lost = self._layer_deficits()
         behind: dict[str, str] = {}
         for layer, mean in lost:
             self._correct(view, layer, mean, behind)
         add_behind(view, behind)
         return PassResult(modified=bool(lost))
 
-    def _lost(self) -> list[tuple[Layer, Matrix]]:
+    def _layer_deficits(self) -> list[tuple[Layer, Matrix]]:
         """Return the layers that read folded channels, and what they lack, per channel of the fold."""
         reads: dict[str, set[Axis]] = {}
         for group in self.plan.lossy.groups:
@@ -71,21 +71,21 @@ class RepairBias(Pass):
         last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)
         matched = matched_reads(reference, nodes[: last + 1]).values() if matches else ()
         walk.limit({*matched} | {axis.tensor for axes in reads.values() for axis in axes})
-        found = []
+        losses = []
         for done, node in enumerate(nodes[: last + 1]):
             self.progress("biases", done, last + 1)
             layer = layer_of(self.original, node) if node_key(node) in reads else None
             if layer is not None:
-                mean = self._lacking(walk, layer, reads[node_key(node)])
-                found += [] if mean is None else [(layer, mean)]
+                mean = self._mean_deficit(walk, layer, reads[node_key(node)])
+                losses += [] if mean is None else [(layer, mean)]
             if matches:
                 match_statistics(walk, node)
             walk.run(node)
             walk.release(node)
-        return found
+        return losses
 
-    def _lacking(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
-        """Return what a layer that is about to run lacks on average, shape (folded channels,)."""
+    def _mean_deficit(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:
+        """Return the mean deficit of a layer that is about to run, shape (folded channels,)."""
         node, feeds = layer.node, {}
         for axis in axes:
             if axis.tensor not in walk.values:
@@ -113,7 +113,7 @@ class RepairBias(Pass):
         at = layer.operator.channel_axis % change.ndim
         by_channel = change.mean(axis=tuple(i for i in range(change.ndim) if i != at))
         rows = axis_map(self.plan, Axis(node.output[0], at), len(by_channel))
-        return None if rows is None else np.asarray(rows.encoded(by_channel), np.float64)
+        return None if rows is None else np.asarray(rows.encode_samples(by_channel), np.float64)
 
     def _correct(self, view: GraphView, layer: Layer, mean: Matrix, behind: dict[str, str]) -> None:
         """Add a mean to the bias of a layer, or note what is to be added behind it."""

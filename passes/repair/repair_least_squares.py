@@ -44,11 +44,11 @@ class RepairLeastSquares(Pass):
         recurrences = RecurrenceRefit(walk, compensation)
         restoration = Restoration(walk, self.original, self.refits, seen.doubt.part)
 
-        def compared(node: NodeProto) -> bool:
+        def is_compared(node: NodeProto) -> bool:
             of_taps = compensation.compares(node) and walk.repairs(node)
             return of_taps or recurrences.compares(node) or restoration.ends_layer(node)
 
-        for before, after in walk.steps("least squares", self.progress, compared):
+        for before, after in walk.steps("least squares", self.progress, is_compared):
             compensation.refit_channels(before)
             restoration.batch_norm(before)
             walk.reference.run(before)

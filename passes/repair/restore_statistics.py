@@ -85,8 +85,8 @@ class Restoration:
         now = ChannelMoments(self._walk.folded.values[x], 1)
         eps = norm.epsilon
         seen = ChannelMoments(self._walk.reference.values[x], 1)
-        goal_mean = mapped.encoded((seen.mean - ran_mean) / ran_sigma)
-        goal_deviation = mapped.encoded(np.sqrt(seen.variance) / ran_sigma)
+        goal_mean = mapped.encode_samples((seen.mean - ran_mean) / ran_sigma)
+        goal_deviation = mapped.encode_samples(np.sqrt(seen.variance) / ran_sigma)
         if self._doubt:
             goal_deviation *= np.clip(self._correlations(x, mapped), _LEAST_KNOWN, 1.0) ** self._doubt
         deviation = np.sqrt(now.variance)
@@ -96,8 +96,8 @@ class Restoration:
         # A deviation below sqrt(epsilon) cannot be had; the mean fits the one that can be.
         sigma = np.maximum(sigma, np.sqrt(eps))
         mean = now.mean - goal_mean * sigma
-        back = np.exp(mapped.encoded(np.log(own_sigma / ran_sigma)))
-        shift = mapped.encoded(own_mean - ran_mean)
+        back = np.exp(mapped.encode_samples(np.log(own_sigma / ran_sigma)))
+        shift = mapped.encode_samples(own_mean - ran_mean)
         self._stored[norm.mean] = mean + shift
         self._stored[norm.variance] = np.maximum((sigma * back) ** 2 - eps, 0.0)
         self._write(norm, mean, sigma)
@@ -107,7 +107,7 @@ class Restoration:
         moments = ChannelCorrelations(mapped.folded_positions.size)
         pairs = zip(self._walk.reference.values[tensor], self._walk.folded.values[tensor], strict=True)
         for was, is_now in pairs:
-            moments.add(mapped.encoded(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
+            moments.add(mapped.encode_samples(np.moveaxis(was, 1, -1)), np.moveaxis(is_now, 1, -1))
         return moments.correlations
 
     def _borrow(self, norm: BatchNorm, x: str, mapped: AxisMap | None) -> None:
@@ -117,7 +117,7 @@ class Restoration:
             return
         self._stored.update({n: self._view.weight(n) for n in (norm.mean, norm.variance)})
         if mapped is not None:
-            mean, sigma = (np.asarray(mapped.encoded(values), np.float64) for values in ran)
+            mean, sigma = (np.asarray(mapped.encode_samples(values), np.float64) for values in ran)
             self._write(norm, mean, sigma)
         else:  # channels do not line up: the statistics of the inputs at hand, which is what the original runs with
             now = ChannelMoments(self._walk.folded.values[x], 1)
@@ -145,7 +145,7 @@ class Restoration:
             return
         seen = ChannelMoments(self._walk.reference.values[output], axis)
         now = ChannelMoments(self._walk.folded.values[output], axis)
-        goal_mean, goal_deviation = mapped.encoded(seen.mean), mapped.encoded(np.sqrt(seen.variance))
+        goal_mean, goal_deviation = mapped.encode_samples(seen.mean), mapped.encode_samples(np.sqrt(seen.variance))
         gain = np.ones(len(goal_mean))
         if self._walk.loses(output, axis) and not mapped.rotates:
             deviation = np.sqrt(now.variance)

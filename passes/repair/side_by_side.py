@@ -61,7 +61,7 @@ class SideBySide:
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
         nodes = self.reference.view.nodes
-        looked_at = [self._looked_at(node, written) for node in nodes]
+        looked_at = [self._compared_tensors(node, written) for node in nodes]
         for side in (self.reference, self.folded):
             side.limit({name for names in looked_at for name in names})
         nodes = nodes[: max((i for i, names in enumerate(looked_at) if names), default=-1) + 1]
@@ -85,8 +85,8 @@ class SideBySide:
             for key in [key for key in self._maps if key[0] not in self.reference.values]:
                 del self._maps[key]
 
-    def _looked_at(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
-        """Return what a repair looks at when it comes to a node."""
+    def _compared_tensors(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
+        """Return the tensors that a repair looks at when it comes to a node."""
         of_results = node.output if written is None or written(node) else ()
         return [*(reads(node) if self.repairs(node) else ()), *of_results]
 
@@ -134,7 +134,7 @@ class SideBySide:
         """Whether an activation's axis loses more than exact duplicates."""
         return self.plan.lossy.touches(Axis(tensor, axis))
 
-    def beside(self, tensor: str, axis: int) -> list[Array] | None:
+    def folded_reference(self, tensor: str, axis: int) -> list[Array] | None:
         """Return the reference's values of a tensor, folded along every axis but one; None where units do not line up.
 
         Its places along the other axes are then those of the folded network's values.
@@ -146,7 +146,7 @@ class SideBySide:
             mapped = self.map(tensor, other)
             if mapped is None:
                 return None
-            values = [np.moveaxis(mapped.encoded(np.moveaxis(part, other, -1)), -1, other) for part in values]
+            values = [np.moveaxis(mapped.encode_samples(np.moveaxis(part, other, -1)), -1, other) for part in values]
         return values
 
     def map(self, tensor: str, axis: int) -> AxisMap | None:

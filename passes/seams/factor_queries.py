@@ -24,15 +24,15 @@ class FactorQueries(Pass):
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
-        found = [node for node in query_products(view) if _may_be_narrower(view, node)]
-        if not found or not have_room(view):
+        projections = [node for node in query_products(view) if _may_be_narrower(view, node)]
+        if not projections or not have_room(view):
             return PassResult(modified=False)
-        made = {node_key(node): _factored(view, node) for node in found}
+        made = {node_key(node): _factor(view, node) for node in projections}
         view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
         return PassResult(modified=True)
 
 
-def _factored(view: GraphView, node: NodeProto) -> list[NodeProto]:
+def _factor(view: GraphView, node: NodeProto) -> list[NodeProto]:
     """Return the product by an identity matrix, and the one that reads it."""
     weight = node.input[1]
     dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(weight))

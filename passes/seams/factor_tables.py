@@ -35,16 +35,16 @@ class FactorTables(Pass):
         """Insert one product per table."""
         captured = {name for node in view.nodes for name in captured_names(node)}
         weights = sum(map(view.weight_size, view.float_weight_names()))
-        found = [
+        lookups = [
             node
             for node in view.nodes
             if is_own_table(view, node, captured)
             and view.weight_size(node.input[0]) >= _least_share(view, node.input[0]) * weights
         ]
-        twins = _twins(view, {node.input[0] for node in found})
+        twins = _twins(view, {node.input[0] for node in lookups})
         renamed: dict[str, str] = {}
         products: dict[str, NodeProto] = {}
-        for node in found:
+        for node in lookups:
             table, rows = node.input[0], node.output[0]
             if table in twins:
                 continue
@@ -89,7 +89,7 @@ def _is_product_of(view: GraphView, node: NodeProto, rows: str) -> bool:
 
 def _twins(view: GraphView, tables: set[str]) -> set[str]:
     """Return the tables that another weight holds, too, as it is or turned."""
-    found: set[str] = set()
+    twins: set[str] = set()
     for table in tables:
         shape, kind = tuple(view.weights[table].shape), view.weight_type(table)
         for name, other in view.weights.items():
@@ -97,8 +97,8 @@ def _twins(view: GraphView, tables: set[str]) -> set[str]:
             if name != table and view.weight_type(name) == kind and (turned or tuple(other.shape) == shape):
                 values = _values(view, name)
                 if _are_equal(_values(view, table), values.T if turned else values):
-                    found.add(table)
-    return found
+                    twins.add(table)
+    return twins
 
 
 def _values(view: GraphView, weight: str) -> Array:

@@ -10,7 +10,7 @@ from onnxfold.channels.constraints.rotations import is_identity
 from onnxfold.graph.nodes import rewritten
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.seams.ties import Tie, find_ties, readers_of
+from onnxfold.passes.seams.ties import TiedTable, find_ties, readers_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FactorTies(Pass):
         return PassResult(modified=True)
 
 
-def _places(view: GraphView) -> list[Tie]:
+def _places(view: GraphView) -> list[TiedTable]:
     return [tie for tie in find_ties(view) if not any(_is_factored(view, name) for name in tie.rows)]
 
 
@@ -47,7 +47,7 @@ def _is_factored(view: GraphView, rows: str) -> bool:
     return any(n.op_type == "MatMul" and view.is_weight(n.input[1]) and is_identity(view, n.input[1]) for n in readers)
 
 
-def _insert(view: GraphView, ties: list[Tie]) -> set[str]:
+def _insert(view: GraphView, ties: list[TiedTable]) -> set[str]:
     """Insert the products; return the names of their weights."""
     written: set[str] = set()
     products: dict[str, NodeProto] = {}

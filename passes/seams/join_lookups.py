@@ -25,15 +25,15 @@ class JoinLookups(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Join two tables after the other."""
         modified = False
-        while (found := next(filter(None, (_joined(view, node) for node in view.nodes)), None)) is not None:
-            view.substitute(found)
+        while (replacements := next(filter(None, (_join(view, node) for node in view.nodes)), None)) is not None:
+            view.substitute(replacements)
             RemoveUnused()(view)
             view.drop_inferable_infos()
             modified = True
         return PassResult(modified)
 
 
-def _joined(view: GraphView, node: NodeProto) -> dict[str, NodeProto]:
+def _join(view: GraphView, node: NodeProto) -> dict[str, NodeProto]:
     """Join the tables whose rows a node adds; return the lookup that takes its place, nothing where there is none."""
     lookups = [view.producer(name) for name in node.input] if node.op_type == "Add" else []
     if len(lookups) != _PAIR or not all(part is not None and _is_read_once(view, part) for part in lookups):
@@ -46,11 +46,11 @@ def _joined(view: GraphView, node: NodeProto) -> dict[str, NodeProto]:
     ids, every = counted.input[0], sum(map(len, tables))
     rows, rare_rows = (rows_of_ids(view, part.input[1], every, ids) for part in (usual, rare))
     count = min(known_ids(rows, len(tables[0])), known_ids(rare_rows, len(tables[1])))
-    found = tables[0][rows[:count]], tables[1][rare_rows[:count]]
-    is_rare = (found[1] != 0).any(axis=1)
-    if not count or not is_rare.any() or (found[0][is_rare] != 0).any():
+    row_values = tables[0][rows[:count]], tables[1][rare_rows[:count]]
+    is_rare = (row_values[1] != 0).any(axis=1)
+    if not count or not is_rare.any() or (row_values[0][is_rare] != 0).any():
         return {}
-    view.set_weight(usual.input[0], np.where(is_rare[:, None], found[1], found[0]))
+    view.set_weight(usual.input[0], np.where(is_rare[:, None], row_values[1], row_values[0]))
     return {node_key(node): rewritten(usual, inputs=[usual.input[0], ids], outputs=list(node.output))}
 
 

@@ -25,11 +25,11 @@ class JoinProjections(Pass):
         """Join the projections of every such node."""
         made: dict[str, list[NodeProto]] = {}
         for node in view.nodes:
-            found = _parts(view, node)
-            if found is not None:
-                queries, others, split = found
+            projections = _parts(view, node)
+            if projections is not None:
+                queries, others, split = projections
                 made |= {node_key(old): [] for old in (*queries.nodes, *others.nodes, split)}
-                made[node_key(node)] = _joined(view, queries, others, node)
+                made[node_key(node)] = _join(view, queries, others, node)
         if made:
             view.replace_nodes(new for n in view.nodes for new in made.get(node_key(n), [n]))
             view.drop_inferable_infos()
@@ -58,9 +58,9 @@ def _parts(view: GraphView, node: NodeProto) -> tuple[Projection, Projection, No
     return (queries, others, split) if are_alike and same_types and len(set(is_biased)) == 1 else None
 
 
-def _joined(view: GraphView, queries: Projection, others: Projection, node: NodeProto) -> list[NodeProto]:
+def _join(view: GraphView, queries: Projection, others: Projection, node: NodeProto) -> list[NodeProto]:
     """Return the nodes in place of both projections, and of the attention that reads them."""
-    for one, other in ((queries.weight, others.weight), (queries.bias(view), others.bias(view))):
-        if one:
-            view.set_weight(one, np.concatenate([view.weight(one), view.weight(other)], axis=-1))
+    for query_name, other_name in ((queries.weight, others.weight), (queries.bias(view), others.bias(view))):
+        if query_name:
+            view.set_weight(query_name, np.concatenate([view.weight(query_name), view.weight(other_name)], axis=-1))
     return [*queries.nodes, rewritten(node, inputs=[queries.result, "", "", *node.input[3:]])]

@@ -25,7 +25,7 @@ class JoinTables(Pass):
         """Join one table after the other."""
         modified = False
         while (whole := next((table for table in shared_tables(view) if _is_whole(view, table)), None)) is not None:
-            view.substitute(_joined(view, whole))
+            view.substitute(_join(view, whole))
             RemoveUnused()(view)
             view.drop_inferable_infos()
             modified = True
@@ -37,16 +37,16 @@ def _is_whole(view: GraphView, shared: SharedTable) -> bool:
     choices = [node for product in shared.looked_up for node in view.consumers(product.output[0])]
     if not all(is_identity(view, node.input[1]) for node in (*shared.looked_up, *shared.scored)):
         return False
-    return all(n.op_type == "Where" and _written_by(view, n.input[2]).op_type == "Gather" for n in choices)
+    return all(n.op_type == "Where" and _producer(view, n.input[2]).op_type == "Gather" for n in choices)
 
 
-def _joined(view: GraphView, shared: SharedTable) -> dict[str, NodeProto]:
+def _join(view: GraphView, shared: SharedTable) -> dict[str, NodeProto]:
     """Put the rare rows back; return the nodes that read the table in place of those that chose between two."""
     changed: dict[str, NodeProto] = {}
     first, table, is_turned = 0, "", False
     for product in shared.looked_up:
         (chosen,) = view.consumers(product.output[0])
-        lookup, past = _written_by(view, chosen.input[2]), _past(view, chosen)
+        lookup, past = _producer(view, chosen.input[2]), _id_offset(view, chosen)
         first = int(view.weight(past.input[1]))
         turning = view.producer(lookup.input[0])
         table, is_turned = (lookup.input[0], False) if turning is None else (turning.input[0], True)
@@ -55,8 +55,8 @@ def _joined(view: GraphView, shared: SharedTable) -> dict[str, NodeProto]:
     for product in shared.scored:
         (rare,) = view.consumers(product.output[0])
         (words,) = view.consumers(rare.output[0])
-        usual = _written_by(view, words.input[0])
-        usual = _written_by(view, usual.input[0]) if usual.op_type == "Split" else usual
+        usual = _producer(view, words.input[0])
+        usual = _producer(view, usual.input[0]) if usual.op_type == "Split" else usual
         changed[node_key(words)] = rewritten(usual, outputs=list(words.output))
     rows, across = view.weight(shared.rows), 1 if is_turned else 0
     others = view.weight(table)
@@ -65,12 +65,12 @@ def _joined(view: GraphView, shared: SharedTable) -> dict[str, NodeProto]:
     return changed
 
 
-def _past(view: GraphView, chosen: NodeProto) -> NodeProto:
-    """Return what counts ids from the first rare one."""
-    return _written_by(view, _written_by(view, _written_by(view, chosen.input[0]).input[0]).input[0])
+def _id_offset(view: GraphView, chosen: NodeProto) -> NodeProto:
+    """Return the node that counts ids from the first rare id."""
+    return _producer(view, _producer(view, _producer(view, chosen.input[0]).input[0]).input[0])
 
 
-def _written_by(view: GraphView, tensor: str) -> NodeProto:
+def _producer(view: GraphView, tensor: str) -> NodeProto:
     node = view.producer(tensor)
     assert node is not None, tensor
     return node

@@ -80,11 +80,11 @@ class SplitLookups(Pass):
         within = add("Min", add("Max", add("Sub", ids, self.first), 0), count - 1)
         other = add("Sub", ids, within)
         place = add("Min", add("Max", add("Sub", ids, self.first - 1), 0), count + 1)
-        usual, found = next(names), next(names)
+        usual, rare_rows = next(names), next(names)
         name = f"{node.name or node.output[0]}_from_{self.first}"
         return [
             *made,
             rewritten(node, inputs=[table, other], outputs=[usual]),
-            helper.make_node("Gather", [rare, place], [found], name),
-            helper.make_node("Add", [usual, found], [node.output[0]], f"{name}_words"),
+            helper.make_node("Gather", [rare, place], [rare_rows], name),
+            helper.make_node("Add", [usual, rare_rows], [node.output[0]], f"{name}_words"),
         ]

@@ -28,10 +28,10 @@ class SplitProjections(Pass):
         made: dict[str, list[NodeProto]] = {}
         if view.opset() >= _OPSET and have_room(view):
             for node in view.nodes:
-                found = packed_projection(view, node)
-                if found is not None:
-                    made |= {node_key(old): [] for old in found.nodes}
-                    made[node_key(node)] = _split(view, found, node)
+                projection = packed_projection(view, node)
+                if projection is not None:
+                    made |= {node_key(old): [] for old in projection.nodes}
+                    made[node_key(node)] = _split(view, projection, node)
         if made:
             view.replace_nodes(new for n in view.nodes for new in made.get(node_key(n), [n]))
             view.drop_inferable_infos()

@@ -11,7 +11,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.seams.factor_tables import LEAST_ROWS, LEAST_SHARE_OF_PART
-from onnxfold.passes.seams.ties import Tie, find_ties, readers_of
+from onnxfold.passes.seams.ties import TiedTable, find_ties, readers_of
 
 #: The opset from which on integers are compared, and axes are inputs.
 _OPSET = 13
@@ -48,7 +48,7 @@ class SplitTables(Pass):
                 modified = True
         return PassResult(modified)
 
-    def _split(self, view: GraphView, tie: Tie, rows: int) -> None:
+    def _split(self, view: GraphView, tie: TiedTable, rows: int) -> None:
         readers = [(name, node.output[0], node.op_type) for name, node in readers_of(view, tie.table)]
         table = view.weight(tie.table)
         # What a lookup reads has its rows first.
@@ -70,7 +70,7 @@ class SplitTables(Pass):
         view.replace_nodes(nodes)
         view.drop_inferable_infos()
 
-    def _lookup(self, view: GraphView, node: NodeProto, tie: Tie, codes: str, rows: int) -> list[NodeProto]:
+    def _lookup(self, view: GraphView, node: NodeProto, tie: TiedTable, codes: str, rows: int) -> list[NodeProto]:
         """Return the nodes that look an id up in one table or the other."""
         data, ids = node.input
         stem, kind = f"{node.output[0]}_rare", np.dtype(helper.tensor_dtype_to_np_dtype(view.elem_type(ids)))
@@ -94,17 +94,17 @@ class SplitTables(Pass):
             other = add("Min", [ids, number(self.first - 1)])
         else:
             other = add("Sub", [ids, add("Min", [inside, number(count)])])
-        found = add("Gather", [codes, rare], axis=1)
+        rare_rows = add("Gather", [codes, rare], axis=1)
         made[-1].name = f"{node.name or node.output[0]}_from_{self.first}"
-        found = add("Transpose", [found], perm=[*range(1, rank + 1), 0])
-        found = add("MatMul", [found, view.add_weight(f"{codes}_basis", _identity(view, tie))])
+        rare_rows = add("Transpose", [rare_rows], perm=[*range(1, rank + 1), 0])
+        rare_rows = add("MatMul", [rare_rows, view.add_weight(f"{codes}_basis", _identity(view, tie))])
         usual = next(names)
         made.append(rewritten(node, inputs=[data, other], outputs=[usual]))
         is_rare = add("Unsqueeze", [add("Equal", [past, rare]), view.add_weight(f"{stem}_axis", np.array([-1]))])
-        made.append(helper.make_node("Where", [is_rare, found, usual], [node.output[0]], f"{stem}_words"))
+        made.append(helper.make_node("Where", [is_rare, rare_rows, usual], [node.output[0]], f"{stem}_words"))
         return made
 
-    def _scores(self, view: GraphView, node: NodeProto, tie: Tie, codes: str, rows: int) -> list[NodeProto]:
+    def _scores(self, view: GraphView, node: NodeProto, tie: TiedTable, codes: str, rows: int) -> list[NodeProto]:
         """Return the nodes that score by one table and the other."""
         stem = node.output[0]
         turned, rare, usual, front, behind = (
@@ -126,5 +126,5 @@ class SplitTables(Pass):
         return [*made, helper.make_node("Concat", parts, [stem], f"{stem}_words", axis=-1)]
 
 
-def _identity(view: GraphView, tie: Tie) -> Array:
+def _identity(view: GraphView, tie: TiedTable) -> Array:
     return np.eye(tie.width, dtype=helper.tensor_dtype_to_np_dtype(view.weight_type(tie.table)))

@@ -13,7 +13,7 @@ _MATRIX = 2
 
 
 @dataclass(frozen=True)
-class Tie:
+class TiedTable:
     """A table, the results of its lookups, and the tensors that are multiplied by it, all as wide as it is."""
 
     table: str
@@ -22,14 +22,14 @@ class Tie:
     scored: tuple[str, ...]  # what is multiplied by it
 
 
-def find_ties(view: GraphView) -> list[Tie]:
+def find_ties(view: GraphView) -> list[TiedTable]:
     """Return the tables that a Gather looks rows up in, and a MatMul or Gemm multiplies by, and nothing else reads.
 
     Either reads the table directly or through a Transpose. No lookup, and nothing that is multiplied, is an output of
     the graph or read by a body.
     """
     held = {name for node in view.nodes for name in captured_names(node)} | set(view.output_names)
-    found = []
+    ties = []
     for table in dict.fromkeys(name for node in view.nodes for name in node.input):
         if not view.is_weight(table) or len(view.weights[table].shape) != _MATRIX or table in held:
             continue
@@ -45,8 +45,8 @@ def find_ties(view: GraphView) -> list[Tie]:
             continue
         (width,) = widths.pop()
         if width in shape:
-            found.append(Tie(table, int(width or 0), tuple(dict.fromkeys(rows)), tuple(dict.fromkeys(scored))))
-    return found
+            ties.append(TiedTable(table, int(width or 0), tuple(dict.fromkeys(rows)), tuple(dict.fromkeys(scored))))
+    return ties
 
 
 def readers_of(view: GraphView, table: str) -> Iterable[tuple[str, NodeProto]]:

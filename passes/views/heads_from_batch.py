@@ -59,7 +59,7 @@ class _Apart:
 
 
 class _Moved:
-    """What changes where some of the views that put batch and heads on one axis are dropped."""
+    """The changes of a graph where some of the views that put batch and heads on one axis are dropped."""
 
     def __init__(self, view: GraphView, kept: set[str]) -> None:
         self.view, self.kept = view, kept
@@ -79,10 +79,10 @@ class _Moved:
             read = [self.apart[name] for name in (*node.input, *captured_names(node)) if name in self.apart]
             if read:
                 if not self._moves(node):
-                    return frozenset[str]().union(*(one.views for one in read))
+                    return frozenset[str]().union(*(tensor.views for tensor in read))
             elif node.op_type == "Reshape" and node_key(node) not in self.kept:
                 self._join(node)
-        outside = (one.views for name, one in self.apart.items() if name in self.view.output_names)
+        outside = (tensor.views for name, tensor in self.apart.items() if name in self.view.output_names)
         return next(outside, None)
 
     def _join(self, node: NodeProto) -> None:
@@ -92,12 +92,12 @@ class _Moved:
             return
         result, views = node.output[0], frozenset([node_key(node)])
         source = self.renamed.get(node.input[0], node.input[0])
-        if len(before) == 4 and _same(before[2:], after[1:]) and isinstance(before[1], int) and before[1] > 1:
+        if len(before) == 4 and _are_equal(before[2:], after[1:]) and isinstance(before[1], int) and before[1] > 1:
             self.apart[result] = _Apart(source, before[1], views)
             self.dropped.add(node_key(node))
             return
         width, size = before[-1], after[-1]
-        if len(before) != 3 or not _same(before[:1], after[:1]):
+        if len(before) != 3 or not _are_equal(before[:1], after[:1]):
             return
         if not isinstance(width, int) or not isinstance(size, int):
             return
@@ -114,41 +114,41 @@ class _Moved:
         """Follow a node that reads such tensors; return whether that goes."""
         first = self.apart.get(node.input[0])
         if node.op_type == "Reshape" and first is not None:
-            return self._back(node, first)
-        found = [self.apart.get(name) for name in node.input]
-        ones = [one for one in found if one is not None]
-        if len({(one.heads, one.place) for one in ones}) > 1 or len(node.output) > 1:
+            return self._follow_back(node, first)
+        tensors = [self.apart.get(name) for name in node.input]
+        present = [tensor for tensor in tensors if tensor is not None]
+        if len({(tensor.heads, tensor.place) for tensor in present}) > 1 or len(node.output) > 1:
             return False
-        attributes = _attributes(self.view, node, len(ones), ones[0].place)
+        attributes = _attributes(self.view, node, len(present), present[0].place)
         if attributes is None:
             return False
-        inputs = [old if one is None else one.name for old, one in zip(node.input, found, strict=True)]
+        inputs = [old if tensor is None else tensor.name for old, tensor in zip(node.input, tensors, strict=True)]
         result = self.view.fresh_name(f"{node.output[0]}_apart")
-        views = frozenset[str]().union(*(one.views for one in ones))
-        place = _order(node).index(ones[0].place) if node.op_type == "Transpose" else ones[0].place
-        self.apart[node.output[0]] = _Apart(result, ones[0].heads, views, place)
+        views = frozenset[str]().union(*(tensor.views for tensor in present))
+        place = _order(node).index(present[0].place) if node.op_type == "Transpose" else present[0].place
+        self.apart[node.output[0]] = _Apart(result, present[0].heads, views, place)
         self.made[node_key(node)] = rewritten(node, inputs=inputs, outputs=[result], attributes=attributes)
         return True
 
-    def _back(self, node: NodeProto, source: _Apart) -> bool:
+    def _follow_back(self, node: NodeProto, source: _Apart) -> bool:
         """Follow a Reshape that takes batch and heads apart again, or changes nothing."""
         before, after = _dims(self.view, node.input[0]), _dims(self.view, node.output[0])
         if before is None or after is None:
             return False
         if source.place:
-            return self._flat(node, source, before, after)
+            return self._follow_flat(node, source, before, after)
         if node.output[0] in self.view.output_names:
             return False
-        if len(after) == 3 and _same(after[1:], before[1:]):
+        if len(after) == 3 and _are_equal(after[1:], before[1:]):
             self.apart[node.output[0]] = source
-        elif len(after) == 4 and _same(after[1:], [source.heads, *before[1:]]):
+        elif len(after) == 4 and _are_equal(after[1:], [source.heads, *before[1:]]):
             self.renamed[node.output[0]] = source.name
         else:
             return False
         self.dropped.add(node_key(node))
         return True
 
-    def _flat(self, node: NodeProto, source: _Apart, before: list[int | str], after: list[int | str]) -> bool:
+    def _follow_flat(self, node: NodeProto, source: _Apart, before: list[int | str], after: list[int | str]) -> bool:
         """Follow a Reshape that puts the heads of (S, B*N, H) behind each other; its target may copy nothing."""
         copies = not self.view.is_weight(node.input[1]) or (self.view.weight(node.input[1]) == 0).any()
         if copies or not isinstance(before[2], int) or after[-1] != source.heads * before[2]:
@@ -166,7 +166,7 @@ def _dims(view: GraphView, tensor: str) -> list[int | str] | None:
     return [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
 
 
-def _same(some: list[int | str], others: list[int | str]) -> bool:
+def _are_equal(some: list[int | str], others: list[int | str]) -> bool:
     """Whether dimensions are known to be equal."""
     return some == others and "" not in some
 

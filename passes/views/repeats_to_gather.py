@@ -26,10 +26,10 @@ class RepeatsToGather(Pass):
         dropped: set[str] = set()
         for first in view.nodes:
             match = chain(view, first, "Unsqueeze", "Expand", "Reshape")
-            found = None if match is None else _repetition(view, match)
-            if match is None or found is None:
+            repetition = None if match is None else _repetition(view, match)
+            if match is None or repetition is None:
                 continue
-            axis, count, times = found
+            axis, count, times = repetition
             last = match[-1].output[0]
             indices = view.add_weight(f"{last}_repeated", np.repeat(np.arange(count), times))
             name = match[-1].name or last

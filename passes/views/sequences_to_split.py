@@ -26,24 +26,24 @@ class SequencesToSplit(Pass):
         replaced: dict[str, NodeProto] = {}
         dropped: set[str] = set()
         for node in view.nodes:
-            split = _as_split(view, node) if node.op_type == "SplitToSequence" else None
+            split = _split_node(view, node) if node.op_type == "SplitToSequence" else None
             if split is not None:
                 replaced[node.output[0]] = split
                 dropped.update(reader.output[0] for reader in view.consumers(node.output[0]))
         return PassResult(view.substitute(replaced, dropped))
 
 
-def _as_split(view: GraphView, node: NodeProto) -> NodeProto | None:
+def _split_node(view: GraphView, node: NodeProto) -> NodeProto | None:
     shape = view.shape(node.input[0])
     readers = view.consumers(node.output[0])
     if shape is None or len(node.input) < 2 or not view.is_weight(node.input[1]) or not readers:
         return None
     axis = attr_int(node, "axis", 0) % len(shape)
-    width, given = shape[axis], view.weight(node.input[1])
+    width, lengths = shape[axis], view.weight(node.input[1])
     if width is None or node.output[0] in view.output_names:
         return None
-    size = int(given.reshape(-1)[0])
-    sizes = given.tolist() if given.ndim else [min(size, width - start) for start in range(0, width, size)]
+    size = int(lengths.reshape(-1)[0])
+    sizes = lengths.tolist() if lengths.ndim else [min(size, width - start) for start in range(0, width, size)]
     outputs = [view.fresh_name(f"{node.output[0]}_{i}") for i in range(len(sizes))]
     for reader in readers:
         if reader.op_type != "SequenceAt" or not view.is_weight(reader.input[1]):

@@ -33,10 +33,10 @@ class ShufflesToGather(Pass):
             match = chain(view, first, "Reshape", "Transpose", "Reshape")
             if match is None or first.output[0] in dropped:
                 continue
-            found = _permutation(view, match)
-            if found is None:
+            shuffle = _permutation(view, match)
+            if shuffle is None:
                 continue
-            axis, permutation = found
+            axis, permutation = shuffle
             last = match[-1].output[0]
             indices = view.add_weight(f"{last}_permutation", permutation)
             name = match[-1].name or last

@@ -64,8 +64,8 @@ def _match(view: GraphView, first: NodeProto) -> list[NodeProto] | None:
     """Return a view, a Transpose and a view behind each other."""
     if first.op_type not in _VIEWS:
         return None
-    found = (chain(view, first, first.op_type, "Transpose", last) for last in _VIEWS)
-    return next((match for match in found if match is not None), None)
+    chains = (chain(view, first, first.op_type, "Transpose", last) for last in _VIEWS)
+    return next((match for match in chains if match is not None), None)
 
 
 def _order(view: GraphView, match: list[NodeProto], sizes: tuple[int, ...]) -> list[int] | None:

@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 
 from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from testing.graph_builder import GraphBuilder
 
 
@@ -19,7 +19,7 @@ def small_model(seed: int = 0) -> onnx.ModelProto:
     return g.build()
 
 
-def small_job(folder: Path, **options: Any) -> Job:
+def small_job(folder: Path, **options: Any) -> BenchJob:
     """The model as a job with few repeats; files go into `folder`."""
     path = folder / "small.onnx"
     onnx.save(small_model(), path)

@@ -12,7 +12,7 @@ from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
 from onnxfold.edge_bench.bench import Plan, bench, measure, plan
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.host_runner import HostRunner
-from onnxfold.edge_bench.runners.runner import Job, Runner
+from onnxfold.edge_bench.runners.runner import BenchJob, Runner
 from onnxfold.edge_bench.runners.ssh_runner import SshRunner
 from onnxfold.errors import ConfigError
 from tests.edge_bench.jobs import small_job, small_model
@@ -32,7 +32,7 @@ class Fake:
     def missing(self) -> str:
         return self.lacking
 
-    def run(self, job: Job, device: DeviceProfile | None) -> list[BenchResult]:
+    def run(self, job: BenchJob, device: DeviceProfile | None) -> list[BenchResult]:
         assert device is not None
         self.asked.append(device.name)
         row = BenchResult(

@@ -10,7 +10,7 @@ from onnxfold.edge_bench.boards import instruction_counts
 from onnxfold.edge_bench.estimate import estimate_latency
 from onnxfold.edge_bench.runners import estimate_runner
 from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ExportError
 from tests.edge_bench.jobs import small_job
 
@@ -59,7 +59,7 @@ def test_no_range_no_estimate() -> None:
 def test_instructions_are_counted_once_for_all_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
 
-    def count(job: Job, _optimisation: str, _timeout_s: float) -> dict[str, int]:
+    def count(job: BenchJob, _optimisation: str, _timeout_s: float) -> dict[str, int]:
         counted.append(job.name)
         return {"Conv": 1_000_000, "other": 10}
 
@@ -79,7 +79,7 @@ def test_instructions_are_counted_once_for_all_devices(tmp_path: Path, monkeypat
 
 
 def test_what_cannot_be_counted_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def count(job: Job) -> dict[str, int]:
+    def count(job: BenchJob) -> dict[str, int]:
         raise ExportError("no such operator", node="n", op_type="NonZero")
 
     monkeypatch.setattr(estimate_runner, "count_by_op", count)

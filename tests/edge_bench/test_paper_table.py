@@ -6,9 +6,9 @@ from onnxfold.budget.devices import load_device
 from onnxfold.edge_bench.paper_table import (
     DEVICES,
     PUBLISHED,
+    contradictions,
     findings,
     flash_bytes,
-    impossible,
     inference,
     inferred_channels,
     paper_rows,
@@ -53,7 +53,9 @@ def test_published_rows_are_labelled_and_have_no_latency() -> None:
 
 
 def test_what_cannot_be_and_why() -> None:
-    verdicts = {(row.device, row.details["sparsity"]): impossible(row, load_device(row.device)) for row in paper_rows()}
+    verdicts = {
+        (row.device, row.details["sparsity"]): contradictions(row, load_device(row.device)) for row in paper_rows()
+    }
     for sparsity in (0.10, 0.25, 0.50, 0.70):
         (flash,) = verdicts["arduino-nano-33-ble", sparsity]
         assert flash.startswith("flash: ")

@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 
 from onnxfold.edge_bench.job import prepare_job
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from testing.graph_builder import GraphBuilder
 
 
@@ -18,7 +18,7 @@ def small_model(seed: int = 0, width: int = 4) -> onnx.ModelProto:
     return g.build()
 
 
-def job_of(model: onnx.ModelProto, folder: Path, **options: Any) -> Job:
+def job_of(model: onnx.ModelProto, folder: Path, **options: Any) -> BenchJob:
     """A model as a job; files go into `folder`."""
     path = folder / "small.onnx"
     onnx.save(model, path)

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from onnxfold.export.firmware.activation_plan import ALIGNMENT, Buffer, aligned, plan
+from onnxfold.export.firmware.activation_plan import ALIGNMENT, Buffer, align, plan
 
 
 def test_a_chain_needs_its_two_largest_neighbours() -> None:
@@ -17,7 +17,7 @@ def test_a_chain_needs_its_two_largest_neighbours() -> None:
 
 def test_what_is_not_needed_at_once_shares_memory() -> None:
     first, second = Buffer(100, 0, 1), Buffer(100, 2, 3)
-    assert plan([first, second]) == aligned(100)
+    assert plan([first, second]) == align(100)
     assert first.offset == second.offset == 0
 
 
@@ -33,5 +33,5 @@ def test_nothing_overlaps(seed: int) -> None:
         if a.first <= b.last and b.first <= a.last:
             assert a.offset + a.size_bytes <= b.offset or b.offset + b.size_bytes <= a.offset
     assert all(b.offset % ALIGNMENT == 0 and b.offset + b.size_bytes <= total for b in buffers)
-    live = max(sum(aligned(b.size_bytes) for b in buffers if b.first <= t <= b.last) for t in range(30))
-    assert live <= total <= sum(aligned(b.size_bytes) for b in buffers)
+    live = max(sum(align(b.size_bytes) for b in buffers if b.first <= t <= b.last) for t in range(30))
+    assert live <= total <= sum(align(b.size_bytes) for b in buffers)

@@ -13,7 +13,7 @@ from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.firmware import FirmwareReport, generated_c, write_project
-from onnxfold.export.firmware.activation_plan import aligned
+from onnxfold.export.firmware.activation_plan import align
 from onnxfold.graph.files.load import load
 from testing import models
 from tests.firmware.jobs import job_of, small_model
@@ -56,7 +56,7 @@ def test_activations_are_one_static_block(project: FirmwareReport) -> None:
     assert not re.search(r"\b(malloc|calloc|free)\(", code)
     assert "static unsigned char activations[MODEL_ARENA_BYTES]" in code
     conv, pooled = 4 * 8 * 8 * 4, 4 * 4 * 4 * 4
-    assert project.arena_bytes == aligned(conv) + aligned(pooled)
+    assert project.arena_bytes == align(conv) + align(pooled)
     budget = count_ram(load(small_model()))
     assert budget is not None
     assert budget <= project.arena_bytes + project.input_bytes + project.output_bytes

@@ -16,12 +16,12 @@ from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
 from onnxfold.edge_bench.boards import instruction_counts, toolchain
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
-from onnxfold.edge_bench.boards.emulator import command, emulated
+from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld, write_project
 from onnxfold.graph.files.load import load
 from tests.firmware.jobs import job_of, small_model
@@ -31,12 +31,12 @@ pytestmark = pytest.mark.skipif(bool(toolchain.missing_tools()), reason=toolchai
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(tmp_path_factory: pytest.TempPathFactory) -> BenchJob:
     return job_of(small_model(), tmp_path_factory.mktemp("job"), samples=20)
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, job: Job) -> FirmwareReport:
+def report(tmp_path_factory: pytest.TempPathFactory, job: BenchJob) -> FirmwareReport:
     return project_of(job, tmp_path_factory.mktemp("project") / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
 
 
@@ -53,17 +53,17 @@ def firmware(tmp_path_factory: pytest.TempPathFactory, report: FirmwareReport) -
 
 @pytest.fixture(scope="module")
 def dut(firmware: Firmware) -> Iterator[Dut]:
-    with emulated(firmware.elf) as found:
+    with emulate_firmware(firmware.elf) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def row(job: Job) -> BenchResult:
+def row(job: BenchJob) -> BenchResult:
     (found,) = QemuRunner().run(job, NANO)
     return found
 
 
-def test_runner_compares_outputs_and_counts_instructions(row: BenchResult, job: Job) -> None:
+def test_runner_compares_outputs_and_counts_instructions(row: BenchResult, job: BenchJob) -> None:
     assert (row.status, row.reason, row.method) == ("ok", "", "emulated-instructions")
     assert row.compared_inputs == 20
     assert row.max_relative_error is not None
@@ -77,7 +77,7 @@ def test_runner_compares_outputs_and_counts_instructions(row: BenchResult, job: 
     assert "arm-none-eabi-gcc" in row.toolchain
 
 
-def test_counts_are_reproducible(row: BenchResult, job: Job) -> None:
+def test_counts_are_reproducible(row: BenchResult, job: BenchJob) -> None:
     (again,) = QemuRunner().run(job, NANO)
     ticks = [*row.details["ticks_of_two_runs"], *again.details["ticks_of_two_runs"]]
     assert max(ticks) - min(ticks) <= 1
@@ -97,7 +97,7 @@ def test_bundled_network_on_fashion_mnist(tmp_path: Path) -> None:
     assert abs(one - two) <= 1
 
 
-def test_weights_are_in_flash_and_activations_in_ram(row: BenchResult, job: Job, firmware: Firmware) -> None:
+def test_weights_are_in_flash_and_activations_in_ram(row: BenchResult, job: BenchJob, firmware: Firmware) -> None:
     weights = sum(int(np.prod(w.shape)) for w in load(job.onnx).weights.values()) - 4 * 4  # BatchNormalization
     sections = firmware.sections
     assert 4 * weights <= sections[".rodata"] <= 4 * weights + 2048
@@ -117,7 +117,7 @@ def test_the_planned_memory_is_what_is_linked(report: FirmwareReport, firmware: 
     assert report.misfit == ""
 
 
-def test_the_report_and_the_linker_say_the_same_of_what_does_not_fit(job: Job, tmp_path: Path) -> None:
+def test_the_report_and_the_linker_say_the_same_of_what_does_not_fit(job: BenchJob, tmp_path: Path) -> None:
     planned = write_project(job.onnx, tmp_path / "firmware", "qemu", ram_bytes=9000)
     assert "K too much" in planned.misfit
     with pytest.raises(DoesNotFitError) as error:
@@ -143,7 +143,7 @@ def test_time_goes_on_over_wraps_of_the_clock(dut: Dut) -> None:
     assert all(0.6e6 < b - a < 30e6 for a, b in pairwise(times))
 
 
-def test_operators_add_up_to_an_inference(job: Job, row: BenchResult) -> None:
+def test_operators_add_up_to_an_inference(job: BenchJob, row: BenchResult) -> None:
     counts = instruction_counts.count_by_op(job)
     assert set(counts) == {"Conv", "Relu", "MaxPool", "Flatten", "Gemm", "other"}
     assert counts["Conv"] == max(counts.values())
@@ -152,7 +152,7 @@ def test_operators_add_up_to_an_inference(job: Job, row: BenchResult) -> None:
     assert counts["other"] < 0.05 * sum(counts.values())
 
 
-def test_oversized_models_do_not_link_and_the_row_says_by_how_much(job: Job) -> None:
+def test_oversized_models_do_not_link_and_the_row_says_by_how_much(job: BenchJob) -> None:
     tiny = replace(NANO, flash_bytes=8192, ram_bytes=9000)
     (row,) = QemuRunner().run(job, tiny)
     assert row.status == "does-not-fit"
@@ -176,13 +176,13 @@ def test_it_links_into_just_what_the_overflow_says(project: Path) -> None:
         build(project)
 
 
-def test_other_cores_are_not_emulated(job: Job) -> None:
+def test_other_cores_are_not_emulated(job: BenchJob) -> None:
     (row,) = QemuRunner().run(job, load_device("esp-eye"))
     assert row.status == "unavailable"
     assert "Cortex-M4F" in row.reason
 
 
-def test_wrong_outputs_are_a_failed_row(job: Job) -> None:
+def test_wrong_outputs_are_a_failed_row(job: BenchJob) -> None:
     wrong = replace(job, reference=[[r + np.float32(0.01)] for (r,) in job.reference][:2], inputs=job.inputs[:2])
     (row,) = QemuRunner().run(wrong, NANO)
     assert row.status == "failed"
@@ -204,7 +204,7 @@ def test_no_warnings_in_our_sources_at_any_optimisation(project: Path) -> None:
 
 
 def test_qemu_that_does_not_start_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match=r"QEMU ended: .*missing\.elf"), emulated(tmp_path / "missing.elf"):
+    with pytest.raises(DeviceError, match=r"QEMU ended: .*missing\.elf"), emulate_firmware(tmp_path / "missing.elf"):
         pass
 
 
@@ -212,7 +212,7 @@ def test_firmware_that_crashes_is_told(firmware: Firmware, tmp_path: Path) -> No
     """A firmware whose vector table is gone locks up at once."""
     elf = tmp_path / "broken.elf"
     subprocess.run(["arm-none-eabi-objcopy", "--remove-section", ".vectors", str(firmware.elf), str(elf)], check=True)
-    with pytest.raises(DeviceError), emulated(elf):
+    with pytest.raises(DeviceError), emulate_firmware(elf):
         pass
 
 

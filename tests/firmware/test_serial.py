@@ -17,7 +17,7 @@ from onnxfold.edge_bench.boards.dut_job import answers
 from onnxfold.edge_bench.boards.emulator import command
 from onnxfold.edge_bench.boards.qemu_build import build, project_of
 from onnxfold.edge_bench.boards.terminal_stream import FileStream
-from onnxfold.edge_bench.runners.runner import Job
+from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, memory_ld
 from tests.firmware.fake_board import Answers, board
@@ -31,14 +31,14 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(tmp_path_factory: pytest.TempPathFactory) -> BenchJob:
     return job_of(small_model(), tmp_path_factory.mktemp("job"), samples=3)
 
 
 class GoodBoard:
     """A board that gives the references of a job, one input after the other."""
 
-    def __init__(self, job: Job, *, off_by: float = 0.0, shape: str = "1x2x8x8", memory: bool = True) -> None:
+    def __init__(self, job: BenchJob, *, off_by: float = 0.0, shape: str = "1x2x8x8", memory: bool = True) -> None:
         self._job, self._off_by, self._shape, self._memory = job, off_by, shape, memory
         self._wanted = {
             np.asarray(f["x"], "<f4").tobytes(): r[0] for f, r in zip(job.inputs, job.reference, strict=True)
@@ -75,7 +75,7 @@ class GoodBoard:
         return [f"e-[Unknown command: {text}]"]
 
 
-def run(answers: Answers, job: Job, **options: float) -> tuple[str, str, float]:
+def run(answers: Answers, job: BenchJob, **options: float) -> tuple[str, str, float]:
     """Return status and reason of the row, and the seconds it took; a busy machine has time to answer."""
     start = time.monotonic()
     with board(answers) as fake:
@@ -84,7 +84,7 @@ def run(answers: Answers, job: Job, **options: float) -> tuple[str, str, float]:
     return row.status, row.reason, time.monotonic() - start
 
 
-def test_a_board_is_measured_by_its_own_clock(job: Job) -> None:
+def test_a_board_is_measured_by_its_own_clock(job: BenchJob) -> None:
     with board(GoodBoard(job)) as fake:
         (row,) = SerialRunner(fake.port, connect_s=PATIENCE_S).run(job, NANO)
     assert (row.status, row.method, row.reason) == ("ok", "measured-device", "")
@@ -96,13 +96,13 @@ def test_a_board_is_measured_by_its_own_clock(job: Job) -> None:
     assert row.max_relative_error < 1e-6
 
 
-def test_memory_that_is_not_stated_is_left_open(job: Job) -> None:
+def test_memory_that_is_not_stated_is_left_open(job: BenchJob) -> None:
     with board(GoodBoard(job, memory=False)) as fake:
         (row,) = SerialRunner(fake.port, connect_s=PATIENCE_S).run(job, NANO)
     assert (row.status, row.ram_bytes, row.flash_bytes) == ("ok", None, None)
 
 
-def test_wrong_outputs_and_other_models(job: Job) -> None:
+def test_wrong_outputs_and_other_models(job: BenchJob) -> None:
     status, reason, _ = run(GoodBoard(job, off_by=0.01), job)
     assert status == "failed"
     assert "outputs differ from onnxruntime's" in reason
@@ -130,21 +130,23 @@ def otherwise(good: GoodBoard, word: str, said: bytes | None) -> Answers:
         ("name", b"\xff\xfe\x80\x81\r\n", {"connect_s": 1.5}, "check the baud rate"),
     ],
 )
-def test_boards_that_misbehave(word: str, said: bytes | None, limits: dict[str, float], message: str, job: Job) -> None:
+def test_boards_that_misbehave(
+    word: str, said: bytes | None, limits: dict[str, float], message: str, job: BenchJob
+) -> None:
     status, reason, seconds = run(otherwise(GoodBoard(job), word, said), job, **limits)
     assert status == "failed"
     assert message in reason
     assert seconds < PATIENCE_S
 
 
-def test_int8_firmware_is_not_compared_in_floats(job: Job) -> None:
+def test_int8_firmware_is_not_compared_in_floats(job: BenchJob) -> None:
     signature = b"x-input-[int8,1x2x8x8,0 1 2 3,x]\r\nx-output-[int8,1x5,0 1,y]\r\n" + READY
     status, reason, _ = run(otherwise(GoodBoard(job), "signature", signature), job)
     assert status == "failed"
     assert "the firmware takes 'x' as int8, and outputs are compared in float32: export the project without" in reason
 
 
-def test_no_board_at_the_port(job: Job) -> None:
+def test_no_board_at_the_port(job: BenchJob) -> None:
     (row,) = SerialRunner("/dev/no-such-port").run(job, NANO)
     assert row.status == "unavailable"
     assert re.match(r"port '/dev/no-such-port' cannot be opened \(.*\); serial ports here: ", row.reason)
@@ -152,7 +154,7 @@ def test_no_board_at_the_port(job: Job) -> None:
 
 
 @pytest.mark.skipif(bool(toolchain.missing_tools()), reason=toolchain.missing_tools())
-def test_emulated_firmware_on_a_pseudo_terminal(job: Job, tmp_path: Path) -> None:
+def test_emulated_firmware_on_a_pseudo_terminal(job: BenchJob, tmp_path: Path) -> None:
     project = project_of(job, tmp_path / "firmware", memory_ld(FLASH_BYTES, RAM_BYTES))
     firmware = build(Path(project.path))
     process = subprocess.Popen(
@@ -178,7 +180,7 @@ def test_emulated_firmware_on_a_pseudo_terminal(job: Job, tmp_path: Path) -> Non
         process.wait()
 
 
-def test_large_inputs_are_not_all_sent(job: Job) -> None:
+def test_large_inputs_are_not_all_sent(job: BenchJob) -> None:
     """The clock goes on by a minute whenever it is asked: at first, and before every input but the first three."""
     many = replace(job, inputs=[*job.inputs] * 4, reference=[*job.reference] * 4)
     seconds = iter(range(0, 10_000, 60))
@@ -190,7 +192,7 @@ def test_large_inputs_are_not_all_sent(job: Job) -> None:
     assert found.error(many) < 1e-6
 
 
-def test_bytes_are_little_endian(job: Job) -> None:
+def test_bytes_are_little_endian(job: BenchJob) -> None:
     seen: list[str] = []
 
     def said(text: str) -> bytes | None:

@@ -34,7 +34,7 @@ def _operands(op: Op, types: tuple[str, ...]) -> list[Value]:
     wide = own if own in types else WIDER.get(own, own)
     if wide not in types:
         op.refuse(f"TFLite computes it in {', '.join(types)}, not in {own}")
-    return [op.graph.cast(op.operand(i, op.planned()), wide) for i in range(len(op.node.input))]
+    return [op.graph.cast(op.operand(i, op.planned_layout()), wide) for i in range(len(op.node.input))]
 
 
 @converter(*_ARITHMETIC, layouts=Follow(elementwise=True))
@@ -47,7 +47,7 @@ def arithmetic(op: Op) -> None:
         total = calc.binary(code, total, other)
     if op.op_type == "Mean" and others:
         total = calc.mul(total, 1 / (1 + len(others)))
-    op.write(op.graph.cast(total, op.result_type()), op.planned())
+    op.write(op.graph.cast(total, op.result_type()), op.planned_layout())
 
 
 @converter(*_COMPARISONS, layouts=Follow(elementwise=True))
@@ -55,36 +55,36 @@ def comparison(op: Op) -> None:
     """A comparison; small integers are compared in 32 bits."""
     types = ("FLOAT32", "INT32", "INT64", *(("BOOL",) if op.op_type == "Equal" else ()))
     a, b = _operands(op, types)
-    op.write(Calculator(op.graph).binary(_COMPARISONS[op.op_type], a, b, "BOOL"), op.planned())
+    op.write(Calculator(op.graph).binary(_COMPARISONS[op.op_type], a, b, "BOOL"), op.planned_layout())
 
 
 @converter(*_LOGICAL, layouts=Follow(elementwise=True))
 def logical(op: Op) -> None:
     """LOGICAL_AND, LOGICAL_OR."""
     a, b = _operands(op, ("BOOL",))
-    op.write(Calculator(op.graph).binary(_LOGICAL[op.op_type], a, b), op.planned())
+    op.write(Calculator(op.graph).binary(_LOGICAL[op.op_type], a, b), op.planned_layout())
 
 
 @converter("Xor", layouts=Follow(elementwise=True))
 def xor(op: Op) -> None:
     """NOT_EQUAL."""
     a, b = _operands(op, ("BOOL",))
-    op.write(Calculator(op.graph).binary("NOT_EQUAL", a, b), op.planned())
+    op.write(Calculator(op.graph).binary("NOT_EQUAL", a, b), op.planned_layout())
 
 
 @converter("Where", layouts=Follow(elementwise=True))
 def where(op: Op) -> None:
     """SELECT_V2."""
-    condition, a, b = (op.operand(i, op.planned()) for i in range(3))
-    op.write(Calculator(op.graph).select(condition, a, b), op.planned())
+    condition, a, b = (op.operand(i, op.planned_layout()) for i in range(3))
+    op.write(Calculator(op.graph).select(condition, a, b), op.planned_layout())
 
 
 @converter("Pow", layouts=Follow(elementwise=True))
 def power(op: Op) -> None:
     """Products and roots for the usual constant exponents, else POW."""
-    layout, calc = op.planned(), Calculator(op.graph)
+    layout, calc = op.planned_layout(), Calculator(op.graph)
     result_type = op.result_type()
-    exponent = op.required(1, "exponent").reshape(-1) if op.is_constant(1) else np.zeros(0)
+    exponent = op.required_weight(1, "exponent").reshape(-1) if op.is_constant(1) else np.zeros(0)
     number = float(exponent[0]) if exponent.size == 1 and len(op.shape(1)) <= len(op.shape(0)) else None
     base = op.operand(0, layout)
     if result_type == "FLOAT32" and number in _POWERS:
@@ -121,4 +121,4 @@ def modulo(op: Op) -> None:
         result = calc.sub(a, calc.mul(b, whole))
     else:
         op.refuse("TFLite has no remainder of integers with the dividend's sign")
-    op.write(op.graph.cast(result, op.result_type()), op.planned())
+    op.write(op.graph.cast(result, op.result_type()), op.planned_layout())

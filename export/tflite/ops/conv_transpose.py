@@ -26,7 +26,7 @@ def conv_transpose(op: Op) -> None:
     rank = len(size) + 2
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
-    op.required(1, "weight")
+    op.required_weight(1, "weight")
     layout, group = channels_last(rank), op.integer("group", 1)
     flat = [1] if rank == 3 else []
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
@@ -41,7 +41,7 @@ def conv_transpose(op: Op) -> None:
 
     def weights(group_index: int) -> Value:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
-        return op.weight(1, lambda w: _spread(w[rows], dilation).transpose(1, 2, 3, 0))
+        return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
 
     bias = op.weight(2) if op.has_input(2) else None
     parts = [x]
@@ -59,7 +59,7 @@ def conv_transpose(op: Op) -> None:
 
 
 def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], output: list[int]) -> list[int]:
-    """Return what is cropped in front, for each spatial dimension."""
+    """Return the sizes cropped in front, for each spatial dimension."""
     rank = len(size)
     dilation = op.integers("dilations", [1] * rank)
     extra = op.integers("output_padding", [0] * rank)
@@ -67,11 +67,11 @@ def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], outp
     begins = op.integers("pads", [0] * 2 * rank)[:rank]
     if auto == "NOTSET" and not op.has_attribute("output_shape"):
         return begins
-    found = []
+    crops = []
     for n, k, s, d, e, out in zip(spatial, size, stride, dilation, extra, output, strict=True):
         total = max(s * (n - 1) + e + (k - 1) * d + 1 - out, 0)
-        found.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
-    return found if auto != "VALID" else [0] * rank
+        crops.append(total // 2 if auto == "SAME_UPPER" else total - total // 2)
+    return crops if auto != "VALID" else [0] * rank
 
 
 def _one(
@@ -119,7 +119,7 @@ def _shape(op: Op, x: Value, shape: tuple[int, ...]) -> Value:
     return op.graph.op("CONCATENATION", [batch, op.graph.indices(shape[1:])], (4,), axis=0)
 
 
-def _spread(weights: Array, dilation: list[int]) -> Array:
+def _spread_taps(weights: Array, dilation: list[int]) -> Array:
     """Return (C, M/group, kH, kW) with zeros between the taps."""
     weights = weights[:, :, None] if weights.ndim == 3 else weights
     if dilation == [1, 1]:

@@ -5,25 +5,25 @@ import numpy as np
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Layout, plain
-from onnxfold.export.tflite.layout_rules import Dense
+from onnxfold.export.tflite.layout_rules import DenseProduct
 from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
 
-@converter("Gemm", layouts=Dense())
+@converter("Gemm", layouts=DenseProduct())
 def gemm(op: Op) -> None:
     """Alpha A B + beta C; a flattened feature map as A permutes the columns of constant weights."""
     alpha, beta = op.number("alpha", 1.0), op.number("beta", 1.0)
     turned_a, turned_b = bool(op.integer("transA", 0)), bool(op.integer("transB", 0))
     result = op.result()
     if op.is_constant(1):
-        layout = op.assigned(0) if not turned_a else plain(2)
+        layout = op.assigned_layout(0) if not turned_a else plain(2)
         x = op.read(0, layout)
         x = op.graph.transpose(x, (1, 0)) if turned_a else x
-        out = op.planned() if op.planned().block and not turned_a else plain(2)
+        out = op.planned_layout() if op.planned_layout().block and not turned_a else plain(2)
 
         def weights(w: Array) -> Array:
-            w = _reordered(w if turned_b else w.T, layout, out)
+            w = _reorder(w if turned_b else w.T, layout, out)
             return w if alpha == 1.0 else (w * np.float32(alpha)).astype(w.dtype)
 
         bias, rest = _bias(op, out, int(result[1]), beta)
@@ -40,7 +40,7 @@ def gemm(op: Op) -> None:
     op.write(y)
 
 
-def _reordered(weights: Array, layout: Layout, out: Layout) -> Array:
+def _reorder(weights: Array, layout: Layout, out: Layout) -> Array:
     """Return (outputs, inputs) in the orders that flattened feature maps have in TFLite."""
     weights = weights[:, layout.order()] if layout.block else weights
     return weights[out.order()] if out.block else weights
@@ -63,17 +63,17 @@ def _bias(op: Op, out: Layout, width: int, beta: float) -> tuple[Value, Value | 
     return zero, term
 
 
-@converter("MatMul", layouts=Dense())
+@converter("MatMul", layouts=DenseProduct())
 def matmul(op: Op) -> None:
     """A matrix product as numpy's; constant matrices become weights."""
     a, b, result = op.shape(0), op.shape(1), op.result()
     if op.is_constant(1) and len(b) <= 2 and len(a) > 1:
-        layout = op.assigned(0) if op.assigned(0).block else plain(len(a))
+        layout = op.assigned_layout(0) if op.assigned_layout(0).block else plain(len(a))
         x = op.read(0, layout)
-        out = op.planned() if op.planned().block and len(b) == 2 else plain(len(result))
+        out = op.planned_layout() if op.planned_layout().block and len(b) == 2 else plain(len(result))
 
         def weights(w: Array) -> Array:
-            return _reordered(w.reshape(w.shape[0], -1).T, layout, out)
+            return _reorder(w.reshape(w.shape[0], -1).T, layout, out)
 
         kernel = op.weight(1, weights)
         filters = int(kernel.shape[0])

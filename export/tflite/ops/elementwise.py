@@ -30,43 +30,43 @@ _SAME = {
 
 
 @converter(*_SAME, layouts=Follow(elementwise=True))
-def same(op: Op) -> None:
+def same_operator(op: Op) -> None:
     """The TFLite operator of the same meaning."""
-    x, layout = op.read(0, op.planned()), op.planned()
+    x, layout = op.read(0, op.planned_layout()), op.planned_layout()
     op.write(op.graph.op(_SAME[op.op_type], [x], x.shape), layout)
 
 
 @converter("Identity", layouts=Follow(elementwise=True))
 def identity(op: Op) -> None:
     """Nothing."""
-    op.write(op.read(0, op.planned()), op.planned())
+    op.write(op.read(0, op.planned_layout()), op.planned_layout())
 
 
 @converter("LeakyRelu", layouts=Follow(elementwise=True))
 def leaky_relu(op: Op) -> None:
     """LEAKY_RELU."""
-    x = op.read(0, op.planned())
-    op.write(op.graph.op("LEAKY_RELU", [x], x.shape, alpha=op.number("alpha", 0.01)), op.planned())
+    x = op.read(0, op.planned_layout())
+    op.write(op.graph.op("LEAKY_RELU", [x], x.shape, alpha=op.number("alpha", 0.01)), op.planned_layout())
 
 
 @converter("PRelu", layouts=Follow(elementwise=True))
 def prelu(op: Op) -> None:
     """PRELU."""
-    x = op.read(0, op.planned())
-    op.write(op.graph.op("PRELU", [x, op.operand(1, op.planned())], x.shape), op.planned())
+    x = op.read(0, op.planned_layout())
+    op.write(op.graph.op("PRELU", [x, op.operand(1, op.planned_layout())], x.shape), op.planned_layout())
 
 
 @converter("Gelu", layouts=Follow(elementwise=True))
 def gelu(op: Op) -> None:
     """GELU, exact or by tanh."""
-    x = op.read(0, op.planned())
+    x = op.read(0, op.planned_layout())
     approximate = op.text("approximate", "none") == "tanh"
-    op.write(op.graph.op("GELU", [x], x.shape, approximate=approximate), op.planned())
+    op.write(op.graph.op("GELU", [x], x.shape, approximate=approximate), op.planned_layout())
 
 
 def _write(op: Op, calculate: Callable[[Calculator, Value], Value]) -> None:
     calc = Calculator(op.graph)
-    op.write(calculate(calc, op.read(0, op.planned())), op.planned())
+    op.write(calculate(calc, op.read(0, op.planned_layout())), op.planned_layout())
 
 
 @converter("HardSigmoid", layouts=Follow(elementwise=True))
@@ -157,7 +157,7 @@ def erf(op: Op) -> None:
 @converter("Clip", layouts=Follow(elementwise=True))
 def clip(op: Op) -> None:
     """RELU, RELU6, RELU_N1_TO_1 where the limits are theirs, else MAXIMUM and MINIMUM."""
-    layout = op.planned()
+    layout = op.planned_layout()
     calc = Calculator(op.graph)
     x = op.read(0, layout)
     limits: list[float | Value | None] = []
@@ -165,7 +165,7 @@ def clip(op: Op) -> None:
         if op.has_attribute(name):
             limits.append(op.number(name, 0.0))
         elif op.is_constant(index):
-            limits.append(op.required(index, name).reshape(-1)[0].item())
+            limits.append(op.required_weight(index, name).reshape(-1)[0].item())
         else:
             limits.append(op.operand(index, layout) if op.has_input(index) else None)
     op.write(calc.limit(x, *limits), layout)
@@ -174,9 +174,9 @@ def clip(op: Op) -> None:
 @converter("Cast", layouts=Follow(elementwise=True))
 def cast(op: Op) -> None:
     """CAST between the element types that TFLite has; other floats are float32 throughout the file."""
-    x = op.read(0, op.planned())
+    x = op.read(0, op.planned_layout())
     wanted = op.result_type()
     if wanted == "BOOL" and x.element_type != "BOOL":
-        op.write(Calculator(op.graph).binary("NOT_EQUAL", x, 0, "BOOL"), op.planned())
+        op.write(Calculator(op.graph).binary("NOT_EQUAL", x, 0, "BOOL"), op.planned_layout())
     else:
-        op.write(op.graph.cast(x, wanted), op.planned())
+        op.write(op.graph.cast(x, wanted), op.planned_layout())

@@ -10,7 +10,7 @@ from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, channels_last, plain
-from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LastAxis, LayoutRule, with_last
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LastAxis, LayoutRule, layout_with_last
 from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
@@ -27,11 +27,11 @@ def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tu
 def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
-    layout = plain(2) if op.planned().block and trains else op.planned()
+    layout = plain(2) if op.planned_layout().block and trains else op.planned_layout()
     rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
     c, x = Calculator(op.graph), op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
-    scale, bias, mean, variance = (op.required(i + 1, n).astype(np.float64) for i, n in enumerate(names))
+    scale, bias, mean, variance = (op.required_weight(i + 1, n).astype(np.float64) for i, n in enumerate(names))
 
     def channelwise(values: Array) -> Value:
         full = layout.values(values.astype(np.float32).reshape(1, -1, *[1] * (rank - 2)))
@@ -98,7 +98,7 @@ def group_normalization(op: Op) -> None:
     def per_channel(values: Array) -> Array:
         return np.repeat(values, channels // len(values))
 
-    scale, bias = (op.graph.constant(per_channel(op.required(i, n))) for i, n in ((1, "scale"), (2, "bias")))
+    scale, bias = (op.graph.constant(per_channel(op.required_weight(i, n))) for i, n in ((1, "scale"), (2, "bias")))
     op.write(c.add(c.mul(y, scale), bias), layout)
 
 
@@ -108,7 +108,7 @@ _Norm = Callable[[Calculator, Value, list[int]], Value]
 @converter("LpNormalization", layouts=Follow())
 def lp_normalization(op: Op) -> None:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     c, x = Calculator(op.graph), op.read(0, layout)
     axes = [layout.axis(op.integer("axis", -1))]
     norms: dict[int, _Norm] = {
@@ -133,7 +133,7 @@ def softmax(op: Op) -> None:
     """SOFTMAX, LOG_SOFTMAX along the last axis of a layout; between TRANSPOSEs where no layout has the axis there."""
     rank = len(op.shape())
     axis = op.integer("axis", -1) % max(rank, 1)
-    layout = with_last(op.planned(), axis)
+    layout = layout_with_last(op.planned_layout(), axis)
     x = op.read(0, layout)
     if layout.perm[-1] == axis:
         op.write(_apply(op, x), layout)

@@ -18,7 +18,7 @@ _MAX_MIRROR_RANK = 4
 @converter("Pad", layouts=Follow())
 def pad(op: Op) -> None:
     """PAD, PADV2, MIRROR_PAD; edge and wrap as a GATHER per axis. Constant amounts; negative ones crop."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     amounts = _amounts(op)[list(layout.perm)]
     x = op.read(0, layout)
     if any(isinstance(d, Dynamic) and row.any() for d, row in zip(x.shape, amounts, strict=True)):
@@ -61,14 +61,14 @@ def pad(op: Op) -> None:
 def _amounts(op: Op) -> Array:
     """Return (rank, 2): what is added before and after each ONNX axis."""
     rank = len(op.shape())
-    given = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
-    axes = [int(a) % rank for a in op.required(3, "axes").reshape(-1)] if op.has_input(3) else list(range(rank))
+    pads = op.numbers(1, "pads", "amounts") or [0] * 2 * rank
+    axes = [int(a) % rank for a in op.required_weight(3, "axes").reshape(-1)] if op.has_input(3) else list(range(rank))
     amounts = np.zeros((rank, 2), np.int64)
-    amounts[axes] = np.array(given).reshape(2, -1).T
+    amounts[axes] = np.array(pads).reshape(2, -1).T
     return amounts
 
 
 def _fill(op: Op) -> float:
     if op.has_attribute("value"):
         return op.number("value", 0.0)
-    return float(op.required(2, "fill value").reshape(-1)[0]) if op.has_input(2) else 0.0
+    return float(op.required_weight(2, "fill value").reshape(-1)[0]) if op.has_input(2) else 0.0

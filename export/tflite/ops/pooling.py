@@ -13,11 +13,11 @@ from onnxfold.export.tflite.layout_rules import ChannelsLast
 from onnxfold.export.tflite.registry import converter
 from onnxfold.export.tflite.schema import schema
 from onnxfold.export.tflite.windows import (
-    Window,
+    TFLiteWindow,
     as_image,
     from_image,
     image_window,
-    mirrored,
+    mirror_pads,
     pad,
     padding,
     window,
@@ -57,9 +57,9 @@ def max_pool(op: Op) -> None:
     op.write(op.graph.cast(y, op.result_type()), layout)
 
 
-def _pool(op: Op, code: str, x: Value, win: Window, fill: float) -> Value:
+def _pool(op: Op, code: str, x: Value, win: TFLiteWindow, fill: float) -> Value:
     if fill == _LOWEST and not win.is_valid() and not win.is_same(x.shape[1:-1]) and _may_mirror(x, win):
-        x, kind = mirrored(op, x, ((0, 0), *win.padded(), (0, 0))), int(schema().Padding.VALID)
+        x, kind = mirror_pads(op, x, ((0, 0), *win.padded(), (0, 0))), int(schema().Padding.VALID)
     else:
         x, kind = padding(op, x, win) if win.is_same(x.shape[1:-1]) else padding(op, x, win, fill)
     return op.graph.op(
@@ -68,7 +68,7 @@ def _pool(op: Op, code: str, x: Value, win: Window, fill: float) -> Value:
     )  # fmt: skip
 
 
-def _may_mirror(x: Value, win: Window) -> bool:
+def _may_mirror(x: Value, win: TFLiteWindow) -> bool:
     """Whether every window that reads mirrored values reads what they mirror, too, so that maxima do not change."""
     return len(x.shape) <= _MOST_MIRRORED and all(
         2 * max(pads) <= size and max(pads) <= int(n)
@@ -76,11 +76,11 @@ def _may_mirror(x: Value, win: Window) -> bool:
     )
 
 
-def _in_three_dimensions(op: Op, x: Value, win: Window) -> Value:
+def _in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Pool (H, W), then D: a maximum over a box is one of maxima."""
     n, d, h, w, c = x.shape
-    flat = Window(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
-    deep = Window(
+    flat = TFLiteWindow(win.size[1:], win.stride[1:], win.dilation[1:], win.pads[1:], win.output[1:])
+    deep = TFLiteWindow(
         (win.size[0], 1), (win.stride[0], 1), (1, 1), (win.pads[0], (0, 0)), (win.output[0], math.prod(flat.output))
     )
     y = op.graph.reshape(x, (_times(n, int(d)), h, w, c))
@@ -94,7 +94,7 @@ def _times(size: int, factor: int) -> int:
     return type(size)(int(size) * factor)
 
 
-def _max_of_slices(op: Op, x: Value, win: Window) -> Value:
+def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
     calc = Calculator(op.graph)
     if not win.is_valid():
@@ -108,7 +108,7 @@ def _max_of_slices(op: Op, x: Value, win: Window) -> Value:
     return total
 
 
-def _slice(op: Op, x: Value, begin: list[int], win: Window) -> Value:
+def _slice(op: Op, x: Value, begin: list[int], win: TFLiteWindow) -> Value:
     end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, win.output, win.stride, strict=True)]
     rank = len(x.shape)
     whole = 1 | 1 << (rank - 1)
@@ -142,7 +142,7 @@ def average_pool(op: Op) -> None:
     op.write(y, layout)
 
 
-def _counts(op: Op, win: Window) -> Array:
+def _counts(op: Op, win: TFLiteWindow) -> Array:
     """Return, per output position, the number of positions that ONNX divides by."""
     include = bool(op.integer("count_include_pad", 0))
     explicit = op.integers("pads", [0] * 2 * len(win.size))
@@ -161,7 +161,7 @@ def _counts(op: Op, win: Window) -> Array:
     return counts
 
 
-def _average(op: Op, x: Value, win: Window, counts: Array) -> Value:
+def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
     kernel = math.prod(win.size)
     valid_counts = _inside(x, win)
     if any(d > 1 for d in win.dilation):
@@ -170,14 +170,14 @@ def _average(op: Op, x: Value, win: Window, counts: Array) -> Value:
         return _pool(op, "AVERAGE_POOL_2D", x, win, 0.0)
     else:
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
-        valid = Window(win.size, win.stride, win.dilation, ((0, 0),) * len(win.size), win.output)
+        valid = TFLiteWindow(win.size, win.stride, win.dilation, ((0, 0),) * len(win.size), win.output)
         y = _pool(op, "AVERAGE_POOL_2D", x, valid, 0.0)
     if np.all(counts == kernel):
         return y
     return Calculator(op.graph).mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
 
 
-def _inside(x: Value, win: Window) -> Array:
+def _inside(x: Value, win: TFLiteWindow) -> Array:
     """Return how many taps lie inside the input, which is what SAME divides by."""
     axes = []
     for n, k, s, (begin, _), out in zip(x.shape[1:-1], win.size, win.stride, win.pads, win.output, strict=True):
@@ -187,7 +187,7 @@ def _inside(x: Value, win: Window) -> Array:
     return counts
 
 
-def _depthwise_mean(op: Op, x: Value, win: Window) -> Value:
+def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
     x, kind = padding(op, x, win)
     channels = int(x.shape[-1])
     weights = op.graph.constant(np.full((1, *win.size, channels), 1 / math.prod(win.size), np.float32), "mean_weights")
@@ -198,7 +198,7 @@ def _depthwise_mean(op: Op, x: Value, win: Window) -> Value:
     )  # fmt: skip
 
 
-def _sum_in_three_dimensions(op: Op, x: Value, win: Window) -> Value:
+def _sum_in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
     calc = Calculator(op.graph)
     if not win.is_valid():
@@ -207,7 +207,7 @@ def _sum_in_three_dimensions(op: Op, x: Value, win: Window) -> Value:
         total: Value | None = None
         output = tuple(win.output[i] if i <= axis else int(x.shape[1 + i]) for i in range(3))
         stride = tuple(win.stride[i] if i == axis else 1 for i in range(3))
-        step = Window((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
+        step = TFLiteWindow((1, 1, 1), stride, (1, 1, 1), ((0, 0),) * 3, output)
         for tap in range(win.size[axis]):
             begin = [tap * win.dilation[axis] if i == axis else 0 for i in range(3)]
             part = _slice(op, x, begin, step)

@@ -42,14 +42,16 @@ def recurrent(op: Op) -> None:
     graph, batch, width = op.graph, x.shape[1], lanes[0].width
     if op.has_output(0):
         rows = [[graph.reshape(h, (1, 1, batch, width)) for h in hidden] for hidden, _ in done]
-        per_lane = [_joined(op, lane_rows, 0) for lane_rows in rows]
-        y = _joined(op, per_lane, 1)
+        per_lane = [_concatenate(op, lane_rows, 0) for lane_rows in rows]
+        y = _concatenate(op, per_lane, 1)
         op.write(graph.transpose(y, (2, 0, 1, 3)) if swapped else y)
     last = [hidden[0 if lane.backward else -1] for lane, (hidden, _) in zip(lanes, done, strict=True)]
     for index, states in ((1, last), (2, [cell for _, cell in done])):
         if op.has_output(index):
-            found = _joined(op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0)
-            op.write(graph.transpose(found, (1, 0, 2)) if swapped else found, None, index)
+            final_states = _concatenate(
+                op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0
+            )
+            op.write(graph.transpose(final_states, (1, 0, 2)) if swapped else final_states, None, index)
 
 
 def _check(op: Op) -> None:
@@ -63,12 +65,12 @@ def _check(op: Op) -> None:
     if op.integer("input_forget", 0):
         op.refuse("its input and forget gates are coupled")
     if op.has_input(4):
-        lengths = op.required(4, "lengths of sequences")
+        lengths = op.required_weight(4, "lengths of sequences")
         if (lengths != int(op.shape(0)[1 if op.integer("layout", 0) else 0])).any():
             op.refuse("its sequences have different lengths")
 
 
-def _joined(op: Op, parts: list[Value], axis: int) -> Value:
+def _concatenate(op: Op, parts: list[Value], axis: int) -> Value:
     if len(parts) == 1:
         return parts[0]
     shape = list(parts[0].shape)
@@ -95,12 +97,12 @@ class _Lane:
         """Return the hidden states in the order of the sequence, and the last cell state of an LSTM."""
         hidden, cell = self._state(5), self._state(6) if self.op.op_type == "LSTM" else None
         step = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.op.op_type]
-        parts = self._projected()
-        found: list[Value] = []
+        parts = self._project_inputs()
+        states: list[Value] = []
         for part in reversed(parts) if self.backward else parts:
             hidden, cell = step(part, hidden, cell)
-            found.append(hidden)
-        return found[::-1] if self.backward else found, cell
+            states.append(hidden)
+        return states[::-1] if self.backward else states, cell
 
     # -- pieces --------------------------------------------------------------------------------
 
@@ -111,16 +113,16 @@ class _Lane:
     def _size(self, count: int) -> Shape:
         return (self.x.shape[1], count)
 
-    def _own(self, index: int, change: Callable[[Array], Array]) -> Value:
+    def _own_weight(self, index: int, change: Callable[[Array], Array]) -> Value:
         """Return this direction's part of a weight, changed."""
-        self.op.required(index, "weight")
+        self.op.required_weight(index, "weight")
         return self.op.weight(index, lambda values: change(values[self.number]))
 
     def _rows(self, index: int, start: int, stop: int) -> Value:
         """Return some rows of this direction's part of a weight; one constant for all steps."""
         key = (index, start, stop)
         if key not in self._constants:
-            self._constants[key] = self._own(index, lambda values: values[start:stop])
+            self._constants[key] = self._own_weight(index, lambda values: values[start:stop])
         return self._constants[key]
 
     def _zeros(self, count: int) -> Value:
@@ -129,11 +131,11 @@ class _Lane:
             self._constants[key] = self.op.graph.constant(np.zeros(count, np.float32), "no_bias")
         return self._constants[key]
 
-    def _projected(self) -> list[Value]:
+    def _project_inputs(self) -> list[Value]:
         """Return X W^T + b, step by step, each of shape (N, gates)."""
         gates = _GATES[self.op.op_type] * self.width
-        kernel = self._own(1, lambda w: w)
-        bias = self._own(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
+        kernel = self._own_weight(1, lambda w: w)
+        bias = self._own_weight(3, self._bias) if self.op.has_input(3) else self._zeros(gates)
         steps, batch = int(self.x.shape[0]), self.x.shape[1]
         graph = self.op.graph
         y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)
@@ -145,7 +147,7 @@ class _Lane:
         return [graph.reshape(part, (batch, gates)) for part in parts]
 
     def _bias(self, both: Array) -> Array:
-        """Return what is added before a step: the biases of H R^T, too, unless the reset gate multiplies them."""
+        """Return the bias added before a step: that of H R^T, too, unless the reset gate multiplies it."""
         mine, recurrent_part = both[: len(both) // 2], both[len(both) // 2 :]
         if not self._resets_product:
             return np.add(mine, recurrent_part)
@@ -162,7 +164,7 @@ class _Lane:
         if not op.has_input(index):
             return None
         if op.is_constant(index):
-            values = op.required(index, "initial state")
+            values = op.required_weight(index, "initial state")
             mine = values[:, self.number] if op.integer("layout", 0) else values[self.number]
             return None if not mine.any() else op.graph.constant(mine, "initial_state")
         state = op.read(index)

@@ -8,7 +8,7 @@ from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import plain
-from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, without
+from onnxfold.export.tflite.layout_rules import NodeShapes, Reducing, remaining_layout
 from onnxfold.export.tflite.registry import converter
 from onnxfold.export.tflite.schema import type_of
 
@@ -16,8 +16,8 @@ from onnxfold.export.tflite.schema import type_of
 def _declared_axes(op: NodeShapes) -> tuple[int, ...]:
     """Return the axes that go, for the planner."""
     rank = op.rank(op.reads[0])
-    given = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
-    return tuple(range(rank)) if given is None or not given.size else tuple(int(a) for a in given.reshape(-1))
+    axes = op.constant(1) if len(op.inputs) > 1 else np.array(op.integers("axes"))
+    return tuple(range(rank)) if axes is None or not axes.size else tuple(int(a) for a in axes.reshape(-1))
 
 
 def _declared_axis(op: NodeShapes) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ def reduction(op: Op) -> None:
     """The reduction of the same meaning, or the arithmetic around a SUM; axes must be constant."""
     rank = len(op.shape())
     axes = op.numbers(1, "axes", "axes")
-    layout = op.assigned() if not op.assigned().block else plain(rank)
+    layout = op.assigned_layout() if not op.assigned_layout().block else plain(rank)
     x = op.read(0, layout)
     if not axes and op.integer("noop_with_empty_axes", 0):
         op.write(x, layout)
@@ -64,14 +64,14 @@ def reduction(op: Op) -> None:
     axes = axes or list(range(rank))
     keep = bool(op.integer("keepdims", 1))
     y = _REDUCTIONS[op.op_type](Calculator(op.graph), x, [layout.axis(a) for a in axes], keep)
-    op.write(y, layout if keep else without(layout, axes))
+    op.write(y, layout if keep else remaining_layout(layout, axes))
 
 
 @converter("ArgMax", "ArgMin", layouts=Reducing(_declared_axis))
 def arg_extreme(op: Op) -> None:
     """ARG_MAX, ARG_MIN; of several equal extremes the last one is the first one of the reversed axis."""
     code = "ARG_MAX" if op.op_type == "ArgMax" else "ARG_MIN"
-    layout = op.assigned() if not op.assigned().block else plain(len(op.shape()))
+    layout = op.assigned_layout() if not op.assigned_layout().block else plain(len(op.shape()))
     x = op.read(0, layout)
     onnx_axis = op.integer("axis", 0)
     axis = layout.axis(onnx_axis)
@@ -86,4 +86,4 @@ def arg_extreme(op: Op) -> None:
         y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
         op.write(y, layout)
     else:
-        op.write(y, without(layout, [onnx_axis]))
+        op.write(y, remaining_layout(layout, [onnx_axis]))

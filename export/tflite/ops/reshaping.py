@@ -4,7 +4,7 @@ import numpy as np
 
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.layout import channels_last, keeps_order, plain
-from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, Reordering, Reshaping, permuted
+from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, Reordering, Reshaping, permuted_layout
 from onnxfold.export.tflite.ops.selecting import take
 from onnxfold.export.tflite.registry import converter
 
@@ -12,24 +12,26 @@ from onnxfold.export.tflite.registry import converter
 @converter("Reshape", "Flatten", "Squeeze", "Unsqueeze", layouts=Reshaping())
 def reshape(op: Op) -> None:
     """RESHAPE; by way of ONNX's order of axes where elements would change theirs."""
-    given, wanted = op.assigned(), op.planned()
-    if op.is_constant(0) or not keeps_order(op.shape(), given, op.result(), wanted):
-        given, wanted = plain(len(op.shape())), plain(len(op.result()))
-    op.write(op.graph.reshape(op.read(0, given), wanted.shape(op.result())), wanted)
+    source_layout, result_layout = op.assigned_layout(), op.planned_layout()
+    if op.is_constant(0) or not keeps_order(op.shape(), source_layout, op.result(), result_layout):
+        source_layout, result_layout = plain(len(op.shape())), plain(len(op.result()))
+    op.write(op.graph.reshape(op.read(0, source_layout), result_layout.shape(op.result())), result_layout)
 
 
 @converter("Transpose", layouts=Reordering())
 def transpose(op: Op) -> None:
     """Nothing where the layouts do it, else TRANSPOSE."""
     rank = len(op.shape())
-    given = plain(rank) if op.assigned().block else op.assigned()
-    op.write(op.read(0, given), permuted(given, op.integers("perm", list(reversed(range(rank))))))
+    source_layout = plain(rank) if op.assigned_layout().block else op.assigned_layout()
+    op.write(
+        op.read(0, source_layout), permuted_layout(source_layout, op.integers("perm", list(reversed(range(rank)))))
+    )
 
 
 @converter("Concat", layouts=Follow())
 def concat(op: Op) -> None:
     """CONCATENATION."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     parts = [op.read(i, layout) for i in range(len(op.node.input))]
     parts = [p for p in parts if 0 not in p.shape]
     if len(parts) == 1:
@@ -42,7 +44,7 @@ def concat(op: Op) -> None:
 @converter("Split", layouts=Follow())
 def split(op: Op) -> None:
     """SPLIT into equal parts, else SPLIT_V."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     x = op.read(0, layout)
     axis = layout.axis(op.integer("axis", 0))
     count = len(op.node.output)
@@ -50,13 +52,13 @@ def split(op: Op) -> None:
     sizes = [int(s[axis]) for s in shapes]
     if 0 in sizes:
         op.refuse("a part is empty, and TFLite has no empty tensors")
-    where = op.graph.constant(np.array(axis, np.int32))
+    axis_tensor = op.graph.constant(np.array(axis, np.int32))
     if count == 1:
         parts = [x]
     elif len(set(sizes)) == 1:
-        parts = op.graph.op_several("SPLIT", [where, x], shapes, [x.element_type] * count, numSplits=count)
+        parts = op.graph.op_several("SPLIT", [axis_tensor, x], shapes, [x.element_type] * count, numSplits=count)
     else:
-        inputs = [x, op.graph.indices(sizes), where]
+        inputs = [x, op.graph.indices(sizes), axis_tensor]
         parts = op.graph.op_several("SPLIT_V", inputs, shapes, [x.element_type] * count, numSplits=count)
     for i, part in enumerate(parts):
         op.write(part, layout, i)

@@ -40,8 +40,8 @@ def resize(op: Op) -> None:
 @converter("Upsample", layouts=ChannelsLast())
 def upsample(op: Op) -> None:
     """Resize of older operator sets: asymmetric coordinates."""
-    given = op.required(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
-    _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), given, strict=True)])
+    scales = op.required_weight(1, "scales") if op.has_input(1) else np.array(_scales_attribute(op))
+    _resize(op, [_Axis(int(n), int(o), float(s)) for n, o, s in zip(op.shape(), op.result(), scales, strict=True)])
 
 
 def _scales_attribute(op: Op) -> list[float]:
@@ -52,27 +52,27 @@ def _axes(op: Op) -> list[_Axis]:
     shape, result = op.shape(), op.result()
     rank = len(shape)
     roi_index, scales_index = (-1, 1) if op.version < 11 else (1, 2)
-    scales: Array | None = op.required(scales_index, "scales") if op.has_input(scales_index) else None
+    scales: Array | None = op.required_weight(scales_index, "scales") if op.has_input(scales_index) else None
     if scales is not None and scales.size == 0:
         scales = None
     axes = [a % rank for a in op.integers("axes", list(range(rank)))]
     factors = {a: float(s) for a, s in zip(axes, scales, strict=True)} if scales is not None else {}
     if op.has_input(3) and op.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        sizes = op.required(3, "sizes")
+        sizes = op.required_weight(3, "sizes")
         choose = max if op.text("keep_aspect_ratio_policy", "") == "not_smaller" else min
         common = choose(int(s) / int(shape[a]) for a, s in zip(axes, sizes, strict=True))
         factors = dict.fromkeys(axes, common)
     roi = dict.fromkeys(range(rank), (0.0, 1.0))
     if op.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        values = op.required(roi_index, "region of interest").astype(np.float64)
+        values = op.required_weight(roi_index, "region of interest").astype(np.float64)
         roi.update({a: (values[i], values[len(axes) + i]) for i, a in enumerate(axes)})
-    found = []
+    resize_axes = []
     for i, (n, o) in enumerate(zip(shape, result, strict=True)):
         if isinstance(n, Dynamic):
-            found.append(_Axis(1, 1, 1.0))
+            resize_axes.append(_Axis(1, 1, 1.0))
         else:
-            found.append(_Axis(int(n), int(o), factors.get(i, int(o) / int(n)), *roi[i]))
-    return found
+            resize_axes.append(_Axis(int(n), int(o), factors.get(i, int(o) / int(n)), *roi[i]))
+    return resize_axes
 
 
 def _resize(op: Op, axes: list[_Axis]) -> None:
@@ -102,7 +102,7 @@ def _resize(op: Op, axes: list[_Axis]) -> None:
 
 
 def _image_operator(op: Op, x: Value, axes: list[_Axis], mode: str, how: str, changed: list[int]) -> Value | None:
-    """Return what TFLite's own operator makes of (N, H, W, C), None where it computes something else."""
+    """Return the result of TFLite's own operator on (N, H, W, C), None where it computes something else."""
     if len(axes) != 4 or not set(changed) <= {2, 3} or mode not in ("nearest", "linear"):
         return None
     code = "RESIZE_NEAREST_NEIGHBOR" if mode == "nearest" else "RESIZE_BILINEAR"

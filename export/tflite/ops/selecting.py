@@ -8,7 +8,7 @@ from onnxfold.export.tflite.calculator import WIDER, Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, plain
-from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, without
+from onnxfold.export.tflite.layout_rules import Demands, Follow, LayoutRule, Layouts, NodeShapes, remaining_layout
 from onnxfold.export.tflite.registry import converter
 
 _MAX_SLICE_RANK = 5
@@ -17,7 +17,7 @@ _MAX_SLICE_RANK = 5
 @converter("Slice", layouts=Follow())
 def slice_(op: Op) -> None:
     """STRIDED_SLICE; of tensors of more than five axes a GATHER per axis. Constant starts, ends and steps."""
-    layout = plain(2) if op.planned().block else op.planned()
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
     x, shape = op.read(0, layout), op.shape()
     starts, ends = op.numbers(1, "starts", "starts"), op.numbers(2, "ends", "ends")
     assert starts is not None
@@ -80,7 +80,7 @@ class _Gathering(LayoutRule):
             return super().demands(op, assigned)
         same = op.rank(data) == op.rank(result)
         axis = op.integer("axis", 0)
-        return [(data, assigned[data]), (result, assigned[data] if same else without(assigned[data], [axis]))]
+        return [(data, assigned[data]), (result, assigned[data] if same else remaining_layout(assigned[data], [axis]))]
 
 
 @converter("Gather", layouts=_Gathering())
@@ -93,9 +93,9 @@ def gather(op: Op) -> None:
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
     indices_rank = len(op.shape(1))
     if op.is_constant(1):
-        values = op.required(1, "indices")
+        values = op.required_weight(1, "indices")
         index = op.graph.constant(np.where(values < 0, values + int(size), values).astype(np.int32), "indices")
-        layout = op.assigned() if not op.assigned().block and indices_rank < 2 else plain(len(shape))
+        layout = op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else plain(len(shape))
     else:
         layout = plain(len(shape))
         index = Calculator(op.graph).binary("FLOOR_MOD", op.read(1), int(size))
@@ -106,7 +106,7 @@ def gather(op: Op) -> None:
     if indices_rank == 1:
         op.write(y, layout)
     elif indices_rank == 0:
-        op.write(y, without(layout, [onnx_axis]))
+        op.write(y, remaining_layout(layout, [onnx_axis]))
     else:
         op.write(y)
 
@@ -114,8 +114,8 @@ def gather(op: Op) -> None:
 @converter("Expand", layouts=Follow())
 def expand(op: Op) -> None:
     """BROADCAST_TO; a TILE where the batch is free."""
-    layout = plain(2) if op.planned().block else op.planned()
-    op.required(1, "shape")
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    op.required_weight(1, "shape")
     x = op.operand(0, layout)
     shape = layout.shape(op.result())
     x = op.graph.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape))
@@ -128,8 +128,8 @@ def expand(op: Op) -> None:
 @converter("Tile", layouts=Follow())
 def tile(op: Op) -> None:
     """TILE."""
-    layout = plain(2) if op.planned().block else op.planned()
-    repeats = op.required(1, "repeats")
+    layout = plain(2) if op.planned_layout().block else op.planned_layout()
+    repeats = op.required_weight(1, "repeats")
     op.write(_tile(op, op.read(0, layout), [int(repeats[p]) for p in layout.perm], layout.shape(op.result())), layout)
 
 
@@ -142,7 +142,7 @@ def _tile(op: Op, x: Value, repeats: list[int], shape: tuple[int, ...]) -> Value
 @converter("CumSum", layouts=LayoutRule())
 def cum_sum(op: Op) -> None:
     """CUMSUM along a constant axis."""
-    x, axis = op.read(0), int(op.required(1, "axis").reshape(-1)[0]) % len(op.shape())
+    x, axis = op.read(0), int(op.required_weight(1, "axis").reshape(-1)[0]) % len(op.shape())
     exclusive, reverse = bool(op.integer("exclusive", 0)), bool(op.integer("reverse", 0))
     inputs = [x, op.graph.constant(np.array(axis, np.int32))]
     op.write(op.graph.op("CUMSUM", inputs, x.shape, exclusive=exclusive, reverse=reverse))
@@ -152,7 +152,7 @@ def cum_sum(op: Op) -> None:
 def top_k(op: Op) -> None:
     """TOPK_V2, which takes the largest along the last axis; the smallest ones are the largest of what is negated."""
     x, rank = op.read(0), len(op.shape())
-    k = op.integer("k", 0) or int(op.required(1, "k").reshape(-1)[0])
+    k = op.integer("k", 0) or int(op.required_weight(1, "k").reshape(-1)[0])
     axis, largest = op.integer("axis", -1) % rank, op.integer("largest", 1)
     if isinstance(x.shape[axis], Dynamic):
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
@@ -177,8 +177,8 @@ def top_k(op: Op) -> None:
 def one_hot(op: Op) -> None:
     """ONE_HOT; negative indices are counted from the end."""
     calculator = Calculator(op.graph)
-    depth = int(op.required(1, "depth").reshape(-1)[0])
-    off, on = op.required(2, "pair of values")
+    depth = int(op.required_weight(1, "depth").reshape(-1)[0])
+    off, on = op.required_weight(2, "pair of values")
     if op.result_type() in WIDER:
         op.refuse(f"TFLite's ONE_HOT does not write {op.result_type().lower()}")
     index = op.graph.cast(op.read(0), "INT32")

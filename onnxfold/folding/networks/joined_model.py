@@ -23,7 +23,7 @@ from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.passes.join.equal_parts import BlocksToGroups
 from onnxfold.passes.join.join import JoinedGraph, join
 from onnxfold.passes.join.networks import open_networks
-from onnxfold.passes.join.structure import Match, Network
+from onnxfold.passes.join.structure import Match, SourceNetwork
 from onnxfold.report import ModelSize
 
 #: Largest difference of the joined graph's outputs, relative to the largest output.
@@ -39,7 +39,7 @@ class JoinedModel:
     """Networks as one model."""
 
     sources: tuple[ModelLike, ...]  # the networks as they were given
-    networks: tuple[Network, ...]  # the same, open, in forms that correspond
+    networks: tuple[SourceNetwork, ...]  # the same, open, in forms that correspond
     graph: JoinedGraph  # all of them; weights between channels of different networks are written, as zeros
     model: ModelProto
     exact: ModelProto  # the same with grouped convolutions, where these say it without zeros

@@ -63,7 +63,7 @@ def test_an_axis_with_heads_is_mapped_by_position() -> None:
     assert mapped.positions.shape == (80, 1)
     values = np.arange(80.0)
     kept = [p for p in range(80) if p // 8 not in (1, 4)]
-    np.testing.assert_array_equal(mapped.encoded(values[None])[0], kept)
+    np.testing.assert_array_equal(mapped.encode_samples(values[None])[0], kept)
     np.testing.assert_array_equal(np.sort(mapped.positions[mapped.representatives].reshape(-1)), kept)
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.channels.layers import linear
 from onnxfold.channels.operators import Window
 from onnxfold.graph.files.load import load
-from onnxfold.passes.repair.least_squares import correction, decoded, ridge_regression
+from onnxfold.passes.repair.least_squares import correction, decode_samples, ridge_regression
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.statistics.moments import CrossMoments
 from testing.models import run
@@ -31,7 +31,7 @@ def _pair(seed: int, n: int = 7, k: int = 4, samples: int = 300) -> tuple[Array,
 def _solve(x: Array, y: Array, plain: Array, ridge: float, batches: int = 1) -> Array:
     residuals = CrossMoments(x.shape[1], y.shape[1])
     for a, b in zip(np.array_split(x, batches), np.array_split(y, batches), strict=True):
-        residuals.add(a - decoded(b, plain), b)
+        residuals.add(a - decode_samples(b, plain), b)
     return plain + correction(residuals, ridge)
 
 
