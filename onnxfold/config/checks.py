@@ -103,7 +103,9 @@ def bounded_number(name: str, value: Any, *, most: float, zero: bool) -> float:
     """Return a number of at most `most` as a float: from 0 up with `zero`, else above 0."""
     real = number(name, value)
     if not (real >= 0.0 if zero else real > 0.0) or not real <= most:
-        raise ConfigError(f"{name}={_short_text(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}")
+        raise ConfigError(
+            f"{name}={_short_text(value)} must be {'at least' if zero else 'above'} 0 and at most {most:g}"
+        )
     return real
 
 

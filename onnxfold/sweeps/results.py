@@ -62,7 +62,7 @@ class SweepFolder:
 
     @contextmanager
     def _lock_folder(self, lock: Path) -> Iterator[None]:
-        with explained(self.path):
+        with explain_errors(self.path):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             if is_held_elsewhere(descriptor):

@@ -176,7 +176,7 @@ def _measure_fold(timer: Timer, view: GraphView, config: FoldConfig, widths: lis
         tried = _try_of(timing, config, widths, limit)
         if tried.rank(1.0 + config.tolerance / 100.0) != 1:
             return tried
-        timing = timing.joined(timer(view))
+        timing = timing.join(timer(view))
     return _try_of(timing, config, widths, limit)
 
 
