@@ -1,4 +1,4 @@
-"""Every exit code of README's table, through real processes."""
+"""Every exit code of the table in docs/usage.md, through real processes."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 
 from tests.files.command import FAST, snapshot, write_model
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "usage.md"
 
 #: Sends a signal to the run itself at the moment when it would move a complete file into place.
 _SIGNALLED = """
@@ -112,7 +112,7 @@ def test_a_reader_that_leaves(folder: Path) -> None:
     assert (folder / "r.json").exists()
 
 
-def test_readme_lists_these_codes() -> None:
-    table = README.read_text(encoding="utf-8").split("## Exit codes\n")[1].split("\n\n")[0]
+def test_the_page_lists_these_codes() -> None:
+    table = PAGE.read_text(encoding="utf-8").split("## Exit codes\n")[1].split("\n\n")[0]
     listed = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     assert listed == {code for code, _, _ in CASES.values()} | {*SIGNALS, 141}

@@ -36,7 +36,7 @@ def measure_arena(tflite: Path, inputs: int, activation_bytes: int) -> Arena | s
     """Allocate a model's arena."""
     if find_spec("tflite_micro") is None:
         return f"tflite-micro is not installed: {INSTALL}"
-    script = str(resources.files("onnxfold.edge_bench").joinpath("arena_script.py"))
+    script = str(resources.files("onnxfold.edge_bench.boards").joinpath("arena_script.py"))
     command = python(script, str(tflite), str(4 * activation_bytes + (1 << 20)), str(inputs))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)

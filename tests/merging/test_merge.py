@@ -133,7 +133,7 @@ def test_latency_is_compared_with_one_network_too(monkeypatch: pytest.MonkeyPatc
         compared.append(before[0])
         return LatencyRecord(1e-3, 1.1e-3, 1.1, 0.01, 9, 1)
 
-    for module in ("fidelity.verify", "folding.merged_report"):
+    for module in ("fidelity.verify", "folding.networks.merged_report"):
         monkeypatch.setattr(f"onnxfold.{module}.latency_of_two", times)
     report = quick_merge(models, verify=True).report
     assert compared[1] is models[0]
