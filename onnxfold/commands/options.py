@@ -19,7 +19,7 @@ from onnxfold.commands.shared import (
     limit_memory,
 )
 from onnxfold.config import NOTHING, OPTIONS, FoldConfig
-from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, flag_of
+from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, file_of, flag_of
 
 #: The section before the groups: options that most people need.
 FIRST = "Most used"
@@ -110,9 +110,4 @@ def values_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def files_named(options: Mapping[str, Any]) -> dict[str, Path | None]:
     """Return the files that the options name, by their names on the command line."""
-    return {
-        flag_of(name, OPTIONS[name]): Path(value)
-        for name, value in options.items()
-        if name in OPTIONS and (ending := OPTIONS[name].reads) is not None
-        and isinstance(value, str | Path) and str(value).endswith(ending)
-    }  # fmt: skip
+    return {flag_of(name, entry): file_of(entry, options.get(name)) for name, entry in OPTIONS.items()}

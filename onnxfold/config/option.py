@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_type_hints
 
 #: Sections of ``--help``, in this order.
@@ -100,6 +101,12 @@ class Option:
     def reference_help(self) -> str:
         """The help as references show it."""
         return " ".join(filter(None, (self.help, self.more, f"Default: {self.default}." if self.default else "")))
+
+
+def file_of(option: Option, value: Any) -> Path | None:
+    """Return the file that the value of an option names; None where it names none."""
+    is_path = isinstance(value, str | Path) and option.reads is not None and str(value).endswith(option.reads)
+    return Path(value) if is_path else None
 
 
 def flag_of(name: str, option: Option) -> str:

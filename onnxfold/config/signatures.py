@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from inspect import Parameter, signature
 from typing import Any, TypeVar, get_type_hints
 
@@ -20,7 +20,7 @@ def takes_options(names: Iterable[str]) -> Callable[[F], F]:
     Parameters
     ----------
     names : iterable of str
-        The options; those that are parameters of the function already are only described.
+        The options; those that are parameters of the function already stay as they are.
     """
 
     def decorate(function: F) -> F:
@@ -60,7 +60,7 @@ def _as_text(kind: Any) -> str:
 
 
 def _default(name: str) -> Any:
-    entry = next(entry for entry in fields(FoldConfig) if entry.name == name)
+    entry = FoldConfig.__dataclass_fields__[name]
     return entry.default if entry.default_factory is MISSING else entry.default_factory()
 
 

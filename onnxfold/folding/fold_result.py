@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from onnx import ModelProto
 
 from onnxfold.config import OPTIONS, FoldConfig, checks
-from onnxfold.config.option import Option
+from onnxfold.config.option import file_of
 from onnxfold.config.quantities import show_bytes
 from onnxfold.errors import ConfigError
 from onnxfold.files import Output, Read, check_outputs, write
@@ -172,11 +171,7 @@ class FoldResult:
 def files_read(model: ModelLike, config: FoldConfig, folder: ModelFolder | None = None) -> Callable[[], Iterator[Read]]:
     """Return a function that lists the files that a fold reads; their paths hold even if the working folder changes."""
     model = model if isinstance(model, ModelProto) else Path(model).absolute()
-    named = {o.role: getattr(config, n) for n, o in OPTIONS.items() if o.role and _names_file(getattr(config, n), o)}
+    named = {option.role: file_of(option, getattr(config, name)) for name, option in OPTIONS.items() if option.role}
     named |= {} if folder is None else {"the input folder": folder.root}
-    files = {role: Path(path).absolute() for role, path in named.items()}
+    files = {role: path.absolute() for role, path in named.items() if path is not None}
     return partial(claims_on, [model], files)
-
-
-def _names_file(value: Any, option: Option) -> bool:
-    return isinstance(value, str | Path) and str(value).endswith(option.reads or "")
