@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from benchmarks.accuracy.networks import Images, Network
 from onnxfold.channels.normalized_layers import group_layers
 from onnxfold.config import FoldConfig
-from onnxfold.folding.fold_model import fold_model, model_candidates, request_widths
+from onnxfold.folding.fold_model import fold_model, request_widths, with_candidates
 from onnxfold.folding.methods import find_method
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.prepare import prepare
@@ -57,8 +57,8 @@ def variance_ratios(network: Network, options: dict[str, Any], images: Images) -
         inputs = model_inputs(scope.view, kind, config.calibration, seconds=math.inf, seed=config.seed)
     prepared = prepare(opened, method, inputs, config.seed)
     request = request_widths(opened, config, method)
-    candidates = model_candidates(prepared, silent) if request.widths is None else None
-    folded = fold_model(prepared, request, candidates, config, silent)
+    prepared = with_candidates(prepared, silent) if request.widths is None else prepared
+    folded = fold_model(prepared, request, config, silent)
     plan = folded.graphs[0].plan
     found = []
     for group, partition in plan:

@@ -18,7 +18,7 @@ from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.fidelity.estimate import doubt_of, signs_of
 from onnxfold.fidelity.measures import correct_answers
 from onnxfold.fidelity.verify import verify
-from onnxfold.folding.fold_model import fold_model, model_candidates
+from onnxfold.folding.fold_model import fold_model
 from onnxfold.folding.fold_task import open_task
 from onnxfold.folding.inputs.choose_inputs import choose_inputs
 from onnxfold.graph.files.save import to_model
@@ -148,12 +148,11 @@ def measure(subject: Subject, kind: str, cache: str | None) -> Iterator[Row]:
     data = choose_inputs(task.opened, config, task.method, silent, needed=True)
     if data.inputs is None:
         raise ValueError(f"{subject.name}: {data.notes[0]}")
-    prepared = task.prepared(data.inputs)
-    candidates = model_candidates(prepared, silent)
+    prepared = task.prepared(data.inputs, chooses=True)
     for sparsity in subject.sparsities:
         wanted = replace(task, config=replace(config, sparsity=sparsity))
         try:
-            folded = fold_model(prepared.trial(), wanted.request(may_keep_all=True), candidates, wanted.config, silent)
+            folded = fold_model(prepared.trial(), wanted.request(may_keep_all=True), wanted.config, silent)
         except (BudgetError, NothingToFoldError):
             continue
         checked = verify(subject.path, folded.view, threads=None, samples=data.inputs.held_out)

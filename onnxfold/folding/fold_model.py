@@ -8,26 +8,21 @@ from onnx import ModelProto
 
 from onnxfold._version import __version__
 from onnxfold.budget.width_request import WidthRequest, whole_widths, width_request
-from onnxfold.cluster.candidates import Candidates
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.methods import Method
-from onnxfold.folding.one_graph import Folded, find_candidates, fold_graph
+from onnxfold.folding.one_graph import find_candidates, fold_graph
 from onnxfold.folding.open_model import OpenedModel
-from onnxfold.folding.prepare import PreparedModel
+from onnxfold.folding.prepare import Folded, PreparedModel
 from onnxfold.folding.scopes import integer_reason
 from onnxfold.graph.files.provenance import add_run
 from onnxfold.graph.files.save import file_bytes, to_model
-from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.progress import Progress
 from onnxfold.quantize.block_weights import BlockWeight
 from onnxfold.report import AccuracyRecord, ModelSize, RefusalKind, TuningRecord
-
-#: What every group of every graph could become.
-ModelCandidates = list[list[Candidates]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,41 +86,39 @@ def _no_stream(opened: OpenedModel) -> str:
     return f"the model has no residual stream that may be rotated{why}"
 
 
-def model_candidates(prepared: PreparedModel, progress: Progress) -> ModelCandidates:
-    """Return the candidates of every group of every graph, before any graph is folded."""
-    return [find_candidates(graph, progress) for graph in prepared.graphs]
+def with_candidates(prepared: PreparedModel, progress: Progress) -> PreparedModel:
+    """Return a model with the candidates of every group of every graph, before any graph is folded."""
+    graphs = [replace(graph, candidates=find_candidates(graph, progress)) for graph in prepared.graphs]
+    return replace(prepared, graphs=graphs)
 
 
-def fold_model(
-    prepared: PreparedModel,
-    request: WidthRequest,
-    candidates: ModelCandidates | None,
-    config: FoldConfig,
-    progress: Progress,
-) -> FoldedModel:
+def fold_model(prepared: PreparedModel, request: WidthRequest, config: FoldConfig, progress: Progress) -> FoldedModel:
     """Choose widths, fold every graph in place, and note the run in the metadata of the model."""
-    request = request.add_lossless([w for graph in prepared.graphs for w in graph.lossless])
-    widths = request.choose(losses_of(candidates))
+    request = request.add_lossless(prepared.lossless)
+    widths = request.choose(prepared.losses)
     parts = list(_per_graph(prepared, widths))
     graphs: list[Folded] = []
     # Bodies before the graph that holds them.
     for i in reversed(range(len(parts))):
         graph = prepared.graphs[i]
-        graphs.insert(0, fold_graph(graph, parts[i], None if candidates is None else candidates[i], progress))
+        graphs.insert(0, fold_graph(graph, parts[i], progress))
         if graph.scope.body is not None:
             graph.scope.body.close()
     opened = prepared.opened
     view, after = opened.view, size_of(opened.view)
     folded = FoldedModel(
-        view, request, widths, graphs, prepared.inputs, opened.size, after, config, blocks=opened.blocks
+        view,
+        request,
+        widths,
+        [*prepared.done, *graphs],
+        prepared.inputs,
+        opened.size,
+        after,
+        config,
+        blocks=opened.blocks,
     )
     add_run(view.model, {"version": __version__, "config": config.to_dict(), "sparsity": round(folded.sparsity, 6)})
     return replace(folded, after=replace(after, size_bytes=file_bytes(view)))  # with the note of the run
-
-
-def losses_of(candidates: ModelCandidates | None) -> list[Matrix]:
-    """Return the losses of every group at its widths, as a request takes them; nothing without candidates."""
-    return [] if candidates is None else [c.losses for graph in candidates for c in graph]
 
 
 def _per_graph(prepared: PreparedModel, widths: Sequence[int]) -> Iterator[list[int]]:

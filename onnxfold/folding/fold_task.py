@@ -1,17 +1,17 @@
 """The value that the steps of a fold work on: an opened model, a request and a method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxfold.budget.objectives import find_objective
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
 from onnxfold.folding.after.tune_norms import require_tunable
-from onnxfold.folding.fold_model import request_widths
+from onnxfold.folding.fold_model import FoldedModel, fold_model, request_widths, with_candidates
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs, generates, require_given
 from onnxfold.folding.methods import Method, find_method
 from onnxfold.folding.networks.joined_model import JoinedModel
 from onnxfold.folding.open_model import OpenedModel, open_model
-from onnxfold.folding.prepare import PreparedModel, prepare
+from onnxfold.folding.prepare import Folded, PreparedModel, prepare
 from onnxfold.folding.scopes import GraphForm
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.model_inputs import ModelInputs
@@ -31,6 +31,7 @@ class FoldTask:
     progress: Progress
     networks: JoinedModel | None = None  # the networks that the model is made of, where networks are merged
     shared_inputs: ChosenInputs | None = None  # what several folds run the model on, where that is known before
+    done: tuple[Folded, ...] = ()  # what was done to its graphs before
 
     @property
     def reference(self) -> ModelLike:
@@ -41,9 +42,20 @@ class FoldTask:
         """Return the demands of the request on the widths; see :func:`onnxfold.folding.fold_model.request_widths`."""
         return request_widths(self.opened, self.config, self.method, may_keep_all=may_keep_all)
 
-    def prepared(self, inputs: ModelInputs | None) -> PreparedModel:
-        """Return the model with all that its fold does not decide, to be run on some inputs or not at all."""
-        return prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
+    def prepared(self, inputs: ModelInputs | None, *, chooses: bool = False) -> PreparedModel:
+        """Return the model with all that its fold does not decide, to be run on some inputs or not at all.
+
+        `chooses` says whether losses choose the widths: all candidates are computed then.
+        """
+        prepared = prepare(self.opened, self.method, inputs, self.config.seed, keeps_refits=self.config.merge_map)
+        prepared = replace(prepared, done=self.done)
+        return with_candidates(prepared, self.progress) if chooses else prepared
+
+
+def fold_once(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
+    """Fold to the widths of a request."""
+    prepared = task.prepared(data.inputs, chooses=request.widths is None)
+    return fold_model(prepared, request, task.config, task.progress)
 
 
 def check_request(config: FoldConfig, *, of_networks: bool = False) -> None:

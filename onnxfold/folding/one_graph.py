@@ -1,7 +1,6 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
 from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
 from onnxfold.folding.methods import RepairTask
-from onnxfold.folding.prepare import Prepared
+from onnxfold.folding.prepare import Folded, Prepared
 from onnxfold.folding.probes.diagnose import diagnose
 from onnxfold.folding.probes.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.probes.output_metric import output_metrics
@@ -28,19 +27,8 @@ from onnxfold.passes.merge.lump_duplicates import LumpDuplicates
 from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.progress import Progress, silent
-from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord, PassRecord
+from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
 from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
-
-
-@dataclass(frozen=True, eq=False)
-class Folded:
-    """The fold of a graph; the view of its scope is the folded graph."""
-
-    plan: FoldPlan  # the groups that shrank, and their partitions
-    groups: tuple[GroupRecord, ...]  # one per group of the graph
-    passes: tuple[PassRecord, ...]  # the passes that ran, those of the normal form first
-    diagnostics: Diagnostics  # what the fold did to the activations
-    refits: Refits | None = None  # what its repair did to weights, where that is kept
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
@@ -59,16 +47,14 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
         return [Weighted(choice, float(factor)) for choice, factor in zip(candidates, factors, strict=True)]
 
 
-def fold_graph(
-    prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress = silent
-) -> Folded:
+def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = silent) -> Folded:
     """Fold a graph, in place."""
     if all(w == g.size for g, w in zip(prepared.groups, widths, strict=True)):
         plan = FoldPlan((), ())
         return Folded(plan, _records(prepared, widths, plan, {}), tuple(prepared.scope.records), Diagnostics())
     infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        folded = _fold(prepared, widths, candidates, progress)
+        folded = _fold(prepared, widths, progress)
     for name, defect in edited_flaws(prepared.scope.view).items():
         if name not in infinite:
             raise VerificationError(
@@ -78,9 +64,8 @@ def fold_graph(
     return folded
 
 
-def _fold(
-    prepared: Prepared, widths: Sequence[int], candidates: Sequence[Candidates] | None, progress: Progress
-) -> Folded:
+def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> Folded:
+    candidates = prepared.candidates
     stored, view = prepared.scope.view.copy(), prepared.scope.view
     _scale_rows(view, prepared, _lossy_groups(prepared, widths))
     original = _lump_duplicates(view.copy(), prepared)

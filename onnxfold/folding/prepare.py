@@ -1,19 +1,24 @@
-"""A graph before its widths are known: normalised, analysed, its method settled, its duplicates found."""
+"""The values of a fold: a graph before its widths are known, its method settled, its duplicates found; and after."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from onnxfold.channels import FoldGroup
+from onnxfold.cluster.candidates import Candidates
 from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import find_duplicates, lossless_width
 from onnxfold.cluster.partition import Labels
+from onnxfold.cluster.plan import FoldPlan
 from onnxfold.folding.methods import Method, Repair
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
+from onnxfold.graph.tensors import Matrix
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
+from onnxfold.passes.repair.refits import Refits
+from onnxfold.report import Diagnostics, GroupRecord, PassRecord
 from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 
@@ -32,6 +37,7 @@ class Prepared:
     sources: tuple[Labels | None, ...] = ()
     #: What stands for what in these networks, one per group, where the method asks for it.
     partners: tuple[Partners, ...] = ()
+    candidates: list[Candidates] | None = None  # what every group could become, where that decides the widths
 
     @property
     def groups(self) -> list[FoldGroup]:
@@ -66,12 +72,34 @@ class Prepared:
 
 
 @dataclass(frozen=True, eq=False)
+class Folded:
+    """The fold of a graph; the view of its scope is the folded graph."""
+
+    plan: FoldPlan  # the groups that shrank, and their partitions
+    groups: tuple[GroupRecord, ...]  # one per group of the graph
+    passes: tuple[PassRecord, ...]  # the passes that ran, those of the normal form first
+    diagnostics: Diagnostics  # what the fold did to the activations
+    refits: Refits | None = None  # what its repair did to weights, where that is kept
+
+
+@dataclass(frozen=True, eq=False)
 class PreparedModel:
     """A model, and all that its fold does not decide."""
 
     opened: OpenedModel
     inputs: ModelInputs | None  # what the main graph is run on
     graphs: list[Prepared]  # its graphs, outer ones first
+    done: tuple[Folded, ...] = ()  # what was done to them before
+
+    @property
+    def losses(self) -> list[Matrix]:
+        """The losses of every group of every graph at its widths, as a request takes them; none without candidates."""
+        return [choice.losses for graph in self.graphs for choice in graph.candidates or ()]
+
+    @property
+    def lossless(self) -> list[int]:
+        """The width of every group of every graph without its exact duplicates."""
+        return [width for graph in self.graphs for width in graph.lossless]
 
     def copy(self) -> "PreparedModel":
         """Return a model that can be folded without an effect on this one; the analysis is shared."""

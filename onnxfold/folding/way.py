@@ -7,9 +7,9 @@ from onnxfold.budget.devices import MICROCONTROLLER, load_device
 from onnxfold.budget.width_request import WidthRequest
 from onnxfold.folding.after.fold_lossless import fold_lossless
 from onnxfold.folding.fold_model import FoldedModel
-from onnxfold.folding.fold_task import FoldTask
+from onnxfold.folding.fold_task import FoldTask, fold_once
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
-from onnxfold.folding.nested_heads import fold_nested
+from onnxfold.folding.nested_heads import fold_nested, is_nested
 from onnxfold.folding.probes.measure_latency import add_latency_table
 from onnxfold.folding.search.fidelity_search import smallest_fold, smallest_request
 from onnxfold.folding.search.fit_device import DeviceFit, NeedOf
@@ -55,4 +55,5 @@ def find_way(task: FoldTask, *, may_keep: bool, need_of: NeedOf | None = None) -
     request = replace(task.request(may_keep_all=may_keep), may_keep=may_keep)
     measures = config.max_latency is not None and config.latency_table is None and config.device is None
     runs = request.widths is None or (task.method.needs_inputs and not request.keeps_all)
-    return Way(task, request, fold_within_latency if measures else fold_nested, runs)
+    fold = fold_nested if is_nested(task, request) else fold_once
+    return Way(task, request, fold_within_latency if measures else fold, runs)

@@ -1,7 +1,7 @@
 """A clustering and a repair are rows: one entry of a table and one function or pass make each of them whole."""
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +118,7 @@ def test_what_is_stored_is_compared_at_every_width() -> None:
     (graph,) = prepare(opened, method, model_inputs(opened.view, "noise", samples=16), 0).graphs
     stored = opened.view.copy()
     widths = [max(group.size // 2, group.block_count) for group in graph.groups]
-    folded = fold_graph(graph, widths, find_candidates(graph))
+    folded = fold_graph(replace(graph, candidates=find_candidates(graph)), widths)
     for group, partition in folded.plan:
         expected = top_norm(stored, group, partition.clusters, order=1)
         np.testing.assert_array_equal(partition.representatives, expected.representatives)

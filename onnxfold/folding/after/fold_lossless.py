@@ -29,7 +29,7 @@ def fold_lossless(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     prepared = task.prepared(data.inputs)
     pairs = [pair for graph in prepared.graphs for pair in zip(graph.groups, graph.lossless, strict=True)]
     widths = [width if may_shrink(group, config.keep) else group.size for group, width in pairs]
-    folded = fold_model(prepared, replace(request, widths=widths), None, config, task.progress)
+    folded = fold_model(prepared, replace(request, widths=widths), config, task.progress)
     if folded.after.parameters < folded.before.parameters:
         return folded
     return replace(folded, view=load(opened.source), after=opened.size, blocks=(), notes=(_NOTHING,))

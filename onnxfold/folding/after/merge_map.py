@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from onnxfold.cluster.clusterings.rotation import Rotation
-from onnxfold.folding.one_graph import Folded
+from onnxfold.folding.prepare import Folded
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.report import MergeMap

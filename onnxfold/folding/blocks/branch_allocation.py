@@ -13,7 +13,6 @@ import numpy as np
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.folding.blocks.droppable import Droppable
 from onnxfold.folding.blocks.remove_blocks import remove_blocks
-from onnxfold.folding.fold_model import ModelCandidates, losses_of, model_candidates
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.graph.tensors import Matrix
@@ -25,7 +24,7 @@ _WORSE = 2
 
 def fewest_lost(task: FoldTask, branches: Sequence[Droppable], measured: Matrix, inputs: ModelInputs) -> list[int]:
     """Return which branches are dropped, by their places; none if widths alone lose least."""
-    curves = _curves_by_name(task.opened, model_candidates(task.prepared(inputs), task.progress))
+    curves = _curves_by_name(task.opened, task.prepared(inputs, chooses=True).losses)
     order = sorted(
         (i for i in range(len(branches)) if np.isfinite(measured[i])), key=lambda i: measured[i] / branches[i].weights
     )
@@ -57,6 +56,6 @@ def _predict_loss(task: FoldTask, dropped: Sequence[Droppable], curves: dict[str
     return float(sum(curve[width] for curve, width in zip(losses, widths, strict=True) if len(curve) > width))
 
 
-def _curves_by_name(opened: OpenedModel, candidates: ModelCandidates) -> dict[str, Matrix]:
+def _curves_by_name(opened: OpenedModel, losses: Sequence[Matrix]) -> dict[str, Matrix]:
     groups = [group for _, graph_groups in opened.graphs for group in graph_groups]
-    return {group.name: curve for group, curve in zip(groups, losses_of(candidates), strict=True)}
+    return {group.name: curve for group, curve in zip(groups, losses, strict=True)}

@@ -8,7 +8,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, ConfigError, NothingToFoldError, VerificationError
 from onnxfold.fidelity.held_out import held_out_inputs
 from onnxfold.fidelity.measures import correct_answers
-from onnxfold.folding.fold_model import FoldedModel, fold_model, model_candidates
+from onnxfold.folding.fold_model import FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.open_model import OpenedModel
@@ -99,12 +99,11 @@ def smallest_fold(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> 
     """
     config, progress = task.config, task.progress
     criterion, seen = find_criterion(task.opened, data, config)
-    prepared = task.prepared(seen)
-    candidates = model_candidates(prepared, progress) if request.widths is None else None
+    prepared = task.prepared(seen, chooses=request.widths is None)
 
     def fold(sparsity: float, model: PreparedModel) -> FoldedModel:
         at = _task_at(task, sparsity)
-        return fold_model(model, at.request(may_keep_all=True), candidates, at.config, progress)
+        return fold_model(model, at.request(may_keep_all=True), at.config, progress)
 
     best: _Kept | None = None
     bracket = Bracket(0.0, _MOST, criterion.allowance)

@@ -17,7 +17,7 @@ from onnxfold.budget.requests import tightest
 from onnxfold.budget.width_request import WidthRequest, requested_limits
 from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
-from onnxfold.folding.fold_model import FoldedModel, fold_model, losses_of, model_candidates
+from onnxfold.folding.fold_model import FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.methods import find_method
@@ -85,12 +85,11 @@ class DeviceFit:
 
     def fold(self, task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
         """Fold so that the model fits."""
-        prepared = task.prepared(data.inputs)
-        candidates = model_candidates(prepared, task.progress) if request.widths is None else None
-        fitting, reason = self._widest(task, losses_of(candidates))
+        prepared = task.prepared(data.inputs, chooses=request.widths is None)
+        fitting, reason = self._widest(task, prepared.losses)
         if fitting is None:
             raise BudgetError(f"no fold for {self._board.name} was found: the closest {reason}")
-        folded = fold_model(prepared, fitting, candidates, task.config, task.progress)
+        folded = fold_model(prepared, fitting, task.config, task.progress)
         need = self._need_of(folded.view)
         reason = misfit(need, self._board)
         if reason:
@@ -104,7 +103,7 @@ class DeviceFit:
         for tried in range(_TRIES):
             task.progress(f"fit {self._board.name}", tried, _TRIES)
             try:
-                request = self.request(task).add_lossless([w for graph in self._quick.graphs for w in graph.lossless])
+                request = self.request(task).add_lossless(self._quick.lossless)
                 widths = request.choose(losses)
             except NothingToFoldError:
                 if best is None:
@@ -140,7 +139,7 @@ class DeviceFit:
 
     def _need_at(self, task: FoldTask, request: WidthRequest) -> MemoryNeed:
         """Return the need of a model at the widths of a request."""
-        return self._need_of(fold_model(self._quick.trial(), request, None, task.config, silent).view)
+        return self._need_of(fold_model(self._quick.trial(), request, task.config, silent).view)
 
 
 def _limited_config(config: FoldConfig, limits: tuple[int, int]) -> FoldConfig:

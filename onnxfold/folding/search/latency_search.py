@@ -12,7 +12,7 @@ from onnxfold.budget.width_request import WidthRequest
 from onnxfold.config import FoldConfig
 from onnxfold.config.quantities import LatencyLimit, parse_latency
 from onnxfold.errors import BudgetError, NothingToFoldError, NotMeasurableError
-from onnxfold.folding.fold_model import FoldedModel, fold_model, losses_of, model_candidates
+from onnxfold.folding.fold_model import FoldedModel, fold_model
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.inputs.choose_inputs import ChosenInputs
 from onnxfold.folding.methods import find_method
@@ -106,15 +106,12 @@ class _Corrections:
 def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
     """Return a fold whose measured latency holds the limit within the tolerance, with its corrected request."""
     config, progress = task.config, task.progress
-    prepared = task.prepared(data.inputs)
-    candidates = model_candidates(prepared, progress) if request.widths is None else None
+    prepared = task.prepared(data.inputs, chooses=request.widths is None)
     timer: Timer = RealTimer(task.opened, config.threads)
     limit = parse_latency(config.max_latency or "")
     by_selection = find_method("prune-l2")
-    quick = replace(
-        prepared, inputs=None, graphs=[replace(g, method=by_selection, inputs=None) for g in prepared.graphs]
-    )
-    losses = losses_of(candidates)
+    quick = [replace(graph, method=by_selection, inputs=None, candidates=None) for graph in prepared.graphs]
+    selection = replace(prepared, inputs=None, graphs=quick)
     most = 1.0 + config.tolerance / 100.0
     tries: list[_Try] = []
     table, correction, corrections = LatencyTable.from_dict(config.latency_table), 1.0, _Corrections()
@@ -123,7 +120,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         trial = replace(config, latency_table=table.times(correction).to_dict())
         try:
             request = replace(task, config=trial).request()
-            widths = request.choose(losses)
+            widths = request.choose(prepared.losses)
         except (BudgetError, NothingToFoldError):
             if not tries:
                 raise
@@ -132,7 +129,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
         if tried is None:
             if len(tries) == _MEASURED:
                 break
-            fold = fold_model(quick.copy(), replace(request, widths=widths), None, trial, silent)
+            fold = fold_model(selection.copy(), replace(request, widths=widths), trial, silent)
             tried = _measure_fold(timer, fold.view, trial, widths, limit)
             tries.append(tried)
         # Below the limit by what the measurement may be off.
@@ -160,7 +157,7 @@ def fold_within_latency(task: FoldTask, request: WidthRequest, data: ChosenInput
             "the limit, or run 'onnxfold inspect --latency' to see where the time goes"
         )
     request = replace(task, config=best.config).request()
-    folded = fold_model(prepared, request, candidates, best.config, progress)
+    folded = fold_model(prepared, request, best.config, progress)
     note = (
         f"a latency of {_load_text(best, limit)} was measured for the limit of {config.max_latency}, between "
         f"{' and '.join(_amount(load, limit) for load in (best.low, best.high))} with a confidence of 95 %: "

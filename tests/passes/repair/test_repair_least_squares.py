@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -185,7 +186,8 @@ def _folded_on(model: onnx.ModelProto, x: Array, kind: str) -> onnx.ModelProto:
     opened = open_model(model, {}, silent)
     inputs = ModelInputs([{"x": part} for part in np.array_split(x, 4)], kind, "")
     (graph,) = prepare(opened, METHODS["fold-ls"], inputs, 0).graphs
-    fold_graph(graph, [g.size // 2 for g in graph.groups], find_candidates(graph))
+    graph = replace(graph, candidates=find_candidates(graph))
+    fold_graph(graph, [g.size // 2 for g in graph.groups])
     return to_model(opened.view)
 
 
