@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.partition import ChannelPartition, Means, Selection
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
 from onnxfold.statistics.row_parts import row_parts
@@ -148,20 +148,6 @@ def compound_errors(errors: Matrix) -> Matrix:
     return losses
 
 
-def partition_moments(partition: ChannelPartition, covariance: Matrix) -> tuple[Matrix, Matrix]:
-    """Return P C and P C P^T."""
-    if isinstance(partition, Selection):
-        kept = partition.representatives
-        cross: Matrix = covariance[kept] + 0.0
-        return cross, cross[:, kept]
-    if isinstance(partition, Means):
-        cross = partition.mean_rows(covariance)
-        return cross, partition.mean_rows(cross.T).T.copy()
-    encode = partition.encode
-    cross = encode @ covariance
-    return cross, cross @ encode.T
-
-
 def reconstruction_error(partition: ChannelPartition, moments: Sequence[ConsumerMoments]) -> float:
     """Return the part of the consumers' output energy that the best linear estimate of x from P x misses, summed.
 
@@ -172,7 +158,7 @@ def reconstruction_error(partition: ChannelPartition, moments: Sequence[Consumer
         energy = seen.energy
         if not np.isfinite(energy) or energy <= 0.0:
             continue
-        cross, inner = partition_moments(partition, seen.trusted)
+        cross, inner = partition.encode_moments(seen.trusted)
         inner[np.diag_indices_from(inner)] += 1e-6 * max(np.trace(inner) / len(inner), np.finfo(np.float64).tiny)
         solved = np.linalg.solve(inner, cross)
         missed = 0.0

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from onnxfold.graph.tensors import Matrix
 
 Labels = npt.NDArray[np.int64]
+Samples = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,18 +27,16 @@ class ChannelPartition:
     ----------
     labels : ndarray of shape (n,)
         Cluster of each channel, numbered by first member; -1 for channels that no cluster takes.
-    encode : ndarray of shape (k, n)
-        P, applied to producers.
-    decode : ndarray of shape (n, k)
-        Q, applied to consumers.
     representatives : ndarray of shape (k,)
         The channel whose place each cluster takes, ascending.
+    matrices : tuple of ndarray, optional
+        P of shape (k, n) and Q of shape (n, k), where they do not follow from the labels. Those that do, which a plan
+        of many layers has no room for, are built only on request.
     """
 
     labels: Labels
-    encode: Matrix
-    decode: Matrix
     representatives: Labels
+    matrices: tuple[Matrix, Matrix] | None = None
 
     @property
     def size(self) -> int:
@@ -50,49 +49,36 @@ class ChannelPartition:
         return len(self.representatives)
 
     @property
-    def is_identity(self) -> bool:
-        """Whether no channel is merged or dropped."""
-        return self.clusters == self.size
-
-    def only_merges(self, classes: Labels) -> bool:
-        """Whether every channel is in a cluster, and every cluster is the mean of channels of one class."""
-        if (self.labels < 0).any() or not np.array_equal(classes, classes[self.representatives][self.labels]):
-            return False
-        plain = np.zeros_like(self.decode)
-        plain[np.arange(self.size), self.labels] = 1.0
-        inside = np.where(plain.T > 0.0, self.encode, 0.0)
-        return (
-            np.array_equal(self.decode, plain)
-            and np.allclose(inside.sum(axis=1), 1.0)
-            and not (self.encode != inside).any()
-        )
-
-    @property
     def cluster_sizes(self) -> Labels:
         """Number of members per cluster, shape (k,)."""
         return np.bincount(self.labels[self.labels >= 0], minlength=self.clusters)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether no channel is merged or dropped."""
+        return self.clusters == self.size
 
-class Means(ChannelPartition):
-    """The mean/sum fold of a labelling.
+    @property
+    def only_selects(self) -> bool:
+        """Whether the channels that are left stay as they are."""
+        return self.matrices is None and len(self._kept_units) == self.clusters
 
-    The two matrices, which a plan of many layers has no room for, are built only on request.
+    @property
+    def rotates(self) -> bool:
+        """Whether axes are kept, to none of which a channel belongs."""
+        return bool((self.labels < 0).all())
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n,)
-        Clusters, numbered by first member; -1 for channels that are dropped.
-    representatives : ndarray of shape (k,)
-        The first member of each.
-    """
-
-    def __init__(self, labels: Labels, representatives: Labels) -> None:
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "representatives", representatives)
+    def only_merges(self, classes: Labels) -> bool:
+        """Whether every channel is in a cluster, and every cluster is the mean of channels of one class."""
+        if self.matrices is not None or (self.labels < 0).any():
+            return False
+        return np.array_equal(classes, classes[self.representatives][self.labels])
 
     @property
     def encode(self) -> Matrix:
-        """P: averages the members, shape (k, n)."""
+        """P, applied to producers, shape (k, n): by labels, it averages the members."""
+        if self.matrices is not None:
+            return self.matrices[0]
         kept = self._kept_units
         inner = self._sums(kept)
         means: Matrix = inner.T / inner.sum(axis=0)[:, None]
@@ -102,19 +88,42 @@ class Means(ChannelPartition):
         matrix[:, kept] = means
         return matrix
 
-    def mean_rows(self, rows: Matrix) -> Matrix:
-        """Return P times rows of shape (n, m), without building P: shape (k, m)."""
-        kept = self._kept_units
-        share = 1.0 / self.cluster_sizes[self.labels[kept]]
-        means: Matrix = csr_array((share, (self.labels[kept], kept)), shape=(self.clusters, self.size)) @ rows
-        return means
-
     @property
     def decode(self) -> Matrix:
-        """Q: adds the members' columns, shape (n, k)."""
+        """Q, applied to consumers, shape (n, k): by labels, it adds the members' columns."""
+        if self.matrices is not None:
+            return self.matrices[1]
         matrix = np.zeros((self.size, self.clusters))
         matrix[self._kept_units] = self._sums(self._kept_units)
         return matrix
+
+    def encode_samples(self, samples: Samples) -> Samples:
+        """Return P applied to samples of shape (S, n)."""
+        if self.only_selects:
+            return samples[:, self.representatives]
+        return np.asarray(samples @ self.encode.T.astype(samples.dtype))
+
+    def encode_moments(self, covariance: Matrix) -> tuple[Matrix, Matrix]:
+        """Return P C and P C P^T."""
+        if self.matrices is not None:
+            cross: Matrix = self.encode @ covariance
+            return cross, cross @ self.encode.T
+        if self.only_selects:
+            cross = covariance[self.representatives] + 0.0
+            return cross, cross[:, self.representatives]
+        labels = self.labels[self._kept_units]
+        share = 1.0 / self.cluster_sizes[labels]
+        means = csr_array((share, (labels, self._kept_units)), shape=(self.clusters, self.size))
+        cross = means @ covariance
+        return cross, (means @ cross.T).T.copy()
+
+    def by_position(self, count: int) -> "ChannelPartition":
+        """Return the partition of the positions of channels that have so many each: the same of every place."""
+        inside = np.arange(count)
+        labels = np.where(self.labels[:, None] < 0, -1, self.labels[:, None] * count + inside)
+        representatives = self.representatives[:, None] * count + inside
+        matrices = None if self.matrices is None else (_spread(self.encode, count), _spread(self.decode, count))
+        return ChannelPartition(labels.reshape(-1), representatives.reshape(-1), matrices)
 
     @property
     def _kept_units(self) -> Labels:
@@ -126,34 +135,14 @@ class Means(ChannelPartition):
         return matrix
 
 
-class Selection(ChannelPartition):
-    """Selection of channels; the others are dropped. The two matrices are built only on request.
+def _spread(matrix: Matrix, count: int) -> Matrix:
+    return np.kron(matrix, np.eye(count)).astype(np.float64)
 
-    Parameters
-    ----------
-    representatives : ndarray of shape (k,)
-        The channels that stay, ascending.
-    n : int
-        Number of channels.
-    """
 
-    def __init__(self, representatives: Labels, n: int) -> None:
-        labels = np.full(n, -1, np.int64)
-        labels[representatives] = np.arange(len(representatives))
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "representatives", representatives)
-
-    @property
-    def encode(self) -> Matrix:
-        """P: rows of the identity, shape (k, n)."""
-        matrix = np.zeros((self.clusters, self.size))
-        matrix[np.arange(self.clusters), self.representatives] = 1.0
-        return matrix
-
-    @property
-    def decode(self) -> Matrix:
-        """Q, the transpose of P."""
-        return np.ascontiguousarray(self.encode.T)
+def axes_partition(encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> ChannelPartition:
+    """Return the fold of channels onto axes, the rows of P, which take the first places if no others are named."""
+    places = np.arange(len(encode)) if representatives is None else representatives
+    return ChannelPartition(np.full(len(decode), -1, np.int64), places, (encode, decode))
 
 
 def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
@@ -176,7 +165,7 @@ def mean_partition(labels: npt.ArrayLike) -> ChannelPartition:
     ([0, 1, 0], [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
     """
     canonical, representatives = renumber(np.asarray(labels))
-    return Means(canonical, representatives)
+    return ChannelPartition(canonical, representatives)
 
 
 def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
@@ -210,13 +199,13 @@ def select_partition(kept: npt.ArrayLike, n: int) -> ChannelPartition:
         raise ValueError(f"kept={representatives.tolist()} should be channels between 0 and {n - 1}, at least one")
     if (np.diff(representatives) == 0).any():
         raise ValueError(f"kept={representatives.tolist()} should hold every channel once")
-    return Selection(representatives, n)
+    labels = np.full(n, -1, np.int64)
+    labels[representatives] = np.arange(len(representatives))
+    return ChannelPartition(labels, representatives)
 
 
 def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     """Return the mean/sum fold of a labelling in which -1 marks channels that are dropped.
-
-    It is a selection if no channels go together.
 
     Examples
     --------
@@ -227,11 +216,9 @@ def partial_partition(labels: npt.ArrayLike) -> ChannelPartition:
     numbers = np.asarray(labels, np.int64)
     kept = np.flatnonzero(numbers >= 0)
     inner, first = renumber(numbers[kept])
-    if len(first) == len(kept):
-        return Selection(kept, len(numbers))
     canonical = np.full(len(numbers), -1, np.int64)
     canonical[kept] = inner
-    return Means(canonical, kept[first])
+    return ChannelPartition(canonical, kept[first])
 
 
 def check_clusters(k: int, n: int, blocks: int = 1) -> None:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import block_diag
 
 from onnxfold.channels.declarations import Axis, Positions
-from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.cluster.partition import ChannelPartition, Samples
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.tensors import Matrix
-
-Samples = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +34,7 @@ class AxisMap:
     @property
     def rotates(self) -> bool:
         """Whether some group keeps axes only, of which no deviation of a channel says anything."""
-        return any(bool((p.labels < 0).all()) for p in self.partitions)
+        return any(p.rotates for p in self.partitions)
 
     @cached_property
     def encode(self) -> Matrix:
@@ -58,7 +55,7 @@ class AxisMap:
     def encode_samples(self, values: Samples) -> Samples:
         """Return P applied to values of shape (..., width), by position: shape (..., folded width)."""
         result = np.empty((*values.shape[:-1], self.folded_positions.size), values.dtype)
-        if all(isinstance(p, Selection) for p in self.partitions):  # as with a matrix, zeros are positive
+        if all(p.only_selects for p in self.partitions):  # as with a matrix, zeros are positive
             for old, new in zip(self.positions[self.representatives].T, self.folded_positions.T, strict=True):
                 result[..., new] = values[..., old]
             result += result.dtype.type(0)
@@ -93,14 +90,4 @@ def axis_map(plan: FoldPlan, axis: Axis, width: int) -> AxisMap | None:
 def _by_position(positions: Positions, partition: ChannelPartition) -> tuple[Positions, ChannelPartition]:
     """Return every position of units as a unit of its own, and the partition of these."""
     repeats = positions.shape[1]
-    if repeats == 1:
-        return positions, partition
-    inside = np.arange(repeats)
-    representatives = (partition.representatives[:, None] * repeats + inside).reshape(-1)
-    if isinstance(partition, Selection):
-        return positions.reshape(-1, 1), Selection(representatives, positions.size)
-    labels = partition.labels[:, None] * repeats + inside
-    labels[partition.labels < 0] = -1
-    encode: Matrix = np.kron(partition.encode, np.eye(repeats)).astype(np.float64)
-    decode: Matrix = np.kron(partition.decode, np.eye(repeats)).astype(np.float64)
-    return positions.reshape(-1, 1), ChannelPartition(labels.reshape(-1), encode, decode, representatives)
+    return (positions, partition) if repeats == 1 else (positions.reshape(-1, 1), partition.by_position(repeats))

@@ -10,7 +10,7 @@ from onnx import NodeProto
 from onnxfold.channels.declarations import Axis, Count, Role, Select
 from onnxfold.channels.group import Member
 from onnxfold.channels.layers import epsilon
-from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import PassError
 from onnxfold.graph.axes import Fold, merge_axis
@@ -118,7 +118,7 @@ def _merge_axis(view: GraphView, axis: Axis, members: list[tuple[Member, Channel
     role = members[0][0].role
     folds: list[Fold] = []
     for member, partition in members:
-        if isinstance(partition, Selection) or role is Role.GAIN:
+        if partition.only_selects or role is Role.GAIN:
             folds.append((member.positions, partition.representatives, None))
             continue
         matrix = partition.decode.T if role in (Role.CONSUMER, Role.BASIS) else partition.encode

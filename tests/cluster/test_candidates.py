@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxfold.channels import find_groups
-from onnxfold.cluster.candidates import compound_errors, partition_moments
+from onnxfold.cluster.candidates import compound_errors
 from onnxfold.cluster.partition import ChannelPartition, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
 from onnxfold.graph.files.load import load
@@ -46,7 +46,7 @@ def test_what_is_seen_of_means_is_that_of_their_matrix() -> None:
     random = np.random.default_rng(0)
     covariance = np.cov(random.standard_normal((40, 6)).T)
     partition = partial_partition(np.array([0, 1, 0, -1, 1, 1]))
-    cross, inner = partition_moments(partition, covariance)
+    cross, inner = partition.encode_moments(covariance)
     np.testing.assert_allclose(cross, partition.encode @ covariance, atol=1e-12)
     np.testing.assert_allclose(inner, partition.encode @ covariance @ partition.encode.T, atol=1e-12)
 

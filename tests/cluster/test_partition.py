@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfold.cluster.partition import (
-    Selection,
     check_clusters,
     mean_partition,
     partial_partition,
@@ -43,8 +42,8 @@ def test_partitions_of_labels_hold_no_matrices(labels: list[int]) -> None:
 
 
 def test_a_labelling_that_only_drops_is_a_selection() -> None:
-    assert isinstance(partial_partition([3, -1, 0]), Selection)
-    assert not isinstance(partial_partition([3, -1, 3]), Selection)
+    assert partial_partition([3, -1, 0]).only_selects
+    assert not partial_partition([3, -1, 3]).only_selects
 
 
 @BOUNDED

@@ -31,7 +31,7 @@ import numpy as np
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.partition import ChannelPartition, Labels
+from onnxfold.cluster.partition import ChannelPartition, Labels, axes_partition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import row_chances
@@ -47,17 +47,6 @@ _SCORES_RIDGE = 1e-3
 _FACTOR_RIDGE = 1e-6
 #: Rows of a table that are multiplied at a time.
 _CHUNK = 4096
-
-
-class Rotation(ChannelPartition):
-    """The fold of channels onto axes; no channel belongs to any of them."""
-
-    def __init__(self, encode: Matrix, decode: Matrix, representatives: Labels | None = None) -> None:
-        object.__setattr__(self, "labels", np.full(len(decode), -1, np.int64))
-        object.__setattr__(self, "encode", encode)
-        object.__setattr__(self, "decode", decode)
-        places = np.arange(len(encode)) if representatives is None else representatives
-        object.__setattr__(self, "representatives", places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +78,7 @@ class Rotations(Candidates):
         if self.normed:
             scale = np.sqrt(k / self.encode.shape[1])
             encode, decode = encode * scale, decode / scale
-        return Rotation(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
+        return axes_partition(np.ascontiguousarray(encode), np.ascontiguousarray(decode))
 
 
 def _ones_reflection(k: int) -> Matrix:
@@ -147,7 +136,7 @@ def _without_mean(moments: Matrix) -> Matrix:
     return centred
 
 
-def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> Rotation:
+def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: int) -> ChannelPartition:
     """Return the leading axes of every block of channels, equally many of each, in the metric of all consumers."""
     n, count = len(blocks), int(blocks.max()) + 1
     kept = k // count
@@ -158,7 +147,7 @@ def rotated_blocks(moments: Sequence[tuple[Matrix, Matrix]], blocks: Labels, k: 
         inside = np.ix_(units, units)
         axes = rotations([(m[inside], g[inside]) for m, g in moments], _metric_of(moments, inside, _METRIC_RIDGE))
         encode[np.ix_(rows, units)], decode[np.ix_(units, rows)] = axes.encode[:kept], axes.decode[:, :kept]
-    return Rotation(encode, decode, places)
+    return axes_partition(encode, decode, places)
 
 
 def _metric_of(moments: Sequence[tuple[Matrix, Matrix]], inside: Any, ridge: float) -> Matrix:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from onnxfold.cluster.clusterings.rotation import Rotation
 from onnxfold.folding.prepare import Folded
 from onnxfold.graph.tensors import Array
 from onnxfold.passes.repair.refits import Refits
@@ -22,7 +21,7 @@ def merge_maps(graphs: Sequence[Folded]) -> list[MergeMap]:
         MergeMap(group.name, tuple(partition.labels.tolist()))
         for graph in graphs
         for group, partition in graph.plan
-        if not isinstance(partition, Rotation)
+        if not partition.rotates
     ]
 
 

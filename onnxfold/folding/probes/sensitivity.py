@@ -20,8 +20,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from onnxfold.channels.declarations import Axis, Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.candidates import Candidates, partition_moments
-from onnxfold.cluster.partition import ChannelPartition, Selection
+from onnxfold.cluster.candidates import Candidates
+from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.folding.probes.trials import Change, TrialOutcome, run_trials
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.nodes import node_key
@@ -142,17 +142,16 @@ class Estimate:
     def __init__(
         self, partition: ChannelPartition, covariance: Matrix, dtype: npt.DTypeLike, held: Callable[[Array], Weight]
     ) -> None:
-        cross, inner = partition_moments(partition, covariance)
+        cross, inner = partition.encode_moments(covariance)
         inner[np.diag_indices_from(inner)] += _RIDGE * float(np.trace(inner)) / len(inner) + _TINY
         factor, _ = cho_factor(inner, lower=True, overwrite_a=True)
-        self._encode = None if isinstance(partition, Selection) else partition.encode
-        self._kept = partition.representatives
+        self._partition = partition
         self._factor, self._cross = held(factor.astype(dtype, copy=False)), held(cross.astype(dtype, copy=False))
 
     def of(self, samples: Array) -> Array:
         """Return the estimate for centred samples of shape (S, n)."""
         factor, cross = (loaded(weight).astype(samples.dtype, copy=False) for weight in (self._factor, self._cross))
-        seen = samples[:, self._kept] if self._encode is None else samples @ self._encode.T.astype(samples.dtype)
+        seen = self._partition.encode_samples(samples)
         # Of a few words solving for them takes less, of many pixels solving for the columns of M.
         if len(seen) < cross.shape[1]:
             estimate: Array = cho_solve((factor, True), seen.T, check_finite=False).T @ cross

@@ -57,7 +57,7 @@ class Select:
     def partition(self) -> ChannelPartition:
         matrix = np.eye(self.size)[list(self.kept)]
         nearest = np.searchsorted(np.array(self.kept), np.arange(self.size), side="right") - 1
-        return ChannelPartition(np.maximum(nearest, 0), matrix, matrix.T.copy(), np.array(self.kept))
+        return ChannelPartition(np.maximum(nearest, 0), np.array(self.kept), (matrix, matrix.T.copy()))
 
 
 Fold = Merge | Select
@@ -295,7 +295,7 @@ def test_any_pair_of_matrices_is_applied() -> None:
     analysis = find_groups(view)
     group = next(g for g in analysis.groups if g.name == "conv_1")
     encode, decode = rng.standard_normal((5, 8)), rng.standard_normal((8, 5))
-    partition = ChannelPartition(np.array([0, 1, 2, 3, 4, 4, 4, 4]), encode, decode, np.arange(5))
+    partition = ChannelPartition(np.array([0, 1, 2, 3, 4, 4, 4, 4]), np.arange(5), (encode, decode))
     FoldChannels(FoldPlan((group,), (partition,)), ())(view)
     old = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     filters = np.einsum("kn,nchw->kchw", encode, old["conv_1_w"])
