@@ -86,7 +86,7 @@ def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = 
     live: set[Axis] = set()
     declarations: list[Declaration] = []
     for node in view.nodes:
-        declarations += _declare_node(NodeContext(view, node, live, heads))
+        declarations += declare_node(NodeContext(view, node, live, heads))
     for kind, names in (("input", view.input_names), ("output", view.output_names)):
         for name in names:
             stays = f"it is the model's {kind} '{name}', whose shape must stay"
@@ -96,7 +96,8 @@ def declare(view: GraphView, ties: Sequence[Tie] = (), heads: frozenset[Axis] = 
     return with_bases(view, declarations)
 
 
-def _declare_node(context: NodeContext) -> list[Declaration]:
+def declare_node(context: NodeContext) -> list[Declaration]:
+    """Collect what the rule of a node says about it, and block what it leaves out."""
     rule = find_rule(context.node.domain, context.op_type, context.version)
     if rule is None:
         body = any(True for _ in subgraphs(context.node))

@@ -1,15 +1,18 @@
-"""What `inspect` finds in three small networks, word by word.
+"""What `inspect` finds in three small networks, and what every rule declares, word by word.
 
 Run with ``ONNXFOLD_UPDATE_GOLDEN=1`` to rewrite the files, then read the difference.
 """
 
 import os
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
 
+from onnxfold.channels.registry import all_rules
 from testing.models import ALL_MODELS
 from tests.channels.describe import golden
+from tests.channels.rule_texts import rule_texts
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -21,3 +24,19 @@ def test_golden(name: str) -> None:
     if os.environ.get("ONNXFOLD_UPDATE_GOLDEN") == "1":
         path.write_text(text)
     assert path.read_text() == text
+
+
+def test_every_rule_declares_what_its_text_says() -> None:
+    texts, folder = rule_texts(), GOLDEN / "rules"
+    assert set(texts) == {rule.declare.__module__.rsplit(".", 1)[1] for _, rule in all_rules()}
+    if os.environ.get("ONNXFOLD_UPDATE_GOLDEN") == "1":
+        for path in folder.glob("*.txt"):
+            path.unlink()
+        for name, text in texts.items():
+            (folder / f"{name}.txt").write_text(text)
+    kept = {path.stem: path.read_text() for path in folder.glob("*.txt")}
+    assert set(kept) == set(texts)
+    for name, text in texts.items():
+        difference = unified_diff(kept[name].splitlines(), text.splitlines(), f"{name}.txt", "declared", lineterm="")
+        lines = list(difference)
+        assert not lines, "\n".join(lines)
