@@ -145,7 +145,9 @@ def _fold(
         checked = verify_written(task, written, dropped.names, measures_latency=measures_latency)
         if config.lossless and config.verify:
             require_lossless(checked, written.view)
-        if written.inputs is not None and written.inputs.is_drawn:  # others differ in kind from those of the check
+        if (
+            written.inputs is not None and written.inputs.facts.is_drawn
+        ):  # others differ in kind from those of the check
             require_fidelity(config.min_fidelity, checked.fidelity)
     folder, cache_notes = before.update_folder(folder, written.view)
     seconds = time.perf_counter() - start

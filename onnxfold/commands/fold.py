@@ -129,7 +129,7 @@ def hand_over(
         say(f"warning: {result.report.warning}", error=True)
     verdict = result.report.verdict
     if verdict is not None and verdict.is_destroyed and not force:
-        more = "" if result.report.inputs is None or result.report.inputs.kind == "data" else ", give --calibration"
+        more = "" if result.report.inputs is None or result.report.inputs.are_data else ", give --calibration"
         raise BudgetError(f"{verdict}; nothing was written: ask for less{more}, or write it all the same with --force")
     with write_together({path: content.encode() for path, content in report_files(result.report, report).items()}):
         for write in also:

@@ -9,6 +9,7 @@ is known whether any of them are so unsure that there are probes at all.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -30,26 +31,76 @@ _BESIDE = 4096
 _NOT_SEEN: Sequence[ConsumerMoments] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class GroupTasks:
+    """The groups of a graph, and all that their candidates are made of but moments."""
+
+    prepared: Prepared
+    compared: GraphView  # the graph whose weights are compared
+    stored: GraphView  # the graph as it is stored
+    metrics: Mapping[int, Matrix] = field(default_factory=dict)  # what the outputs say of the errors of some groups
+
+    def candidates(self, i: int, moments: Sequence[ConsumerMoments], narrowest: int = 1) -> Candidates:
+        """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
+        prepared, inputs, group = self.prepared, self.prepared.inputs, self.prepared.groups[i]
+        task = Task(
+            self.compared,
+            self.stored,
+            group,
+            prepared.duplicates[i],
+            prepared.seed,
+            with_deviation=prepared.repair.units.keeps_deviation,
+            moments=moments,
+            narrowest=max(narrowest, group.block_count),
+            # Inner channels of language models are products of gates, which means of factors say little of.
+            merges=inputs is None or not inputs.are_tokens,
+            words=None if inputs is None else inputs.words,
+            sources=prepared.sources[i] if prepared.sources else None,
+            partners=prepared.partners[i] if prepared.partners else None,
+            metric=self.metrics.get(i),
+        )
+        row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
+        return row.candidates(task)
+
+
+class ChosenCandidates:
+    """The candidates of groups whose widths are known: of those that lose channels."""
+
+    def __init__(self, tasks: GroupTasks, widths: Sequence[int]) -> None:
+        self._tasks, self._widths = tasks, widths
+        self._shrinking = [i for i, (g, w) in enumerate(zip(tasks.prepared.groups, widths, strict=True)) if w < g.size]
+        self._by_group: dict[int, Candidates] = {}
+
+    def make_room(self, channels: int) -> None:
+        """Keep nothing for which there would have to be room."""
+
+    def take(self, group: int, moments: Sequence[ConsumerMoments]) -> None:
+        """Make the candidates of a group by its moments."""
+        if group in self._shrinking:
+            self._by_group[group] = self._tasks.candidates(group, moments, self._widths[group])
+
+    def finish(self) -> dict[int, Candidates]:
+        """Return the candidates of all groups, those that were not seen among them."""
+        for group in self._shrinking:
+            if group not in self._by_group:
+                self.take(group, ())
+        return self._by_group
+
+
 class GroupCandidates:
     """Computes the candidates of every group, several beside each other, and each by one thread."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        compared: GraphView,
-        stored: GraphView,
-        metrics: Mapping[int, Matrix],
-        progress: Progress,
-    ) -> None:
-        self._prepared, self._compared, self._stored = prepared, compared, stored
-        self._metrics, self._progress = metrics, progress
+    def __init__(self, tasks: GroupTasks, progress: Progress) -> None:
+        self._tasks, self._progress = tasks, progress
+        prepared = tasks.prepared
         self._at_once = prepared.inputs is not None and prepared.inputs.are_tokens
         self._compare = prepared.method.partitioner.compares
+        self._groups = prepared.groups
         self._seen: dict[int, Sequence[ConsumerMoments]] = {}
         self._begun: set[int] = set()
         self._candidates: dict[int, Candidates] = {}
         self._probes: dict[int, Probe] = {}
-        widest = max((group.size for group in prepared.groups), default=0)
+        widest = max((group.size for group in self._groups), default=0)
         self._threads = usable_cores() if widest <= _BESIDE else 1
         self._pool = ThreadPoolExecutor(self._threads)
         self._running: deque[Future[None]] = deque()
@@ -60,15 +111,15 @@ class GroupCandidates:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def take(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
+    def take(self, group: int, moments: Sequence[ConsumerMoments]) -> None:
         """Begin with a group, by the moments of its consumers' inputs."""
         if not self._at_once:
-            self._seen[i] = moments
+            self._seen[group] = moments
             return
-        self._begun.add(i)
+        self._begun.add(group)
         while len(self._running) >= self._threads:
             self._running.popleft().result()
-        self._running.append(self._pool.submit(self._compute, i, moments))
+        self._running.append(self._pool.submit(self._compute, group, moments))
 
     def make_room(self, channels: int) -> None:
         """Wait until moments of so many channels have room: there is none for two wide groups."""
@@ -78,10 +129,10 @@ class GroupCandidates:
 
     def finish(self) -> list[Candidates]:
         """Return the candidates of all groups, those that were not seen among them."""
-        for i in range(len(self._prepared.groups)):
+        for i in range(len(self._groups)):
             if i not in self._begun:
                 self._running.append(self._pool.submit(self._compute, i, self._seen.get(i, _NOT_SEEN)))
-        total = len(self._prepared.groups)
+        total = len(self._groups)
         while self._running:
             self._running.popleft().result()
             self._progress("error curves", total - len(self._running) - 1, total)
@@ -103,47 +154,14 @@ class GroupCandidates:
 
     def _compute(self, i: int, moments: Sequence[ConsumerMoments]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
-            self._candidates[i] = candidates_of(
-                self._prepared, i, self._compared, self._stored, moments, narrowest=1, metric=self._metrics.get(i)
-            )
+            self._candidates[i] = self._tasks.candidates(i, moments)
             if self._at_once and moments and not self._compare:
                 self._probes[i] = self._probe(i, moments)
             if self._at_once:
                 self._candidates[i].settle()
-        if self._stored.uses_scratch:
+        if self._tasks.stored.uses_scratch:
             memory.give_back()
 
     def _probe(self, i: int, moments: Sequence[ConsumerMoments]) -> Probe:
-        candidates, held = self._candidates[i], self._stored.held
-        return Probe(self._prepared.groups[i], candidates, moments, of_tokens=self._at_once, held=held)
-
-
-def candidates_of(
-    prepared: Prepared,
-    i: int,
-    compared: GraphView,
-    stored: GraphView,
-    moments: Sequence[ConsumerMoments],
-    *,
-    narrowest: int,
-    metric: Matrix | None = None,
-) -> Candidates:
-    """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
-    group = prepared.groups[i]
-    task = Task(
-        compared,
-        stored,
-        group,
-        prepared.duplicates[i],
-        prepared.seed,
-        with_deviation=prepared.repair.units.keeps_deviation,
-        moments=moments,
-        narrowest=max(narrowest, group.block_count),
-        # Inner channels of language models are products of gates, which means of factors say little of.
-        merges=prepared.inputs is None or not prepared.inputs.are_tokens,
-        words=None if prepared.inputs is None else prepared.inputs.words,
-        sources=prepared.sources[i] if prepared.sources else None,
-        partners=prepared.partners[i] if prepared.partners else None,
-        metric=metric,
-    )
-    return prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner.candidates(task)
+        candidates, held = self._candidates[i], self._tasks.stored.held
+        return Probe(self._groups[i], candidates, moments, of_tokens=self._at_once, held=held)

@@ -1,6 +1,7 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,10 +12,10 @@ from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.cluster.partitioners import ROTATION
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.errors import VerificationError
-from onnxfold.folding.group_candidates import GroupCandidates, candidates_of
+from onnxfold.folding.group_candidates import ChosenCandidates, GroupCandidates, GroupTasks
 from onnxfold.folding.methods import RepairTask
 from onnxfold.folding.prepare import Folded, Prepared
-from onnxfold.folding.probes.diagnose import diagnose
+from onnxfold.folding.probes.diagnose import diagnose, error_curves
 from onnxfold.folding.probes.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.probes.output_metric import output_metrics
 from onnxfold.graph.finite import edited_flaws
@@ -28,7 +29,7 @@ from onnxfold.passes.normalize.pipelines import clean_up
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
-from onnxfold.statistics.observe import ConsumerMoments, Observation, observe
+from onnxfold.statistics.observe import Observation, Observing, Receiver, observe
 
 
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
@@ -36,8 +37,9 @@ def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Can
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
-        with GroupCandidates(prepared, compared, stored, output_metrics(prepared, progress), progress) as work:
-            observation = _observe_consumers(prepared, compared, progress, work.take, work.make_room)
+        metrics = output_metrics(prepared, progress)
+        with GroupCandidates(GroupTasks(prepared, compared, stored, metrics), progress) as work:
+            observation = _observe_consumers(prepared, compared, progress, work)
             candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return candidates
@@ -71,27 +73,13 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> Fold
     original = _lump_duplicates(view.copy(), prepared)
     compared = original.copy() if prepared.sources else original
     observation: Observation | None = None
-    chosen: dict[int, Candidates] = {} if candidates is None else dict(enumerate(candidates))
-    shrinking = [i for i, (g, width) in enumerate(zip(prepared.groups, widths, strict=True)) if width < g.size]
-
-    def choose(i: int, moments: Sequence[ConsumerMoments]) -> None:
-        if i in shrinking:
-            chosen[i] = candidates_of(prepared, i, compared, stored, moments, narrowest=widths[i])
-
+    work = ChosenCandidates(GroupTasks(prepared, compared, stored), widths)
     if prepared.method.partitioner.needs_moments and candidates is None:
-        observation = _observe_consumers(prepared, original, progress, choose)
+        observation = _observe_consumers(prepared, original, progress, work)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
-        observation = Observation(
-            original.copy(),
-            prepared.inputs.batches,
-            matches=prepared.matches,
-            was_run=False,
-            doubt=prepared.doubt,
-            continues_text=prepared.inputs.continues_text,
-        )
-    for i in shrinking:
-        if i not in chosen:
-            choose(i, ())
+        inputs = prepared.inputs
+        observation = Observation(original.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
+    chosen = work.finish() if candidates is None else dict(enumerate(candidates))
 
     def partition(i: int, width: int) -> ChannelPartition:
         chosen_partition = chosen[i].partition(width)
@@ -107,11 +95,12 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> Fold
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
     records = Pipeline((merge, *first), progress)(view).records
-    errors = None if candidates is None else [c.errors for c in candidates]
-    batches = None if prepared.inputs is None else prepared.inputs.front
     diagnostics = Diagnostics()
     if prepared.diagnoses:
-        diagnostics = diagnose(original, view, plan, prepared.groups, widths, errors, batches, progress=progress)
+        batches = None if prepared.inputs is None else prepared.inputs.front
+        curves = () if candidates is None else error_curves(prepared.groups, [c.errors for c in candidates], widths)
+        measured = diagnose(original, view, plan, prepared.groups, batches, progress)
+        diagnostics = replace(measured, error_curves=curves)
     if last:
         records = (*records, *Pipeline(last, progress)(view).records)
     return Folded(
@@ -165,26 +154,14 @@ def _observe_consumers(
     prepared: Prepared,
     view: GraphView,
     progress: Progress,
-    take: Callable[[int, list[ConsumerMoments]], None],
-    make_room: Callable[[int], None] | None = None,
+    receiver: Receiver,
 ) -> Observation | None:
     """Run a graph, and observe the activations that its groups' consumers read; None where it cannot be run."""
     if prepared.inputs is None:
         return None
-    return observe(
-        view,
-        prepared.groups,
-        prepared.inputs.batches,
-        match=prepared.matches,
-        shrink=prepared.inputs.are_few,
-        doubt=prepared.doubt,
-        continues_text=prepared.inputs.continues_text,
-        duplicates=prepared.duplicates,
-        by_place=prepared.method.partitioner.needs_places,
-        progress=progress,
-        take=take,
-        make_room=make_room,
-    )
+    inputs = prepared.inputs
+    how = Observing(inputs.fit_rules, prepared.duplicates, prepared.method.partitioner.needs_places)
+    return observe(view, prepared.groups, inputs.batches, how, receiver, progress)
 
 
 def _records(

@@ -19,7 +19,6 @@ from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
 from onnxfold.passes.repair.refits import Refits
 from onnxfold.report import Diagnostics, GroupRecord, PassRecord
-from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +58,6 @@ class Prepared:
         if not self.method_with(moments=False).partitioner.averages:
             return [group.size for group in self.groups]
         return [lossless_width(c, g.blocks) for c, g in zip(self.duplicates, self.groups, strict=True)]
-
-    @property
-    def matches(self) -> bool:
-        """Whether a run matches the statistics of BatchNormalizations to its inputs."""
-        return self.inputs is not None and not self.inputs.has_data_statistics
-
-    @property
-    def doubt(self) -> Doubt:
-        """How far the inputs may differ from data."""
-        return NO_DOUBT if self.inputs is None else self.inputs.doubt
 
 
 @dataclass(frozen=True, eq=False)

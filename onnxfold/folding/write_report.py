@@ -19,6 +19,7 @@ from onnxfold.folding.written_model import WrittenModel
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.inputs.images.png_grid import png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import INVERTED
 from onnxfold.report import FoldReport, InputRecord, join_diagnostics
 
 #: Images of a page: so many, in rows of so many, and no more pixels than these on a side of one.
@@ -84,7 +85,7 @@ def write_report(
 
 def _versions(kind: str) -> dict[str, str]:
     """Return the versions of the libraries that decide the bytes of a result."""
-    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == "deep-inversion" else [])]
+    names = ["numpy", "onnx", "onnxruntime", "scikit-learn", "scipy", *(["torch"] if kind == INVERTED else [])]
     return {"Python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
 
@@ -101,7 +102,7 @@ def _sha256(source: ModelLike) -> str:
 
 def _picture(inputs: ModelInputs | None) -> bytes:
     """Return images that were generated, as a PNG file; nothing where they are a user's, or no images."""
-    if inputs is None or inputs.kind == "data" or inputs.are_tokens:  # caches have four axes, too
+    if inputs is None or inputs.facts.is_data or inputs.are_tokens:  # caches have four axes, too
         return b""
     images = replace(inputs, batches=inputs.batches[:1]).images
     if images is None:

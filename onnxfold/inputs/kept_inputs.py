@@ -17,6 +17,7 @@ from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.given_inputs import input_infos
+from onnxfold.inputs.sample_kinds import INVERTED, LEAVES, NOISE
 from onnxfold.machine.threads import usable_cores
 from onnxfold.statistics.activations import Batches
 
@@ -56,7 +57,7 @@ def is_text(value: object) -> bool:
 
 #: Checks of the facts about inputs that were generated, not written.
 CHECKS_OF_GENERATED: Mapping[str, FactCheck] = {
-    "kind": ("deep-inversion", "dead-leaves", "noise").__contains__,
+    "kind": (INVERTED, LEAVES, NOISE).__contains__,
     "reason": is_text,
     "steps": lambda steps: isinstance(steps, list) and all(type(step) is int for step in steps),
     "notes": lambda notes: isinstance(notes, list) and all(map(is_text, notes)),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 
 import numpy as np
@@ -16,7 +17,6 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.doubts import doubt_of
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples, is_folder, text_file
 from onnxfold.inputs.images.input_scale import input_scale, standardise
@@ -28,13 +28,15 @@ from onnxfold.inputs.inversion.targets import optimised_inputs
 from onnxfold.inputs.kept_inputs import CHECKS_OF_GENERATED, KeptInputs, Shelf, kinds_of
 from onnxfold.inputs.own_text import with_own_text
 from onnxfold.inputs.parted import quarters, split_samples
+from onnxfold.inputs.sample_kinds import DATA, DOUBT_OF_TEXT, INVERTED, LEAVES, NOISE, SAMPLE_KINDS, SampleKind
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.inputs.tokens.token_text import TEXTS, TokenText
+from onnxfold.inputs.tokens.token_text import TokenText
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
+from onnxfold.statistics.observe import FitRules
+from onnxfold.statistics.shrinkage import NO_DOUBT
 
 _BATCH = 64
 #: Tokens that show the effect of a fold.
@@ -46,7 +48,7 @@ class ModelInputs:
     """Inputs, and where they come from."""
 
     batches: Batches
-    kind: str  # kind of samples; of a language model, a kind of :mod:`onnxfold.inputs.tokens.token_text`
+    kind: str  # a row of :data:`onnxfold.inputs.sample_kinds.SAMPLE_KINDS`
     reason: str  # why these, for the report
     fixed_batch: bool = False  # whether the model takes batches of this size only
     steps: tuple[int, ...] = ()  # inversion steps of every batch; as a request they give the same inputs again
@@ -84,23 +86,29 @@ class ModelInputs:
         return [self._first_samples(max(_FRONT_TOKENS // max(length, 1), 1))]
 
     @property
-    def has_data_statistics(self) -> bool:
-        """Whether BatchNormalizations see about the same statistics as in training."""
-        return self.kind in ("deep-inversion", "data")
+    def facts(self) -> SampleKind:
+        """Facts about their kind."""
+        return SAMPLE_KINDS[self.kind]
 
-    @property
-    def doubt(self) -> Doubt:
-        """How far the covariances of activations may differ from those on data."""
-        images = self.images if self.kind == "dead-leaves" else None
-        return doubt_of(self.kind, None if images is None else images.shape, continues_text=self.continues_text)
+    @cached_property
+    def fit_rules(self) -> FitRules:
+        """How a fit on them weights, doubts and follows what they show.
 
-    @property
-    def are_few(self) -> bool:
-        """Whether there may be too few of them, or of too doubtful a kind, for the covariances of wide layers.
-
+        Covariances are shrunk where there may be too few samples, or of too doubtful a kind, for those of wide layers.
         Small images are generated in the number that is needed; of tokens there could always be more.
         """
-        return self.kind in ("data", *TEXTS) or self.doubt != NO_DOUBT
+        doubt = self.facts.doubt
+        if self.facts.doubted_from:
+            images = self.images
+            doubt = doubt if images is not None and max(images.shape[2:]) >= self.facts.doubted_from else NO_DOUBT
+        doubt = DOUBT_OF_TEXT if self.continues_text else doubt
+        return FitRules(
+            matches=not self.facts.has_data_statistics,
+            shrinks=self.facts.is_data or self.facts.are_tokens or doubt != NO_DOUBT,
+            doubt=doubt,
+            by_length=self.continues_text,
+            alone=self.continues_text,
+        )
 
     @property
     def samples(self) -> int:
@@ -124,11 +132,6 @@ class ModelInputs:
         facts = kept.facts
         steps, notes = tuple(facts["steps"]), tuple(facts["notes"])
         return cls(kept.batches, facts["kind"], facts["reason"], fixed_batch, steps, notes=notes)
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether there are more of the same kind at no cost: another seed gives others."""
-        return self.kind in ("dead-leaves", "noise")
 
     def split(self) -> tuple["ModelInputs", "ModelInputs"]:
         """Return three quarters of the samples, and the last quarter, to be held out; each tells its number."""
@@ -173,13 +176,13 @@ def model_inputs(
         if texts is None or not adds_text:
             return made
         return with_own_text(made, texts, InputRequest(seconds=seconds), seed=seed, cache=cache, progress=progress)
-    if kind == "data":
+    if kind == DATA:
         raise ConfigError(
             "this method takes statistics from your data: give --calibration FILE.npz or a folder of images"
         )
     start = time.monotonic()
     progress("generate inputs", 0, 0)
-    if texts is not None and kind != "deep-inversion":
+    if texts is not None and kind != INVERTED:
         return _token_inputs(texts, kind, InputRequest(samples, seconds, tuple(steps)), seed, cache, progress)
     cost, requested = forward_cost(view) or sample_cost(view), InputRequest(samples, seconds, tuple(steps))
     count, notes = planned_samples(view, cost, requested)
@@ -207,7 +210,7 @@ def _token_inputs(
     """Return tokens, with all other inputs: never images, whatever is requested."""
     if requested.steps:
         raise ConfigError("input_steps is given, but tokens are not inverted: leave it out")
-    text, notes = texts.make_text(requested, seed=seed, cache=cache, any_ids=kind == "noise", progress=progress)
+    text, notes = texts.make_text(requested, seed=seed, cache=cache, any_ids=kind == NOISE, progress=progress)
     return _text_inputs(texts, text, notes)
 
 
@@ -233,12 +236,12 @@ def _generate_inputs(
 ) -> ModelInputs:
     # Whether it could be inverted takes torch, which takes seconds to import.
     hindrance = _hindrance(view, cost, count, requested) if kind == "auto" else ""
-    if kind == "deep-inversion" or (kind == "auto" and not hindrance):
+    if kind == INVERTED or (kind == "auto" and not hindrance):
         return _invert_inputs(view, cost, count, requested, seed, start, progress)
     why = "requested" if kind != "auto" else hindrance
     if requested.steps:
         raise ConfigError(f"input_steps is given, but inputs are not inverted: {why}")
-    shown = kind if kind == "noise" else "dead-leaves"
+    shown = kind if kind == NOISE else LEAVES
     batches = synthetic_inputs(view, samples=count, seed=seed, kind=shown, exactly=True)
     return ModelInputs(batches, shown, why, _fixed_batch(view) is not None)
 
@@ -268,9 +271,7 @@ def _invert_inputs(
     inputs = [b | {n: s.values(b[n]).astype(b[n].dtype) for n, s in scales.items()} for b in done.inputs]
     if done.cut:
         notes += (cut_note(done, requested),)
-    inverted = ModelInputs(
-        inputs, "deep-inversion", "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes
-    )
+    inverted = ModelInputs(inputs, INVERTED, "", _fixed_batch(view) is not None, done.steps_per_batch, done.cut, notes)
     if done.final.statistics is not None:
         was, is_now = done.initial.statistics, done.final.statistics
         why = f"BatchNormalization statistics off by {was:.3g}, after {done.steps} steps by {is_now:.3g}"
@@ -317,8 +318,8 @@ def _user_inputs(
         seen, apart = split_samples(user_samples.arrays, fixed)
         reason = f"{user_samples.reason}; {_count(apart)} more were held out" if apart else user_samples.reason
         shown = list(in_batches(seen, fixed or together))
-        return ModelInputs(shown, "data", reason, fixed is not None, notes=notes, held_out=apart)
+        return ModelInputs(shown, DATA, reason, fixed is not None, notes=notes, held_out=apart)
     batches = list(in_batches(user_samples.arrays, fixed or together))
-    made = ModelInputs(batches, "data", user_samples.reason, fixed is not None, notes=notes)
+    made = ModelInputs(batches, DATA, user_samples.reason, fixed is not None, notes=notes)
     short = None if ids is None or ids.ndim < 2 else texts.short_batch(ids)
     return replace(made, short=short, answers=texts.answers, words=None if ids is None else texts.words(ids))

@@ -14,9 +14,9 @@ import numpy as np
 
 from onnxfold.files import Cache
 from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.sample_kinds import WRITTEN
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.token_plan import planned_beside
-from onnxfold.inputs.tokens.token_text import WRITTEN
 from onnxfold.progress import Progress
 
 if TYPE_CHECKING:

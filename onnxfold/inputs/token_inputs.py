@@ -16,13 +16,14 @@ from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.synthetic import float_values
 from onnxfold.inputs.input_plan import InputRequest
+from onnxfold.inputs.sample_kinds import DATA, SAMPLE_KINDS, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.feeds import Others, whole_feeds
 from onnxfold.inputs.tokens.frequency import frequencies
-from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface
+from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface
 from onnxfold.inputs.tokens.token_plan import GIVEN_TEXT, TOKENS, TokenPlan, continues_text, planned_tokens
-from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN, TokenText, TokenWriter
+from onnxfold.inputs.tokens.token_text import TokenText, TokenWriter
 from onnxfold.inputs.tokens.tokenizer import NAME, Tokenizer, read_tokenizer, tokenizer_beside
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
@@ -104,9 +105,9 @@ class TokenSource:
         inner = ids[: count * length].reshape(count, length)
         rows = [np.broadcast_to(np.array(end, np.int64), (count, len(end))) for end in (front, behind)]
         whole = np.concatenate([rows[0], inner, rows[1]], axis=1)
-        return TokenText(whole, "data", f"the front of '{path}'")
+        return TokenText(whole, DATA, f"the front of '{path}'")
 
-    def short_batch(self, ids: Array, kind: str = "data") -> dict[str, Array] | None:
+    def short_batch(self, ids: Array, kind: str = DATA) -> dict[str, Array] | None:
         """Return a batch of a few short sequences; None where the model takes no others than it is fixed to."""
         if self.interface.fixed_batch is not None or self.interface.fixed_length is not None:
             return None
@@ -117,9 +118,9 @@ class TokenSource:
             count = int(min(max(_LONGER_COST // cost, _FEWEST_LONGER), most))
         return self.batches(ids[:count, :length])[0]
 
-    def words(self, ids: Array, kind: str = "data") -> Matrix | None:
+    def words(self, ids: Array, kind: str = DATA) -> Matrix | None:
         """Return how common every token is where inputs of a kind show these; None where no table of them is known."""
-        table, are_drawn = self.interface.table, kind in (PRIOR, UNIFORM)
+        table, are_drawn = self.interface.table, SAMPLE_KINDS[kind].are_words_alone
         return frequencies(ids, table.rows, self.tokenizer_of()[0], are_drawn=are_drawn) if table.is_known else None
 
     @property

@@ -116,6 +116,11 @@ class InputRecord:
     reason: str
     steps: tuple[int, ...] = ()
 
+    @property
+    def are_data(self) -> bool:
+        """Whether they are samples of a user."""
+        return self.kind == "data"
+
 
 @dataclass(frozen=True)
 class QuantizationRecord:
@@ -285,7 +290,7 @@ class FoldReport:
 
         Decisive is the estimated agreement; where there is none, the lowest agreement on held-out inputs.
         """
-        has_data = self.inputs is not None and self.inputs.kind == "data"
+        has_data = self.inputs is not None and self.inputs.are_data
         if self.estimate is not None:
             return warning_below(self.estimate.agreement, "estimated agreement", has_data=has_data)
         outputs = [] if self.fidelity is None else self.fidelity.outputs

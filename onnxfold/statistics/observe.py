@@ -11,9 +11,10 @@ network is then run with the statistics of these inputs in every BatchNormalizat
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from onnx import NodeProto
@@ -39,6 +40,17 @@ from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, s
 MAX_SAMPLES = 100_000
 #: A channel whose deviation on these inputs is this much smaller than the others' is dead on them.
 DEAD = 1e-3
+
+
+@dataclass(frozen=True)
+class FitRules:
+    """How a fit on inputs weights, doubts and follows what they show; made where inputs are made."""
+
+    matches: bool = False  # whether BatchNormalizations take the statistics of these inputs, which are not the data's
+    shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.shrinkage`
+    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
+    by_length: bool = False  # whether positions count by their length, see :mod:`onnxfold.statistics.lengths`
+    alone: bool = False  # whether repairs look at every group as if nothing else was folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,28 +87,41 @@ class Observation:
     reference: GraphView  # the network; where statistics were matched, with those of the inputs
     inputs: Batches
     moments: tuple[list[ConsumerMoments], ...] = ()  # for every group, one per consumer
-    matches: bool = False  # whether the reference runs with statistics that are matched to the inputs
+    rules: FitRules = FitRules()
     was_run: bool = True  # whether it was run; if not, its statistics are still to be matched
-    doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data, see :mod:`onnxfold.statistics.shrinkage`
-    #: Whether the network continues texts, of which this is one: repairs look at every group as if nothing else was
-    #: folded, and positions are weighted by their length, see :mod:`onnxfold.statistics.lengths`.
-    continues_text: bool = False
+
+    @property
+    def is_to_match(self) -> bool:
+        """Whether the statistics of the reference are still to be matched to the inputs."""
+        return self.rules.matches and not self.was_run
+
+
+class Receiver(Protocol):
+    """Takes the moments of a group as soon as all its consumers were met; they are not kept then."""
+
+    def make_room(self, channels: int) -> None:
+        """Take notice that moments of so many channels are about to be computed."""
+
+    def take(self, group: int, moments: list[ConsumerMoments]) -> None:
+        """Take the moments of a group by its number."""
+
+
+@dataclass(frozen=True)
+class Observing:
+    """How a network is observed."""
+
+    rules: FitRules = FitRules()
+    duplicates: Sequence[Classes] = ()  # classes of exact duplicates of every group
+    by_place: bool = False  # whether moments are taken place by place, too
 
 
 def observe(
     view: GraphView,
     groups: Sequence[FoldGroup],
     inputs: Batches,
-    *,
-    match: bool,
-    shrink: bool = False,
-    doubt: Doubt = NO_DOUBT,
-    continues_text: bool = False,
-    duplicates: Sequence[Classes] = (),
-    by_place: bool = False,
+    how: Observing = Observing(),
+    receiver: Receiver | None = None,
     progress: Progress = silent,
-    take: Callable[[int, list[ConsumerMoments]], None] | None = None,
-    make_room: Callable[[int], None] | None = None,
 ) -> Observation:
     """Run a network once."""
     reference = view.copy()
@@ -117,27 +142,26 @@ def observe(
             has_bias = takes_mean(reference, node)
             key = (i, channels, has_bias)
             if key not in covariances:
-                if make_room is not None:
-                    make_room(groups[i].size)
-                about = doubt.part if shrink else None
-                covariances[key] = _covariance(
-                    activations, channels, groups[i], about, has_bias=has_bias, by_length=continues_text
-                )
+                if receiver is not None:
+                    receiver.make_room(groups[i].size)
+                covariances[key] = _covariance(activations, channels, groups[i], how.rules, has_bias=has_bias)
             covariance, shrinkage = covariances[key]
-            alike = duplicates[i] if duplicates else None
+            alike = how.duplicates[i] if how.duplicates else None
             gram, places = _gram(reference, member), None
-            if by_place:
+            if how.by_place:
                 along = ChannelMoments(activations.values[channels.tensor], channels.axis)
                 places = places_of(reference, member, groups[i].tensors[channels], along)
-            moments_of_groups[i].append(ConsumerMoments(covariance, gram, shrinkage, doubt, alike, has_bias, places))
+            moments_of_groups[i].append(
+                ConsumerMoments(covariance, gram, shrinkage, how.rules.doubt, alike, has_bias, places)
+            )
 
     ends: dict[int, list[int]] = {}
-    if take is not None:
+    if receiver is not None:
         last = {j: i for i, node in enumerate(nodes) for j, _, _ in consumers.get(node_key(node), ())}
         for j, i in last.items():
             ends.setdefault(i, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
-    matched = matched_reads(reference, nodes) if match else {}
+    matched = matched_reads(reference, nodes) if how.rules.matches else {}
     observed = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
     end = max(observed, default=len(nodes)) + 1
     if consumers or matched:
@@ -147,7 +171,7 @@ def observe(
         progress("observe activations", done, len(nodes))
         read = consumers.get(node_key(node), ())
         see(node, (use for use in read if use[2].tensor not in node.output))
-        if match:
+        if how.rules.matches:
             match_statistics(activations, node)
         activations.run(node)
         see(node, (use for use in read if use[2].tensor in node.output))  # a recurrence reads what it wrote
@@ -156,12 +180,10 @@ def observe(
             for key in [key for key in covariances if key[0] == j]:
                 del covariances[key]
             moments, moments_of_groups[j] = moments_of_groups[j], []
-            if take is not None:
-                take(j, moments)
+            if receiver is not None:
+                receiver.take(j, moments)
             del moments
-    return Observation(
-        reference, inputs, tuple(moments_of_groups), matches=match, doubt=doubt, continues_text=continues_text
-    )
+    return Observation(reference, inputs, tuple(moments_of_groups), how.rules)
 
 
 def matched_reads(view: GraphView, nodes: Iterable[NodeProto]) -> dict[str, str]:
@@ -188,18 +210,9 @@ def match_statistics(activations: Activations, node: NodeProto) -> None:
 
 
 def _covariance(
-    activations: Activations,
-    channels: Axis,
-    group: FoldGroup,
-    doubt: float | None,
-    *,
-    has_bias: bool,
-    by_length: bool,
+    activations: Activations, channels: Axis, group: FoldGroup, rules: FitRules, *, has_bias: bool
 ) -> tuple[Matrix, float]:
-    """Return the covariance of an activation, about zero if no bias takes its mean, and its shrinkage.
-
-    Nothing is shrunk without a doubt.
-    """
+    """Return the covariance of an activation, about zero if no bias takes its mean, and its shrinkage."""
     batches, positions = activations.values[channels.tensor], group.tensors[channels]
     stride = stride_for(batches, len(positions), MAX_SAMPLES)
     n = len(positions)
@@ -211,15 +224,17 @@ def _covariance(
     def with_factors() -> Iterator[Batch]:
         return (((batch,), length_factors(batch)) for batch in samples())
 
-    batches_read = (batch for (batch,) in weighted_batches(with_factors, centre=has_bias)) if by_length else samples()
+    batches_read = (
+        (batch for (batch,) in weighted_batches(with_factors, centre=has_bias)) if rules.by_length else samples()
+    )
     moments = split_moments(batches_read, n)
     noise = moments.noise()
     whole = moments.join()
     covariance = whole.covariance_in_place()
-    if by_length or not has_bias:
+    if rules.by_length or not has_bias:
         for rows in row_parts(n):
             covariance[rows] += np.outer(whole.mean_x[rows], whole.mean_x)
-    return covariance, 0.0 if doubt is None else intensity(noise, whole.count, covariance, doubt)
+    return covariance, intensity(noise, whole.count, covariance, rules.doubt.part) if rules.shrinks else 0.0
 
 
 def _gram(view: GraphView, member: Member) -> Array:

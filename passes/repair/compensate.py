@@ -22,6 +22,7 @@ from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
 from onnxfold.statistics.lengths import Batch, length_factors, weighted_batches
 from onnxfold.statistics.moments import CrossMoments
+from onnxfold.statistics.observe import FitRules
 from onnxfold.statistics.samples import Positions, Samples, stride_for, unit_samples
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
@@ -39,14 +40,11 @@ _WIDEST = 8192
 class Compensation:
     """Rewrites the weights of consumers while both networks run."""
 
-    def __init__(
-        self, walk: SideBySide, seed: int, refits: Refits | None = None, doubt: float = 0.0, *, by_length: bool = False
-    ) -> None:
+    def __init__(self, walk: SideBySide, seed: int, refits: Refits | None, rules: FitRules) -> None:
         self._refits = refits
         self._walk = walk
         self._seed = seed
-        self._doubt = doubt
-        self._by_length = by_length
+        self._rules = rules
         self._solutions: dict[tuple[str, int, int, bool], Matrix] = {}
         self._consumers: dict[str, list[Use]] = {}
         for group in walk.plan.lossy.groups:
@@ -129,13 +127,13 @@ class Compensation:
             wrong = _inexact_channels(residuals(), len(rows))
             moments = CrossMoments(int(wrong.sum()), len(columns))
             by_length = partial(_residuals_by_length, x, y, channels.axis, places, plain, stride)
-            samples = weighted_batches(by_length, centre=has_bias) if self._by_length else residuals()
+            samples = weighted_batches(by_length, centre=has_bias) if self._rules.by_length else residuals()
             for rest, seen in samples:
                 moments.add(rest if wrong.all() else rest[:, wrong], seen)
             block_solution = np.array(plain)
             if wrong.any():
-                centres = has_bias and not self._by_length
-                block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._doubt, has_bias=centres)
+                centres = has_bias and not self._rules.by_length
+                block_solution[wrong] += correction(moments, RIDGE + DOUBTED * self._rules.doubt.part, has_bias=centres)
             if solution is None:
                 return block_solution
             solution[inside] = block_solution
@@ -170,7 +168,7 @@ class Compensation:
         for w, p, y in zip(*split, strict=True):
             patch = np.ascontiguousarray(p)
             # Means are taken off, and the bias with them.
-            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE + DOUBTED * self._doubt))
+            change.append(ridge_regression(patch, y - patch @ w.T, TAP_RIDGE + DOUBTED * self._rules.doubt.part))
         added = np.concatenate(change).reshape(weight.shape)
         self._view.set_weight(operator.weight, weight + added)
         if self._refits is not None:

@@ -37,7 +37,7 @@ class Recalibrate(Pass):
         seen = self.observation
         # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
         reference = self.original.copy()
-        walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.matches, keep_equal=True)
+        walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.rules.matches, keep_equal=True)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
             norm = own_statistics(self.original, before)

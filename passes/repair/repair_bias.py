@@ -65,7 +65,7 @@ class RepairBias(Pass):
             for member in group.with_role(Role.CONSUMER):
                 for use in member.uses:
                     reads.setdefault(use.node, set()).add(use.channels)
-        reference, matches = self.observation.reference, self.observation.matches and not self.observation.was_run
+        reference, matches = self.observation.reference, self.observation.is_to_match
         walk = Activations(reference, self.observation.inputs)
         nodes = reference.nodes
         last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)

@@ -39,10 +39,10 @@ class RepairLeastSquares(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Walk the networks."""
         walk = SideBySide.of(self.observation, view, self.plan)
-        seen = self.observation
-        compensation = Compensation(walk, self.seed, self.refits, seen.doubt.part, by_length=seen.continues_text)
+        rules = self.observation.rules
+        compensation = Compensation(walk, self.seed, self.refits, rules)
         recurrences = RecurrenceRefit(walk, compensation)
-        restoration = Restoration(walk, self.original, self.refits, seen.doubt.part)
+        restoration = Restoration(walk, self.original, self.refits, rules.doubt.part)
 
         def is_compared(node: NodeProto) -> bool:
             of_taps = compensation.compares(node) and walk.repairs(node)

@@ -48,8 +48,7 @@ class SideBySide:
     @classmethod
     def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
         """Return an observed network with its fold."""
-        match = observation.matches and not observation.was_run
-        heals = observation.continues_text
+        match, heals = observation.is_to_match, observation.rules.alone
         return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
 
     def steps(

@@ -58,7 +58,7 @@ def test_settled_candidates_keep_no_moments_and_choose_the_same(name: str) -> No
     (group, *_), feeds = find_groups(view).groups, random_input(model, 1, batch=64)
 
     def made() -> tuple[Task, weakref.ref[object]]:
-        (moments, *_) = observe(view, [group], [feeds], match=False).moments
+        (moments, *_) = observe(view, [group], [feeds]).moments
         return Task(view, view, group, np.arange(group.size), 0, moments=moments), weakref.ref(moments[0])
 
     task, seen = made()

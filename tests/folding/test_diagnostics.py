@@ -13,7 +13,7 @@ import pytest
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition, mean_partition, select_partition
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.folding.probes.diagnose import diagnose, error_curve
+from onnxfold.folding.probes.diagnose import diagnose, error_curves
 from onnxfold.folding.scopes import open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
@@ -48,8 +48,7 @@ def _folded(model: onnx.ModelProto, partition: Partition) -> tuple[GraphView, Gr
 
 def _diagnosed(model: onnx.ModelProto, partition: Partition, feeds: dict[str, np.ndarray] | None = None) -> Diagnostics:
     original, folded, plan, groups = _folded(model, partition)
-    widths = [p.clusters for p in plan.partitions]
-    return diagnose(original, folded, plan, groups, widths, None, [feeds or random_input(model, 1)])
+    return diagnose(original, folded, plan, groups, [feeds or random_input(model, 1)])
 
 
 def _all_tensors(view: GraphView, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -76,7 +75,7 @@ def test_variance_ratios_are_those_of_their_definition(model: onnx.ModelProto, p
     original, folded, plan, groups = _folded(model, partition)
     feeds = random_input(model, 1)
     before, after = _all_tensors(original, feeds), _all_tensors(folded, feeds)
-    found = diagnose(original, folded, plan, groups, [g.size for g in groups], None, [feeds]).variance_ratios
+    found = diagnose(original, folded, plan, groups, [feeds]).variance_ratios
     linear = [node for node in original.nodes if node.op_type in ("Conv", "Gemm")]
     assert [r.layer for r in found] == [node.name for node in linear]
     for node, ratio in zip(linear, found, strict=True):
@@ -208,8 +207,7 @@ def test_a_few_batches_are_enough() -> None:
     model = mlp(1)
     original, folded, plan, groups = _folded(model, _pairs)
     batches = [{"x": np.random.default_rng(i).normal(size=(32, 7)).astype(np.float32)} for i in range(5)]
-    widths = [p.clusters for p in plan.partitions]
-    assert diagnose(original, folded, plan, groups, widths, None, batches).samples == 64
+    assert diagnose(original, folded, plan, groups, batches).samples == 64
 
 
 def test_a_network_without_inputs_is_measured() -> None:
@@ -231,18 +229,18 @@ def test_what_cannot_be_run_is_said() -> None:
     g.output(g.node("Mystery", [g.gemm(h, 5)], [5], domain="com.example"))
     model = g.build()
     original, folded, plan, groups = _folded(model, _pairs)
-    errors = [np.array([np.inf, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.01, 0.0])]
-    found = diagnose(original, folded, plan, groups, [4], errors, [random_input(model, 0)])
+    found = diagnose(original, folded, plan, groups, [random_input(model, 0)])
     assert "mystery_0" in found.not_run
     assert (found.variance_ratios, found.correlations) == ((), ())
-    assert found.error_curves[0].error == 0.2
-    assert diagnose(original, folded, plan, groups, [4], None, None).not_run == "this fold ran no network"
+    assert diagnose(original, folded, plan, groups, None).not_run == "this fold ran no network"
 
 
 def test_error_curves_are_thinned_and_keep_the_chosen_width() -> None:
     errors = np.linspace(3.0, 0.0, 513)
     errors[:4] = np.inf
-    curve = error_curve("conv", errors, 301)
+    group = _folded(mlp(0), _pairs)[-1][0]
+    (curve,) = error_curves([group], [errors], [301])
+    assert curve.group == group.name
     assert 10 <= len(curve.widths) <= 17
     assert (curve.widths[0], curve.widths[-1]) == (4, 512)
     assert list(curve.widths) == sorted(set(curve.widths))

@@ -19,8 +19,8 @@ from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
-from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN
 from onnxfold.language import projections
 from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, clean_up
 from onnxfold.progress import silent

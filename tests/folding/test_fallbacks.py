@@ -14,7 +14,7 @@ from onnxfold.cli import cli
 from onnxfold.folding import group_candidates
 from onnxfold.html_report import render_html
 from onnxfold.report import FoldReport
-from onnxfold.statistics import observe as observe_module
+from onnxfold.statistics.observe import Receiver, observe
 from testing import models
 from testing.language_models import attention_decoder
 from testing.quick import quick_fold
@@ -99,11 +99,16 @@ def test_a_network_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_consumers_that_were_not_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elimination needs to see them; the repair does not."""
-    observe = observe_module.observe
 
-    def blind(*args: Any, **options: Any) -> Any:
-        take = options.pop("take")
-        return observe(*args, **options, take=lambda i, moments: take(i, []))
+    class Blind:
+        def __init__(self, receiver: Receiver) -> None:
+            self._receiver, self.make_room = receiver, receiver.make_room
+
+        def take(self, group: int, moments: object) -> None:
+            self._receiver.take(group, [])
+
+    def blind(view: Any, groups: Any, inputs: Any, how: Any, receiver: Receiver, progress: Any) -> Any:
+        return observe(view, groups, inputs, how, Blind(receiver), progress)
 
     monkeypatch.setattr("onnxfold.folding.one_graph.observe", blind)
     report = quick_fold(models.residual(0), 0.5, verify=False).report
@@ -113,10 +118,10 @@ def test_consumers_that_were_not_observed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_groups_that_are_still_computed_when_the_walk_ends_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*args: Any, **options: Any) -> Any:
         time.sleep(0.05)
-        return candidates_of(*args, **options)
+        return candidates(*args, **options)
 
-    candidates_of = group_candidates.candidates_of
-    monkeypatch.setattr(group_candidates, "candidates_of", slow)
+    candidates = group_candidates.GroupTasks.candidates
+    monkeypatch.setattr(group_candidates.GroupTasks, "candidates", slow)
     report = quick_fold(attention_decoder(layers=2), sparsity=0.2, samples=2, verify=False).report
     assert {cluster for cluster, _ in _used(report)} <= {"elimination", ""}
     assert len([group for group in report.groups if group.folded_width < group.width]) > 1

@@ -23,9 +23,9 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
+from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.embedding import look_up
-from onnxfold.inputs.tokens.token_text import PRIOR, WRITTEN
 from onnxfold.inspection import inspect_model
 from onnxfold.language.lookups import is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels

@@ -67,7 +67,7 @@ def _embedding(words: int = 11) -> onnx.ModelProto:
 def test_requested_kinds(kind: str) -> None:
     inputs = model_inputs(_view(), kind, samples=40)
     assert (inputs.kind, inputs.reason, inputs.samples) == (kind, "requested", 40)
-    assert not inputs.has_data_statistics
+    assert not inputs.facts.has_data_statistics
     x = _all(inputs)
     assert (x.shape, x.dtype) == ((40, 3, 8, 8), np.float32)
     assert abs(x.mean()) < 0.1
@@ -88,7 +88,7 @@ def test_deep_inversion() -> None:
     pytest.importorskip("torch")
     inputs = model_inputs(_view(), "deep-inversion", samples=4)
     assert (inputs.kind, inputs.samples) == ("deep-inversion", 4)
-    assert inputs.has_data_statistics
+    assert inputs.facts.has_data_statistics
     assert inputs.reason.startswith("BatchNormalization statistics off by ")
 
 
@@ -193,7 +193,7 @@ def test_auto_takes_data_where_it_is_given() -> None:
     for kind in ("auto", "deep-inversion", "noise", "data"):
         inputs = model_inputs(_view(), kind, data)
         assert (inputs.kind, inputs.reason, inputs.samples) == ("data", "the given samples", 10)
-        assert inputs.has_data_statistics
+        assert inputs.facts.has_data_statistics
         np.testing.assert_array_equal(_all(inputs), data["x"])
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnxfold.channels import find_groups
 from onnxfold.cluster.clusterings.elimination import eliminate
 from onnxfold.graph.files.load import load
-from onnxfold.statistics.observe import ConsumerMoments, observe
+from onnxfold.statistics.observe import ConsumerMoments, FitRules, Observing, observe
 from onnxfold.statistics.shrinkage import Doubt, intensity, shrink_covariance, split_moments
 from testing.models import chain_conv, random_input
 
@@ -98,7 +98,7 @@ def test_a_consumer_behind_pooling_sees_few_images_as_few() -> None:
     view = load(chain_conv(0, widths=(6, 40), bn=False))
     groups = find_groups(view).groups
     feeds = random_input(view.model, 1, batch=8)
-    (body,), (head,) = observe(view, groups, [feeds], match=False, shrink=True).moments
+    (body,), (head,) = observe(view, groups, [feeds], Observing(FitRules(shrinks=True))).moments
     assert body.shrinkage == 0.0 < head.shrinkage
     raw = ConsumerMoments(head.covariance, head.gram)
     assert eliminate([head], np.arange(40)).errors[8] > 3 * eliminate([raw], np.arange(40)).errors[8]

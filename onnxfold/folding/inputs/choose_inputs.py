@@ -104,7 +104,9 @@ def _require_run(view: GraphView, inputs: ModelInputs) -> None:
     integers may be lengths, as the number of a graph's nodes is, and those of two samples fit together by chance.
     """
     first = inputs.batches[0]
-    counts = inputs.is_drawn and not inputs.are_tokens and any(values.dtype.kind in "iu" for values in first.values())
+    counts = (
+        inputs.facts.is_drawn and not inputs.are_tokens and any(values.dtype.kind in "iu" for values in first.values())
+    )
     if not inputs.fixed_batch and sample_count(first) > _FEW and not counts:
         try:
             return _run(view, next(in_batches(first, _FEW)), inputs)
@@ -121,7 +123,7 @@ def _run(view: GraphView, batch: dict[str, Array], inputs: ModelInputs) -> None:
     answers = set(view.output_names)
     for node in view.nodes:
         walk.run(node)
-        for name in answers.intersection(node.output) if inputs.is_drawn else ():
+        for name in answers.intersection(node.output) if inputs.facts.is_drawn else ():
             values = walk.values[name][0]
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise VerificationError(f"output '{name}' is NaN on generated inputs: give samples, --calibration")

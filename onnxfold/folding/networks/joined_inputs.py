@@ -10,6 +10,7 @@ from onnxfold.folding.methods import Method
 from onnxfold.folding.networks.joined_model import JoinedModel
 from onnxfold.folding.open_model import OpenedModel
 from onnxfold.folding.scopes import Scope
+from onnxfold.inputs.sample_kinds import LEAVES
 from onnxfold.progress import Progress
 from onnxfold.report import ModelSize
 
@@ -49,7 +50,7 @@ def joined_inputs(joined: JoinedModel, config: FoldConfig, method: Method, progr
     together = replace(
         inputs[0],
         batches=batches,
-        kind=kinds[0] if len(kinds) == 1 else "dead-leaves",
+        kind=kinds[0] if len(kinds) == 1 else LEAVES,
         reason="; ".join(reasons),
         steps=tuple(step for source in inputs for step in source.steps),
         cut=any(source.cut for source in inputs),

@@ -41,25 +41,26 @@ def diagnose(
     folded: GraphView,
     plan: FoldPlan,
     groups: Sequence[FoldGroup],
-    widths: Sequence[int],
-    errors: Sequence[Matrix] | None,
     inputs: Batches | None,
-    *,
     progress: Progress = silent,
 ) -> Diagnostics:
-    """Compare a network with its fold."""
-    curves: tuple[ErrorCurve, ...] = ()
-    if errors is not None:
-        curves = tuple(error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
+    """Compare the activations of a network with those of its fold."""
     if inputs is None:
-        return Diagnostics(curves, not_run="this fold ran no network")
+        return Diagnostics(not_run="this fold ran no network")
     try:
-        return _measure_activations(SideBySide(original, folded, plan, _first(inputs)), groups, curves, progress)
+        return _measure_activations(SideBySide(original, folded, plan, _first(inputs)), groups, progress)
     except VerificationError as error:
-        return Diagnostics(curves, not_run=str(error))
+        return Diagnostics(not_run=str(error))
 
 
-def error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
+def error_curves(
+    groups: Sequence[FoldGroup], errors: Sequence[Matrix], widths: Sequence[int]
+) -> tuple[ErrorCurve, ...]:
+    """Return some points of the error curve of every group."""
+    return tuple(_error_curve(g.name, e, w) for g, e, w in zip(groups, errors, widths, strict=True))
+
+
+def _error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
     """Return some points of an error curve, closer together where few channels are left."""
     possible = np.flatnonzero(np.isfinite(errors))
     spread = np.geomspace(1, len(possible), min(_POINTS, len(possible))).round().astype(np.int64) - 1
@@ -67,9 +68,7 @@ def error_curve(group: str, errors: Matrix, width: int) -> ErrorCurve:
     return ErrorCurve(group, tuple(shown), tuple(float(errors[k]) for k in shown), width, float(errors[width]))
 
 
-def _measure_activations(
-    walk: SideBySide, groups: Sequence[FoldGroup], curves: tuple[ErrorCurve, ...], progress: Progress
-) -> Diagnostics:
+def _measure_activations(walk: SideBySide, groups: Sequence[FoldGroup], progress: Progress) -> Diagnostics:
     view = walk.reference.view
     activations = walk.reference.values.values()
     samples = max((sum(len(part) for part in parts if part.ndim) for parts in activations), default=0)
@@ -87,7 +86,7 @@ def _measure_activations(
                 ratios += _ratio(walk, name, layers[name])
             for i, axis in seen.get(name, ()):
                 histograms[i] = _correlations(walk, groups[i], axis)
-    return Diagnostics(curves, tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
+    return Diagnostics((), tuple(ratios), tuple(histograms[i] for i in sorted(histograms)), samples)
 
 
 def _first(inputs: Batches) -> Batches:

@@ -14,8 +14,6 @@ from onnxfold.folding.probes.sensitivity import Probe, sensitivities
 from onnxfold.graph.tensors import Array, Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.inputs.tokens.interface import UNIFORM
-from onnxfold.inputs.tokens.token_text import PRIOR
 from onnxfold.progress import Progress, part_of
 
 #: Samples of a probe.
@@ -38,7 +36,7 @@ def measured_sensitivities(
     """Return the sensitivity of every group, shape (n_groups,); 1 where nothing could be measured."""
     parts = {i: probe for i, probe in probes.items() if groups[i].is_part}
     others = {i: probe for i, probe in probes.items() if i not in parts}
-    few, is_text = inputs.few_samples(SAMPLES), inputs.kind not in (PRIOR, UNIFORM)
+    few, is_text = inputs.few_samples(SAMPLES), not inputs.facts.are_words_alone
     texts = (list(_affordable(view, inputs)) or [few]) if parts else []
     count = len(texts) + bool(others)
 

@@ -59,7 +59,7 @@ def find_criterion(opened: OpenedModel, data: ChosenInputs, config: FoldConfig) 
     labelled = data.labelled
     if labelled is None:
         least = config.min_fidelity or 0.0
-        if data.inputs.is_drawn:
+        if data.inputs.facts.is_drawn:
             drawn, reference = _draw_inputs(opened, session, config.seed)
             return KeepsFidelity(
                 opened.view, names, drawn, sum(map(sample_count, drawn)), reference, least

@@ -13,9 +13,10 @@ from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.dead_leaves import dead_leaves
 from onnxfold.inputs.images.input_scale import input_scale
 from onnxfold.inputs.noise import require_input, scale_values
+from onnxfold.inputs.sample_kinds import LEAVES, NOISE, UNIFORM
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inputs.tokens.feeds import whole_feeds
-from onnxfold.inputs.tokens.interface import UNIFORM, TokenInput, TokenInterface, token_interface
+from onnxfold.inputs.tokens.interface import TokenInput, TokenInterface, token_interface
 from onnxfold.statistics.activations import Batches
 
 #: Forward passes are cheap and their number matters: 128 images are worse by 6 points, 1,536 no better.
@@ -30,7 +31,7 @@ _IMAGE_CHANNELS = (1, 3, 4)
 
 
 def synthetic_inputs(
-    view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = "dead-leaves", exactly: bool = False
+    view: GraphView, *, samples: int = SAMPLES, seed: int = 0, kind: str = LEAVES, exactly: bool = False
 ) -> Batches:
     """Return batches of inputs for every input of a model.
 
@@ -106,7 +107,7 @@ def _kind(dtype: np.dtype[np.generic], rank: int) -> str:
     return {0: "zeros", 3: "1/f noise", 4: "dead leaves"}.get(rank, "Gaussian noise")
 
 
-def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = "dead-leaves") -> Array:
+def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, kind: str = LEAVES) -> Array:
     """Return values of one input, by its type and rank."""
     require_input(name, shape)
     dtype = _dtype(view, name)
@@ -124,7 +125,7 @@ def float_values(view: GraphView, name: str, shape: tuple[int, ...], seed: int, 
 def _standard(shape: tuple[int, ...], seed: int, kind: str) -> Array:
     """Return values of zero mean and unit deviation."""
     random = np.random.default_rng(seed)
-    if kind == "noise" or len(shape) not in (3, 4):
+    if kind == NOISE or len(shape) not in (3, 4):
         return random.standard_normal(shape)
     if len(shape) == 3:
         return _pink(shape, random)

@@ -41,8 +41,6 @@ class Purpose(Enum):
     OTHER = "generated"
 
 
-#: Name in reports of ids that tell nothing.
-UNIFORM = "random tokens"
 #: Names of inputs of the encoder of a model whose decoder reads it; such inputs are as long as each other.
 ENCODER = re.compile(r"(^|[._/])(encoder|cross)", re.IGNORECASE)
 

@@ -13,8 +13,9 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.kept_inputs import InputKind, KeptInputs, Shelf, is_text
+from onnxfold.inputs.sample_kinds import FILLED, PRIOR, SAMPLE_KINDS, UNIFORM, WRITTEN
 from onnxfold.inputs.tokens.feeds import Others
-from onnxfold.inputs.tokens.interface import UNIFORM, TokenInterface
+from onnxfold.inputs.tokens.interface import TokenInterface
 from onnxfold.inputs.tokens.language_model import LanguageModel
 from onnxfold.inputs.tokens.sampling import most_varied
 from onnxfold.inputs.tokens.token_plan import TokenPlan, affordable_readings, affordable_text
@@ -23,9 +24,7 @@ from onnxfold.inputs.tokens.written_text import TEMPERATURES, continue_texts, fi
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 
-#: Names of such ids in reports.
-WRITTEN, FILLED, PRIOR = "self-written text", "filled-in text", "tokens by frequency"
-TEXTS = (WRITTEN, FILLED, PRIOR, UNIFORM)
+_KINDS = tuple(name for name, kind in SAMPLE_KINDS.items() if kind.are_tokens)
 #: Sequences that are written for every one that is kept: the most repetitive ones are left out.
 _SPARE = 1.125
 #: The first tokens of a text, which nothing before them determines.
@@ -71,7 +70,7 @@ class TokenWriter:
         known = None if self.tokenizer is None else self.tokenizer.digest
         shelf = Shelf(cache or Cache(), self.view, ("tokens", plan, requested, seed, known))
         ids = InputKind(np.dtype(np.int64), (None, plan.length), 0, self.interface.vocabulary - 1)
-        kept = shelf.find({"ids": ids}, {"kind": (WRITTEN, FILLED, UNIFORM, PRIOR).__contains__, "reason": is_text})
+        kept = shelf.find({"ids": ids}, {"kind": _KINDS.__contains__, "reason": is_text})
         if kept is not None:
             return TokenText(kept.batches[0]["ids"], kept.facts["kind"], kept.facts["reason"])
         written = self._write(plan, requested, seed, progress)

@@ -125,7 +125,7 @@ def test_sources_in_their_order(folder: Path) -> None:
     begins, special = _ids(found["decoder"])[:, 0], list(range(len(SPECIAL)))
     assert 0 < (begins == 0).mean() < 1  # some begin as texts do
     for inputs in found.values():
-        assert inputs.are_few
+        assert inputs.fit_rules.shrinks
         assert not np.isin(_ids(inputs)[:, 2:], special).any()
         assert _ids(inputs).max() < WORDS
 
@@ -144,7 +144,7 @@ def test_text_is_mixed_with_other_words(folder: Path, monkeypatch: pytest.Monkey
     assert inputs.answers == TokenAnswers(WORDS, ("present.0.key", "present.0.value"), continue_text=True)
     assert inputs.continues_text
     assert not _inputs(folder / "encoder.onnx", samples=1).continues_text
-    assert inputs.doubt.part > _inputs(folder / "encoder.onnx", samples=1).doubt.part > 0.0
+    assert inputs.fit_rules.doubt.part > _inputs(folder / "encoder.onnx", samples=1).fit_rules.doubt.part > 0.0
     assert "sequences written" not in _inputs(folder / "decoder.onnx", samples=1).reason
 
 

@@ -1,0 +1,58 @@
+"""Kinds of inputs that a network is run on, as rows: nothing elsewhere compares a kind with a name."""
+
+from dataclasses import dataclass
+
+from onnxfold.statistics.shrinkage import NO_DOUBT, Doubt
+
+INVERTED, LEAVES, NOISE, DATA = "deep-inversion", "dead-leaves", "noise", "data"
+#: Kinds of texts: ids that the model wrote or filled in, and ids drawn one by one, by their ranks or evenly.
+WRITTEN, FILLED, PRIOR, UNIFORM = "self-written text", "filled-in text", "tokens by frequency", "random tokens"
+#: Of text, given or written by a model that continues it: what goes together on one text goes together less on others.
+DOUBT_OF_TEXT = Doubt(0.5)
+
+
+@dataclass(frozen=True)
+class SampleKind:
+    """A row of :data:`SAMPLE_KINDS`.
+
+    Parameters
+    ----------
+    is_data : bool
+        Whether they are a user's samples.
+    is_drawn : bool
+        Whether there are more at no cost: another seed gives others.
+    are_tokens : bool
+        Whether ids were made, with or without a model.
+    are_words_alone : bool
+        Whether ids are drawn one by one, so that no word has to do with another.
+    has_data_statistics : bool
+        Whether BatchNormalizations see about the same statistics as in training.
+    doubt : Doubt
+        How far the covariances of activations may differ from those on data, as measured on networks whose data there
+        are.
+    doubted_from : int
+        The pixels a side from which images are doubted: smaller ones go without.
+    """
+
+    is_data: bool = False
+    is_drawn: bool = False
+    are_tokens: bool = False
+    are_words_alone: bool = False
+    has_data_statistics: bool = False
+    doubt: Doubt = NO_DOUBT
+    doubted_from: int = 0
+
+
+#: With the doubt of large dead leaves, the errors that are predicted for layers of an ImageNet network are those on
+#: photographs. With that of single words, sentences keep more of what a first layer does to them.
+_ALONE = SampleKind(are_tokens=True, are_words_alone=True, doubt=Doubt(0.1, of_variances=True))
+SAMPLE_KINDS = {
+    INVERTED: SampleKind(has_data_statistics=True),
+    LEAVES: SampleKind(is_drawn=True, doubt=Doubt(0.7, of_variances=True), doubted_from=96),
+    NOISE: SampleKind(is_drawn=True),
+    DATA: SampleKind(is_data=True, has_data_statistics=True),
+    WRITTEN: SampleKind(are_tokens=True),
+    FILLED: SampleKind(are_tokens=True),
+    PRIOR: _ALONE,
+    UNIFORM: _ALONE,
+}
