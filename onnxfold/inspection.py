@@ -1,7 +1,7 @@
 """Inspection of a model: its fold groups, the reasons why other axes stay, and where its time goes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onnxfold.channels import FoldGroup
@@ -13,7 +13,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
 from onnxfold.folding.after.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.after.stored_size import bytes_of, stored_size
-from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes, tables_in_parts
+from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized_tensors
 from onnxfold.graph.run.session import Feeds, InputInfo
@@ -23,8 +23,6 @@ from onnxfold.inputs.tokens.cache_heads import allowed_ties
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.tokenizer import rare_words
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.passes.base import Pipeline
-from onnxfold.passes.normalize.pipelines import QUERIES
 from onnxfold.quantize.block_weights import dequantize_blocks
 from onnxfold.report import ModelSize, Refusal
 
@@ -150,24 +148,15 @@ def inspect_model(
     size, notes = stored_size(view, size_bytes), _quantised_note(view)
     parameters = size.parameters
     shared = share_equal_weights(view)
-    form = GraphForm(allowed_ties(allowed=allowed, per_layer=per_layer), inside_heads=inside)
+    ties = allowed_ties(allowed=allowed, per_layer=per_layer)
+    form = GraphForm(ties, tables=True, queries=not blocks, inside_heads=inside, rare=rare_words(model))
     scopes = open_scopes(view, form)
-    share, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
+    owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
+    share, held = weight_share([(scope.analysed, scope.analysis.groups) for scope in scopes])
     spare = shared + spare_weights(scopes)
-    refusals, takes = all_refusals(scopes), str(token_interface(view) or "")
-    factored = () if blocks else (QUERIES,)
-    main = form.after(Pipeline((*tables_in_parts(rare_words(model)), *factored)), scopes[0])
-    if main is not scopes[0]:
-        # Weights that this form adds are not the model's, so what is said of the others is taken from the form before.
-        scopes[0] = main
-        _, held = weight_share([(scope.view, scope.analysis.groups) for scope in scopes])
-        free = {name for group in main.analysis.groups if group.rotates for name in group.nodes}
-        held_now = {(r.node, r.axis): r.weights for r in main.analysis.refusals}
-        refusals = [
-            replace(r, weights=held_now.get((r.node, r.axis), r.weights)) for r in refusals if r.node not in free
-        ]
-        refusals.sort(key=lambda refusal: -refusal.weights)
-    owners = [(scope.view, group) for scope in scopes for group in scope.analysis.groups]
+    added = {name for owner, group in owners for name in _nodes_of(owner, group, group.spare)}
+    refusals = [refusal for refusal in all_refusals(scopes) if refusal.node not in added]
+    takes = str(token_interface(view) or "")
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
     return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size, spare)
@@ -189,6 +178,12 @@ def _profile(view: GraphView, threads: int) -> LatencyProfile:
         return noise_inputs(infos, samples=1, seed=0, view=view)
 
     return profile_layers(view, feeds, threads=threads)
+
+
+def _nodes_of(view: GraphView, group: FoldGroup, weights: Collection[str]) -> list[str]:
+    """Return the names of the nodes that read some weights of a group."""
+    members = (member for member in group.members if member.axis.tensor in weights)
+    return [node_name(view, use.node) for member in members for use in member.uses]
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

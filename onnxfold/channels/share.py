@@ -30,8 +30,10 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
     held: list[int] = []
     for view, groups in graphs:
         covered: dict[tuple[str, Role], float] = {}
+        spare: dict[str, None] = {}
         for group in groups:
             held.append(0)
+            spare |= dict.fromkeys(group.spare)
             for member in group.members:
                 if member.role not in (Role.PRODUCER, Role.CONSUMER):
                     continue
@@ -39,8 +41,11 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
                 part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
                 # Identity matrices that are not needed yet are no weights of the model.
                 held[-1] += 0 if name in group.spare else round(view.weight_size(name) * part)
-                covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
+                if name in group.spare or not group.spare:
+                    covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
         for name, is_depthwise in linear_weights(view).items():
+            if name in spare:
+                continue
             out, into = (covered.get((name, role), 0.0) for role in (Role.PRODUCER, Role.CONSUMER))
             sizes.append((view.weight_size(name), is_depthwise, out, into))
     total = sum(size for size, *_ in sizes)

@@ -26,7 +26,7 @@ def is_nested(task: FoldTask, request: WidthRequest) -> bool:
     tied, config = _tied(task), task.config
     if request.widths is not None or len(task.opened.scopes) > 1 or not tied or config.ratios or config.keep:
         return False
-    return not tied.isdisjoint(group.name for group in find_groups(task.opened.view).groups)
+    return not tied.isdisjoint(group.name for group in find_groups(task.opened.scopes[0].analysed).groups)
 
 
 def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> FoldedModel:
@@ -34,7 +34,7 @@ def fold_nested(task: FoldTask, request: WidthRequest, data: ChosenInputs) -> Fo
     prepared, opened = task.prepared(data.inputs, chooses=True), task.opened
     done = _fold_caches(prepared, _cache_widths(task, prepared, request), task)
     form, (main,) = replace(opened.form, ties=no_ties), opened.scopes
-    scopes = open_scopes(main.view, form) if done else [replace(main, analysis=form.analyse(main.view))]
+    scopes = open_scopes(main.view, form) if done else [form.open(main)]
     rest = replace(task, opened=replace(opened, scopes=scopes, form=form), done=done)
     return fold_once(rest, replace(rest.request(may_keep_all=True), may_keep=True), data)
 

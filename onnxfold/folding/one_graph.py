@@ -1,6 +1,6 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnxfold.folding.prepare import Folded, Prepared
 from onnxfold.folding.probes.diagnose import diagnose, error_curves
 from onnxfold.folding.probes.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.probes.output_metric import output_metrics
+from onnxfold.folding.used_seams import insert_used_seams
 from onnxfold.graph.finite import edited_flaws
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
@@ -35,7 +36,7 @@ from onnxfold.statistics.observe import Observation, Observing, Receiver, observ
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
     """Return the candidates of every group of a graph, at any width; the graph stays as it is."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        stored = prepared.scope.view.copy()  # partitions are computed when asked for, after rows were scaled
+        stored = prepared.scope.analysed.copy()  # partitions are computed when asked for, after rows were scaled
         compared = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         metrics = output_metrics(prepared, progress)
         with GroupCandidates(GroupTasks(prepared, compared, stored, metrics), progress) as work:
@@ -53,10 +54,12 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
     """Fold a graph, in place."""
     if all(w == g.size for g, w in zip(prepared.groups, widths, strict=True)):
         plan = FoldPlan((), ())
-        return Folded(plan, _records(prepared, widths, plan, {}), tuple(prepared.scope.records), Diagnostics())
+        return Folded(plan, _records(prepared, widths, {}), tuple(prepared.scope.records), Diagnostics())
     infinite = edited_flaws(prepared.scope.view)  # masks that were computed from constants
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        folded = _fold(prepared, widths, progress)
+        used = insert_used_seams(prepared, widths)
+        folded, clusters = _fold(used.prepared, [widths[i] for i in used.numbers], progress)
+    folded = replace(folded, groups=_records(prepared, widths, {used.numbers[i]: how for i, how in clusters.items()}))
     for name, defect in edited_flaws(prepared.scope.view).items():
         if name not in infinite:
             raise VerificationError(
@@ -66,7 +69,8 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
     return folded
 
 
-def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> Folded:
+def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tuple[Folded, dict[int, tuple[str, str]]]:
+    """Fold a graph; return by which clustering and repair, too, by number of the group."""
     candidates = prepared.candidates
     stored, view = prepared.scope.view.copy(), prepared.scope.view
     _scale_rows(view, prepared, _lossy_groups(prepared, widths))
@@ -103,17 +107,14 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> Fold
         diagnostics = replace(measured, error_curves=curves)
     if last:
         records = (*records, *Pipeline(last, progress)(view).records)
-    return Folded(
-        plan,
-        _records(prepared, widths, plan, {i: c.cluster for i, c in chosen.items()}),
-        (
-            *prepared.scope.records,
-            *records,
-            *clean_up(prepared.scope.copies)(view).records,
-        ),
-        diagnostics,
-        refits,
-    )
+    lossy, repaired = {id(group) for group in plan.lossy.groups}, prepared.repair.name
+    used = {
+        i: (chosen[i].cluster, repaired) if id(group) in lossy else (ONLY_DUPLICATES, "none")
+        for i, group in enumerate(prepared.groups)
+        if widths[i] < group.size
+    }
+    passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
+    return Folded(plan, (), passes, diagnostics, refits), used
 
 
 def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
@@ -164,20 +165,15 @@ def _observe_consumers(
     return observe(view, prepared.groups, inputs.batches, how, receiver, progress)
 
 
-def _records(
-    prepared: Prepared, widths: Sequence[int], plan: FoldPlan, clusters: dict[int, str]
-) -> tuple[GroupRecord, ...]:
-    """Return the report's record of every group."""
-    lossy = {id(group) for group in plan.lossy.groups}
+def _records(prepared: Prepared, widths: Sequence[int], used: Mapping[int, tuple[str, str]]) -> tuple[GroupRecord, ...]:
+    """Return the report's record of every group, with the clustering and the repair of those that shrank."""
     records = []
     for i, (group, width, classes) in enumerate(zip(prepared.groups, widths, prepared.duplicates, strict=True)):
-        used = ("", "")
-        if width < group.size:
-            used = (clusters[i], prepared.repair.name) if id(group) in lossy else (ONLY_DUPLICATES, "none")
         duplicates = group.size - int(classes.max()) - 1
         requested = (
             ROTATION if group.is_there_to_rotate and prepared.method.rotates else prepared.method.cluster,
             prepared.method.repair,
         )
-        records.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *used))
+        how = used.get(i, ("", ""))
+        records.append(GroupRecord(group.name, group.size, width, group.nodes, duplicates, *requested, *how))
     return tuple(records)

@@ -62,8 +62,8 @@ class OpenedModel:
 
     @property
     def graphs(self) -> list[tuple[GraphView, list[FoldGroup]]]:
-        """Every graph with its groups."""
-        return [(scope.view, scope.analysis.groups) for scope in self.scopes]
+        """Every graph, as it was analysed, with its groups."""
+        return [(scope.analysed, scope.analysis.groups) for scope in self.scopes]
 
     def copy(self) -> "OpenedModel":
         """Return graphs that can be folded without an effect on these; the analysis is shared."""

@@ -111,14 +111,14 @@ def prepare(
         with one_blas_thread():
             groups = scope.analysis.groups
             if method.partitioner.averages and not opened.sources:
-                DeadToDuplicates(tuple(groups))(scope.view)
-            classes = find_duplicates(scope.view, groups, seed=seed)
+                DeadToDuplicates(tuple(groups))(scope.analysed)
+            classes = find_duplicates(scope.analysed, groups, seed=seed)
         # What is equal in a stream is no axis of its own; no channel of it is merged with another.
         duplicates = tuple(np.arange(g.size) if g.norms else c for g, c in zip(groups, classes, strict=True))
         shown = inputs if scope.body is None else None
         sources = opened.sources[i] if opened.sources else ()
         pairs = method.partitioner.pairs if sources else None
-        partners = () if pairs is None else tuple(pairs(scope.view, scope.analysis.groups, sources))
+        partners = () if pairs is None else tuple(pairs(scope.analysed, scope.analysis.groups, sources))
         graphs.append(
             Prepared(scope, method, shown, duplicates, seed, keeps_refits, sources=sources, partners=partners)
         )

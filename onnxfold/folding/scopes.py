@@ -13,8 +13,12 @@ from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, Pipeline
-from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES
+from onnxfold.passes.normalize.pipelines import NORMALIZE
+from onnxfold.passes.seams.factor_queries import FactorQueries
+from onnxfold.passes.seams.factor_tables import FactorTables
+from onnxfold.passes.seams.factor_ties import FactorTies
 from onnxfold.passes.seams.split_lookups import SplitLookups
+from onnxfold.passes.seams.split_projections import SplitProjections
 from onnxfold.passes.seams.split_tables import SplitTables
 from onnxfold.report import PassRecord, Refusal, RefusalKind
 
@@ -31,18 +35,25 @@ class Scope:
     records: list[PassRecord]
     copies: Mapping[str, str]  # the initializers that normalisation copied, with their originals
     body: Body | None = None  # where the graph goes back to; None for the main graph
+    #: A copy with all seams of the form, which the analysis is of; None where the form adds none.
+    trial: GraphView | None = None
+    form: "GraphForm | None" = None  # the form that it is in, with its seams
+
+    @property
+    def analysed(self) -> GraphView:
+        """The graph that the analysis is of."""
+        return self.view if self.trial is None else self.trial
+
+    def with_seams(self, only: frozenset[str]) -> "Scope":
+        """Write the seams with some matrices, in place; return the graph, analysed anew."""
+        assert self.form is not None
+        done = self.form.seams(only)(self.view)
+        return replace(self, analysis=self.form.analyse(self.view), trial=None, records=[*self.records, *done.records])
 
 
 def no_ties(view: GraphView) -> Sequence[Tie]:
     """Let all inputs and outputs stay as they are."""
     return ()
-
-
-def tables_in_parts(rare: Sequence[range]) -> tuple[Pass, ...]:
-    """Return the passes that let tables of words be narrower, the rows of rare words by themselves."""
-    ids = [(bounds.start, bounds.stop) for bounds in reversed(rare)]
-    # Parts that are only looked up in get their bases like whole tables.
-    return (*(SplitLookups(*bounds) for bounds in ids), TABLES, *(SplitTables(*bounds) for bounds in ids))
 
 
 @dataclass(frozen=True)
@@ -58,13 +69,23 @@ class GraphForm:
     #: The ids of rare words in classes, the rarest last, whose rows of tables may be narrower than others.
     rare: tuple[range, ...] = ()
 
-    @property
-    def passes(self) -> Pass:
-        """The passes that bring a graph into the form."""
-        more: list[Pass] = [STREAMS] if self.streams else []
-        more += tables_in_parts(self.rare) if self.tables else ()
-        more += [QUERIES] if self.queries else []
-        return Pipeline((NORMALIZE, *more)) if more else NORMALIZE
+    def seams(self, only: frozenset[str] | None = None) -> Pipeline:
+        """Return the passes that write products between weights: all, or those by some matrices."""
+        steps: list[Pass] = [FactorTies(only)] if self.streams else []
+        if self.tables:
+            ids = [(bounds.start, bounds.stop) for bounds in reversed(self.rare)]
+            # Parts that are only looked up in get their bases like whole tables.
+            steps += [*(SplitLookups(*bounds, only) for bounds in ids), FactorTables(only)]
+            steps += [SplitTables(*bounds, only) for bounds in ids]
+        return Pipeline((*steps, *([SplitProjections(only), FactorQueries(only)] if self.queries else [])))
+
+    def open(self, scope: Scope) -> Scope:
+        """Return a normalised graph, analysed with all seams of the form."""
+        trial = scope.view.copy()
+        added = self.seams()(trial).modified
+        return replace(
+            scope, analysis=self.analyse(trial if added else scope.view), trial=trial if added else None, form=self
+        )
 
     def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
@@ -78,7 +99,7 @@ class GraphForm:
         done = passes(scope.view)
         if not done.modified:
             return scope
-        return replace(scope, analysis=self.analyse(scope.view), records=[*scope.records, *done.records])
+        return self.open(replace(scope, records=[*scope.records, *done.records]))
 
 
 #: All inputs and outputs stay as they are, and so does the basis of all channels; that of bodies, too.
@@ -91,7 +112,7 @@ def open_scopes(
     """Normalise and analyse a graph and every body inside it; outer graphs come first."""
     is_whole = numbers is None
     numbers = iter(range(_MOST_BODIES)) if numbers is None else numbers
-    normal = form.passes(view)
+    normal = NORMALIZE(view)
     # Bodies take the weights that only they read before the graph around them is analysed.
     inner = [
         scope
@@ -100,7 +121,8 @@ def open_scopes(
     ]
     if is_whole and len(inner) == _MOST_BODIES:
         view.notes.append(f"only the first {_MOST_BODIES:,} bodies of If, Loop and Scan are looked into: others stay")
-    return [Scope(view, form.analyse(view), list(normal.records), normal.copies, body), *inner]
+    main = Scope(view, ChannelAnalysis([], []), list(normal.records), normal.copies, body)
+    return [form.open(main), *inner]
 
 
 def copy_scopes(scopes: list[Scope]) -> list[Scope]:
@@ -109,7 +131,8 @@ def copy_scopes(scopes: list[Scope]) -> list[Scope]:
     copied = []
     for scope in scopes:
         body = None if scope.body is None else scope.body.rebind(copies[id(scope.view)], copies[id(scope.body.parent)])
-        copied.append(replace(scope, view=copies[id(scope.view)], body=body))
+        trial = None if scope.trial is None else scope.trial.copy()
+        copied.append(replace(scope, view=copies[id(scope.view)], body=body, trial=trial))
     return copied
 
 
@@ -154,7 +177,7 @@ def require_groups(scopes: list[Scope]) -> None:
 
 def require_finite_channels(scope: Scope, *, everywhere: bool) -> None:
     """Refuse infinite weights in fold groups. Elsewhere they are legal: masks of attention are infinite."""
-    view, checked = scope.view, set()
+    view, checked = scope.analysed, set()
     for group in scope.analysis.groups:
         for tensor in (member.axis.tensor for member in group.members):
             if tensor in checked or not view.is_weight(tensor):

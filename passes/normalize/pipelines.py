@@ -15,14 +15,6 @@ from onnxfold.passes.normalize.remove_unused import RemoveUnused
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
-from onnxfold.passes.seams.drop_identity_products import DropIdentityProducts
-from onnxfold.passes.seams.factor_queries import FactorQueries
-from onnxfold.passes.seams.factor_tables import FactorTables
-from onnxfold.passes.seams.factor_ties import FactorTies
-from onnxfold.passes.seams.join_lookups import JoinLookups
-from onnxfold.passes.seams.join_projections import JoinProjections
-from onnxfold.passes.seams.join_tables import JoinTables
-from onnxfold.passes.seams.split_projections import SplitProjections
 from onnxfold.passes.views.heads_from_batch import HeadsFromBatch
 from onnxfold.passes.views.heads_to_axis import HeadsToAxis
 from onnxfold.passes.views.packed_to_slices import PackedToSlices
@@ -57,21 +49,10 @@ NORMALIZE = Pipeline(
 )
 
 
-#: After the normal form, for methods that rotate tables of words and queries, or residual streams: what lets more of
-#: them be.
-TABLES = Pipeline((FactorTables(),))
-QUERIES = Pipeline((SplitProjections(), FactorQueries()))
-STREAMS = Pipeline((FactorTies(),))
-
-
 def clean_up(copies: Mapping[str, str]) -> Pipeline:
     """Return the pipeline that runs after a fold."""
     return Pipeline(
         (
-            JoinTables(),
-            DropIdentityProducts(),
-            JoinLookups(),
-            JoinProjections(),
             ShareInitializers(copies),
             RemoveUnused(),
         )

@@ -19,17 +19,28 @@ class FactorQueries(Pass):
     (:func:`onnxfold.language.projections.query_products`), where two products with narrower weights can be smaller than
     one. What is cached keeps the sizes of heads, so dimensions inside them stay. Scores are products of queries and
     keys, and suffer little where queries are of low rank. What lies between I and W may be rotated; while it keeps its
-    width, the product is removed again (:mod:`passes.normalize.drop_identity_products`).
+    width, there is no need of the product.
     """
+
+    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per projection; none where their bases would take too much memory."""
-        projections = [node for node in query_products(view) if _may_be_narrower(view, node)]
+        projections = [
+            node
+            for node in query_products(view)
+            if _may_be_narrower(view, node) and is_written(view, node.input[1], self.only)
+        ]
         if not projections or not have_room(view):
             return PassResult(modified=False)
         made = {node_key(node): _factor(view, node) for node in projections}
         view.replace_nodes(new for node in view.nodes for new in made.get(node_key(node), [node]))
         return PassResult(modified=True)
+
+
+def is_written(view: GraphView, weight: str, only: frozenset[str] | None) -> bool:
+    """Whether the matrix in front of a weight is among those that are written."""
+    return only is None or view.fresh_name(f"{weight}_basis") in only
 
 
 def _factor(view: GraphView, node: NodeProto) -> list[NodeProto]:

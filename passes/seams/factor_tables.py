@@ -28,8 +28,10 @@ class FactorTables(Pass):
     Case 1: Gather of rows of a large weight of two axes that no other node reads, and whose result is no output of the
     graph and is read by no body. A table that the head of a language model shares stays: a copy of it would take what
     the fold removes. The columns of the table are then channels that a product alone reads, and may be rotated; while
-    none of them goes, the product is removed again (:mod:`passes.normalize.drop_identity_products`).
+    none of them goes, there is no need of the product.
     """
+
+    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Insert one product per table."""
@@ -46,13 +48,14 @@ class FactorTables(Pass):
         products: dict[str, NodeProto] = {}
         for node in lookups:
             table, rows = node.input[0], node.output[0]
-            if table in twins:
+            basis = view.fresh_name(f"{table}_basis")
+            if table in twins or not (self.only is None or basis in self.only):
                 continue
             values = view.weights[table]
             dtype = helper.tensor_dtype_to_np_dtype(view.weight_type(table))
-            identity = view.add_weight(f"{table}_basis", np.eye(values.shape[1], dtype=dtype))
+            view.put_weights({basis: np.eye(values.shape[1], dtype=dtype)})
             result = view.fresh_name(f"{rows}_whole")
-            products[rows] = helper.make_node("MatMul", [rows, identity], [result], f"{node.name or rows}_whole")
+            products[rows] = helper.make_node("MatMul", [rows, basis], [result], f"{node.name or rows}_whole")
             renamed[rows] = result
         if not products:
             return PassResult(modified=False)

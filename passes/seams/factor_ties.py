@@ -19,13 +19,18 @@ class FactorTies(Pass):
 
     Case 1: a weight of two axes, which a Gather looks rows up in, and a MatMul or Gemm multiplies by, each directly or
     through a Transpose, and that nothing else reads. E[ids] becomes E[ids] I, and x E^T becomes (x I) E^T. The products
-    are there only where a stream may be rotated then; while none of its channels goes, they are removed again
-    (:mod:`passes.normalize.drop_identity_products`).
+    are there only where a stream may be rotated then; while none of its channels goes, there is no need of them.
     """
+
+    only: frozenset[str] | None = None  # the names of the matrices that are written; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Insert a product behind every lookup, and one in front of every tensor that is scored."""
         places = _places(view)
+        if self.only is not None:
+            places = [tie for tie in places if view.fresh_name(f"{tie.table}_basis") in self.only]
+            _insert(view, places)
+            return PassResult(bool(places))
         if not places:
             return PassResult(modified=False)
         trial = view.copy()

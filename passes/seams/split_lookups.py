@@ -25,11 +25,12 @@ class SplitLookups(Pass):
         E[i] = E'[i, or a row of zeros where i is rare] + A[i - first + 1, or a row of zeros where it is not].
 
     Zeros count for nothing where it is measured what is read of a table, so each of them may be rotated, and be
-    narrower, by itself. While neither is, they are one table again (:mod:`passes.normalize.join_lookups`).
+    narrower, by itself. While neither is, there is no need of two.
     """
 
     first: int
     stop: int
+    only: frozenset[str] | None = None  # the names of the matrices that are written behind tables; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Split every table that has these ids."""
@@ -52,7 +53,10 @@ class SplitLookups(Pass):
         return PassResult(modified)
 
     def _fits(self, view: GraphView, table: str, weights: int) -> bool:
-        """Whether both parts of a table are large enough to be narrower."""
+        """Whether both parts of a table are large enough to be narrower, and one of them is to be."""
+        parts = table, view.fresh_name(f"{table}_from_{self.first}")
+        if self.only is not None and self.only.isdisjoint(view.fresh_name(f"{part}_basis") for part in parts):
+            return False
         rows, width = view.weights[table].shape
         count = self.stop - self.first
         fits = 0 < self.first < self.stop <= rows and min(count, rows - count) >= LEAST_ROWS * width

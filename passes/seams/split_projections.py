@@ -9,6 +9,7 @@ from onnxfold.graph.nodes import node_key, rewritten
 from onnxfold.graph.view import GraphView
 from onnxfold.language.projections import Projection, have_room, head_counts, packed_projection
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.seams.factor_queries import is_written
 
 #: The opset from which on the sizes of a Split are an input.
 _OPSET = 13
@@ -19,9 +20,10 @@ class SplitProjections(Pass):
     """Let queries have a weight of their own.
 
     Case 1: GroupQueryAttention that reads x [W_q, W_k, W_v], as onnxruntime-genai's builder writes it, perhaps with a
-    bias. It reads x W_q, and both parts of x [W_k, W_v], then. Where queries stay as they are, all of it is one product
-    again (:mod:`passes.normalize.join_projections`).
+    bias. It reads x W_q, and both parts of x [W_k, W_v], then.
     """
+
+    only: frozenset[str] | None = None  # the names of the matrices that are written in front of W_q; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Split the projection of every such node."""
@@ -29,7 +31,7 @@ class SplitProjections(Pass):
         if view.opset() >= _OPSET and have_room(view):
             for node in view.nodes:
                 projection = packed_projection(view, node)
-                if projection is not None:
+                if projection is not None and is_written(view, projection.weight, self.only):
                     made |= {node_key(old): [] for old in projection.nodes}
                     made[node_key(node)] = _split(view, projection, node)
         if made:

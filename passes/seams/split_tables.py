@@ -26,12 +26,13 @@ class SplitTables(Pass):
 
         E[i]    =  rare(i) ? A[:, i - first]^T I : E'[i'],        x E^T  =  [x E'^T, (x I) A],
 
-    the scores in the order of the ids. The columns of A^T may be rotated, and fewer; while none of them goes, both are
-    one table again (:mod:`passes.normalize.join_tables`).
+    the scores in the order of the ids. The columns of A^T may be rotated, and fewer; while none of them goes, one
+    table will do.
     """
 
     first: int
     stop: int
+    only: frozenset[str] | None = None  # the names of the matrices that are written for tables; all if None
 
     def run(self, view: GraphView) -> PassResult:
         """Split every table that has these ids."""
@@ -43,6 +44,8 @@ class SplitTables(Pass):
             rows = view.weight_size(tie.table) // tie.width
             fits = 0 < self.first < self.stop <= rows and count >= LEAST_ROWS * tie.width
             fits = fits and count * tie.width >= LEAST_SHARE_OF_PART * weights
+            rare = view.fresh_name(f"{tie.table}_from_{self.first}")
+            fits = fits and (self.only is None or view.fresh_name(f"{rare}_basis") in self.only)
             if fits and all(node.op_type == "MatMul" for node in heads):
                 self._split(view, tie, rows)
                 modified = True
@@ -55,7 +58,7 @@ class SplitTables(Pass):
         is_turned = any(name != tie.table for name, _, kind in readers if kind == "Gather")
         across = 1 if is_turned else 0
         rare = np.take(table, np.arange(self.first, self.stop), axis=across)
-        codes = view.add_weight(f"{tie.table}_rare", np.ascontiguousarray(rare if is_turned else rare.T))
+        codes = view.add_weight(f"{tie.table}_from_{self.first}", np.ascontiguousarray(rare if is_turned else rare.T))
         view.set_weight(tie.table, np.delete(table, np.s_[self.first : self.stop], axis=across))
         kinds = {output: kind for _, output, kind in readers}
         nodes: list[NodeProto] = []

@@ -7,12 +7,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from onnxfold.folding.scopes import GraphForm
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
 from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, STREAMS, TABLES, clean_up
+from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.share_initializers import ShareInitializers
 from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
 from onnxfold.passes.seams.split_lookups import SplitLookups
@@ -25,9 +26,10 @@ from tests.attention_forms import ATTENTION_FORMS
 from tests.export_forms import FORMS
 
 CLEAN_UP = clean_up({})
+SEAMS = GraphForm(tables=True, streams=True, queries=True).seams()
 
 PASSES: dict[str, Pass] = {
-    **{p.name: p for p in (*NORMALIZE.passes, *TABLES.passes, *QUERIES.passes, *STREAMS.passes, *CLEAN_UP.passes)},
+    **{p.name: p for p in (*NORMALIZE.passes, *SEAMS.passes, *CLEAN_UP.passes)},
     "SplitLookups": SplitLookups(20, 45),
     "SplitTables": SplitTables(2, 90),
     "NORMALIZE": NORMALIZE,
@@ -58,12 +60,8 @@ WORKS_ON = {
     "FactorTies": ["tied_words"],
     "SplitProjections": ["packed_projections"],
     "FactorQueries": ["split_projections"],
-    "JoinProjections": ["split_projections"],
     "SplitLookups": ["table_of_words"],
-    "JoinLookups": ["split_lookups"],
     "SplitTables": ["rare_words"],
-    "JoinTables": ["split_words"],
-    "DropIdentityProducts": ["identity_product"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
 }
 
@@ -238,25 +236,12 @@ def _split_lookups() -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(to_model(view), data_prop=True)
 
 
-def _identity_product() -> onnx.ModelProto:
-    """Scores are multiplied by the identity matrix."""
-    model = _base()
-    y = model.graph.output[0].name
-    for node in model.graph.node:
-        node.output[:] = ["logits" if o == y else o for o in node.output]
-    model.graph.initializer.append(numpy_helper.from_array(np.eye(5, dtype=np.float32), "basis"))
-    nodes = [helper.make_node("MatMul", ["logits", "basis"], ["same"]), helper.make_node("Relu", ["same"], [y])]
-    model.graph.node.extend(nodes)
-    return onnx.shape_inference.infer_shapes(model, data_prop=True)
-
-
 _FORMS = (
     _table_of_words,
     _tied_words,
     _rare_words,
     _split_words,
     _split_lookups,
-    _identity_product,
     _shared_vectors,
     _identity_outputs,
     _shape_outputs,

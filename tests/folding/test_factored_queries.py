@@ -22,7 +22,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.language import projections
-from onnxfold.passes.normalize.pipelines import NORMALIZE, QUERIES, clean_up
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import silent
 from testing.few_bits import in_few_bits
 from testing.genai_models import HEADS, SIZE, Kind, genai_decoder, genai_feeds
@@ -67,8 +67,9 @@ def test_nothing_is_left_of_the_attempt_where_queries_stay(kind: Kind) -> None:
     view = load(model)
     NORMALIZE(view)
     before = to_model(view).SerializeToString(deterministic=True)
-    assert QUERIES(view).modified
-    clean_up({})(view)
+    (scope,) = open_scopes(view, GraphForm(queries=True))
+    assert scope.trial is not None
+    scope.with_seams(frozenset())
     after = to_model(view).SerializeToString(deterministic=True)
     assert after == before
 
@@ -83,21 +84,21 @@ def test_costs_are_those_of_the_folded_model(kind: Kind) -> None:
     folded = onnxfold.fold(_low_rank(kind), method="fold-ls", **ONLY_QUERIES, **FAST).model
     for rank, model in ((WIDTH, _low_rank(kind)), (RANK, folded)):
         widths = [rank if group.is_between_factors else group.size for group in groups]
-        assert WeightCost([(scope.view, groups)])(widths) == count_parameters(load(model))
-        assert MacsCost([(scope.view, groups)])(widths) == count_macs(load(model, shapes))
+        assert WeightCost([(scope.analysed, groups)])(widths) == count_parameters(load(model))
+        assert MacsCost([(scope.analysed, groups)])(widths) == count_macs(load(model, shapes))
 
 
 def test_keys_and_values_that_no_cache_holds_leave_queries_as_they_are() -> None:
     view = load(genai_decoder("multi_head", layers=1))
     NORMALIZE(view)
-    assert not QUERIES(view).modified
+    assert not GraphForm(queries=True).seams()(view).modified
 
 
 def test_bases_that_would_take_too_much_memory_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projections, "_MOST_NUMBERS", LAYERS * WIDTH**2 - 1)
     view = load(genai_decoder("packed", layers=LAYERS))
     NORMALIZE(view)
-    assert not QUERIES(view).modified
+    assert not GraphForm(queries=True).seams()(view).modified
 
 
 def test_a_budget_cuts_queries_whose_rank_is_low() -> None:
@@ -131,7 +132,7 @@ def test_queries_count_less_in_other_texts(kind: str, factor: float, monkeypatch
     feeds = genai_feeds(_low_rank("packed"), batch=1, length=5, past=0)
     probes: dict[int, Any] = dict.fromkeys(range(len(groups)))
     inputs = ModelInputs([feeds], kind, "", answers=TokenAnswers(WORDS))
-    found = measured_sensitivities.measured_sensitivities(scope.view, groups, inputs, probes, silent)
+    found = measured_sensitivities.measured_sensitivities(scope.analysed, groups, inputs, probes, silent)
     assert found.tolist() == [factor if group.is_between_factors else 1.0 for group in groups]
 
 
@@ -152,5 +153,5 @@ def test_packed_projections_that_stay(case: str) -> None:
     if case == "columns":
         next(a for a in nodes["attend"].attribute if a.name == "num_heads").i = 5
     view = load(model)
-    assert QUERIES(load(packed_projections())).modified
-    assert not QUERIES(view).modified
+    assert GraphForm(queries=True).seams()(load(packed_projections())).modified
+    assert not GraphForm(queries=True).seams()(view).modified

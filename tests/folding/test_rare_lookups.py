@@ -21,7 +21,6 @@ from onnxfold.folding.probes.trials import relative_error
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
-from onnxfold.graph.view import GraphView
 from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
@@ -29,8 +28,7 @@ from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
 from onnxfold.language.lookups import is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels
-from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
-from onnxfold.passes.seams.join_lookups import JoinLookups
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.passes.seams.split_lookups import SplitLookups
 from testing.compare import relative_difference
 from testing.models import run
@@ -93,7 +91,7 @@ def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 
 @pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT32])
 @pytest.mark.parametrize("classes", [[RARE], [range(RARE.start, WORDS)], CLASSES], ids=str)
-def test_a_split_table_is_one_again_where_it_stays(classes: list[range], kind: int) -> None:
+def test_a_split_table_finds_the_same_rows_and_is_one_where_it_stays(classes: list[range], kind: int) -> None:
     model = sentences(kind=kind)
     feeds = {"input_ids": IDS["input_ids"].astype(helper.tensor_dtype_to_np_dtype(kind))}
     view = load(model)
@@ -104,8 +102,9 @@ def test_a_split_table_is_one_again_where_it_stays(classes: list[range], kind: i
     assert look_up(view, "input_ids") == look_up(load(model), "input_ids")
     onnx.checker.check_model(to_model(view), full_check=True)
     np.testing.assert_array_equal(run(model, feeds)[0], run(to_model(view), feeds)[0])
-    assert clean_up({})(view).modified
-    assert to_model(view).SerializeToString(deterministic=True) == before
+    (scope,) = open_scopes(load(model), GraphForm(tables=True, rare=tuple(classes)))
+    scope.with_seams(frozenset())
+    assert to_model(scope.view).SerializeToString(deterministic=True) == before
 
 
 def test_every_row_is_as_common_as_its_word() -> None:
@@ -167,7 +166,7 @@ def test_a_fold_takes_numbers_of_rare_words_first(tmp_path: Path) -> None:
 def test_a_probe_measures_what_the_fold_does(kind: str, factor: float) -> None:
     """The rows of rare words in fewer numbers, as common as they are in the inputs, and more so in other texts."""
     (scope,) = open_scopes(load(sentences(ranks=(WIDTH,) * 3)), GraphForm(tables=True, rare=(RARE,)))
-    view, groups = scope.view, scope.analysis.groups
+    view, groups = scope.analysed, scope.analysis.groups
     words = np.full(WORDS, 1.0 / WORDS)
     inputs = ModelInputs([IDS], kind, "", answers=TokenAnswers(WORDS), words=words)
     moments = [seen_moments(view, group, (), words) for group in groups]
@@ -205,16 +204,6 @@ def test_what_stays_as_it_is(case: str) -> None:
     assert not SplitLookups(ids.start, ids.stop)(view).modified
 
 
-def test_sums_of_other_lookups_stay() -> None:
-    """Words and positions, or two tables that both have something for an id."""
-    view = load(sentences())
-    assert SplitLookups(RARE.start, RARE.stop)(view).modified
-    GraphView.set_weight(view, "table", view.weight("table") + 1.0)
-    before = to_model(view).SerializeToString(deterministic=True)
-    assert not clean_up({})(view).modified
-    assert to_model(view).SerializeToString(deterministic=True) == before
-
-
 def test_tables_that_other_ids_are_counted_for_are_no_parts() -> None:
     """Positions that begin with 1, in a table that was never trained: it is no part of the table of words."""
     model = sentences()
@@ -234,7 +223,6 @@ def test_tables_that_other_ids_are_counted_for_are_no_parts() -> None:
     view = load(model)
     assert not is_part(view, "places")
     assert not is_part(view, "table")
-    assert not JoinLookups()(view).modified
     assert SplitLookups(RARE.start, RARE.stop)(view).modified
     assert not is_part(view, "places")
     assert is_part(view, "table")

@@ -21,7 +21,7 @@ from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.merge.absorb_norms import AbsorbNorms
-from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
+from onnxfold.passes.normalize.pipelines import NORMALIZE
 from testing.compare import relative_difference
 from testing.genai_models import genai_decoder, genai_feeds
 from testing.models import run
@@ -139,7 +139,7 @@ def test_a_table_that_the_head_shares_stays_whole(norm: str) -> None:
     (scope,) = open_scopes(load(model), GraphForm(streams=True))
     groups = scope.analysis.groups
     stream = next(group for group in groups if group.norms)
-    cost = WeightCost([(scope.view, groups)])
+    cost = WeightCost([(scope.analysed, groups)])
     result = _sliced(model, width, stream.name)
     assert _dims(result.model, "table") == (WORDS, WIDTH)
     assert relative_difference(run(model, IDS), run(result.model, IDS)) <= 1e-5
@@ -148,7 +148,7 @@ def test_a_table_that_the_head_shares_stays_whole(norm: str) -> None:
 
     before = load(model)
     NORMALIZE(before)
-    clean_up({})(scope.view)  # what a fold does that leaves the stream alone
+    scope.with_seams(frozenset())  # what a fold does that leaves the stream alone
     assert [n.op_type for n in scope.view.nodes] == [n.op_type for n in before.nodes]
 
 
@@ -157,9 +157,9 @@ def test_scales_and_shifts_go_into_what_reads_them(norm: str) -> None:
     model = network(norm)
     (scope,) = open_scopes(load(model), GraphForm(streams=True))
     absorb = AbsorbNorms(tuple(scope.analysis.groups))
-    assert absorb(scope.view).modified
-    assert not absorb(scope.view).modified
-    changed = to_model(scope.view)
+    assert absorb(scope.analysed).modified
+    assert not absorb(scope.analysed).modified
+    changed = to_model(scope.analysed)
     for tensor in changed.graph.initializer:
         if tensor.name.endswith(("_scale", "_shift")):
             np.testing.assert_array_equal(numpy_helper.to_array(tensor), 1.0)

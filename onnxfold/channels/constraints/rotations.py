@@ -2,7 +2,7 @@
 
 Weights that are identity matrices are spare there: :mod:`passes.normalize.factor_tables` writes such a product behind a
 table, so that the table may become narrower than what reads it; :mod:`passes.normalize.factor_queries` writes one in
-front of a product. While the group is whole the identity computes nothing, and it is removed again.
+front of a product. While the group is whole the identity computes nothing, and is not written into the folded graph.
 """
 
 from collections import defaultdict

@@ -21,7 +21,7 @@ class BeforeFold:
     def of(cls, dropped: Dropped) -> "BeforeFold":
         """Return the facts about a model that its fold changes."""
         opened, config = dropped.task.opened, dropped.task.config
-        network = draw_network(opened.view, opened.scopes[0].analysis.groups)
+        network = draw_network(opened.scopes[0].analysed, opened.scopes[0].analysis.groups)
         return cls(dropped, network, cache_heads(opened.view) if config.allow_cache_change else None)
 
     def update_folder(self, folder: ModelFolder | None, after: GraphView) -> tuple[ModelFolder | None, tuple[str, ...]]:

@@ -26,13 +26,16 @@ def may_shrink(group: FoldGroup, keep: Sequence[str] = ()) -> bool:
 def spare_weights(scopes: Sequence[Scope]) -> int:
     """Return how many weights belong to channels that are dead, or exact duplicates of others."""
     copies = copy_scopes(list(scopes))
-    graphs = [(scope.view, scope.analysis.groups) for scope in copies]
+    graphs = [(scope.analysed, scope.analysis.groups) for scope in copies]
     widths = []
     for view, groups in graphs:
         DeadToDuplicates(tuple(groups))(view)
         with one_blas_thread():
             classes = find_duplicates(view, groups)
         least = [lossless_width(c, g.blocks) for c, g in zip(classes, groups, strict=True)]
-        widths += [width if may_shrink(group) else group.size for width, group in zip(least, groups, strict=True)]
+        widths += [
+            width if may_shrink(group) and not group.spare else group.size
+            for width, group in zip(least, groups, strict=True)
+        ]
     cost = WeightCost(graphs)
     return int(cost([group.size for _, groups in graphs for group in groups]) - cost(widths))

@@ -104,7 +104,7 @@ def measure_table(
     """
     instruments, threads, cache = instruments or REAL, config.threads, Cache(config.cache)
     progress("measure latency", 0, 0)
-    view = opened.view if len(opened.scopes) == 1 else load(opened.source, opened.view.input_shapes)
+    view = opened.scopes[0].analysed if len(opened.scopes) == 1 else load(opened.source, opened.view.input_shapes)
     try:
         profile = _steady(lambda: instruments.profile(view, threads), corrected=config.max_latency is not None)
     except VerificationError as error:

@@ -40,7 +40,7 @@ _RIDGE = 1e-3
 
 def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
     """Return the metric of every group that a table makes, by its number; none where it cannot be measured."""
-    inputs, view = prepared.inputs, prepared.scope.view
+    inputs, view = prepared.inputs, prepared.scope.analysed
     if inputs is None or inputs.short is None or inputs.answers is None:
         return {}
     metrics: dict[int, Matrix] = {}
