@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from benchmarks.edge.paper_table import DEVICES, PUBLISHED, contradictions, findings, inference, paper_rows
 from benchmarks.edge.results import Emulated, Variant
 from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.paper_table import DEVICES, PUBLISHED, contradictions, findings, inference, paper_rows
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.table import bytes_text, latency_text, markdown, notes
 

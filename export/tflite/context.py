@@ -7,6 +7,7 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.errors import ExportError
+from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.graph import Graph, Value
 from onnxfold.export.tflite.layout import Layout, Shape, plain
 from onnxfold.export.tflite.schema import ELEMENT_TYPES
@@ -74,6 +75,7 @@ class Op(NodeReader):
         super().__init__(tensors.view, node)
         self._tensors = tensors
         self.graph = tensors.graph
+        self.calc = Calculator(tensors.graph)
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise the error that names this node."""

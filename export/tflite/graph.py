@@ -138,6 +138,22 @@ class Graph:
             return self.reshape(x, shape)
         return self.op("TRANSPOSE", [x, self.indices(perm)], shape)
 
+    def split(self, x: Value, axis: int, count: int) -> list[Value]:
+        """Append a SPLIT into equal parts unless there is one part alone."""
+        if count == 1:
+            return [x]
+        shape = tuple(int(d) // count if i == axis else d for i, d in enumerate(x.shape))
+        inputs = [self.constant(np.array(axis, np.int32)), x]
+        return self.op_several("SPLIT", inputs, [shape] * count, [x.element_type] * count, numSplits=count)
+
+    def concatenate(self, parts: Sequence[Value], axis: int) -> Value:
+        """Append a CONCATENATION unless there is one part alone."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = [part.shape[axis] for part in parts]
+        shape = tuple(sum(map(int, sizes)) if i == axis else d for i, d in enumerate(parts[0].shape))
+        return self.op("CONCATENATION", parts, shape, axis=axis)
+
     def cast(self, x: Value, element_type: str) -> Value:
         """Append a CAST unless the type is already that."""
         if x.element_type == element_type:

@@ -89,6 +89,9 @@ class Follow(LayoutRule):
             yield tensor, layout if rank == len(layout.perm) else plain(rank)
 
 
+ELEMENTWISE = Follow(elementwise=True)
+
+
 class Reordering(LayoutRule):
     """Transpose: the same elements in the same order, under other names of the axes."""
 

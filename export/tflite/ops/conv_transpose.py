@@ -1,7 +1,7 @@
 """ConvTranspose: TRANSPOSE_CONV."""
 
 import math
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from onnxfold.export.tflite.layout import Dynamic, channels_last
 from onnxfold.export.tflite.layout_rules import ChannelsLast
 from onnxfold.export.tflite.registry import converter
 from onnxfold.export.tflite.schema import schema, type_of
-from onnxfold.export.tflite.windows import as_image, from_image
+from onnxfold.export.tflite.windows import as_image, from_image, pad
 from onnxfold.graph.tensors import Array
 
 
@@ -22,40 +22,42 @@ def conv_transpose(op: Op) -> None:
     Groups are taken apart by a SPLIT; a dilated kernel is written with the zeros between its taps. The result of a
     VALID transposed convolution is cropped where SAME does not say what ONNX's pads say.
     """
-    inputs, per_group, *size = op.shape(1)
+    inputs, _, *size = op.shape(1)
     rank = len(size) + 2
     if rank not in (3, 4):
         op.refuse(f"TFLite has no transposed convolution in {rank - 2} dimensions that the runtimes share")
     op.required_weight(1, "weight")
-    layout, group = channels_last(rank), op.integer("group", 1)
-    flat = [1] if rank == 3 else []
+    layout, group, flat = channels_last(rank), op.integer("group", 1), [1] * (4 - rank)
     dilation = [*flat, *op.integers("dilations", [1] * len(size))]
-    stride = [*flat, *op.integers("strides", [1] * len(size))]
-    kernel = [(k - 1) * d + 1 for k, d in zip([*flat, *size], dilation, strict=True)]
     x = as_image(op, op.read(0, layout))
     spatial, output = [int(d) for d in x.shape[1:3]], [*flat, *(int(d) for d in op.result()[2:])]
-    begins = [
-        *([0] if flat else []),
-        *_begins(op, spatial[len(flat) :], size, stride[len(flat) :], output[len(flat) :]),
-    ]
+    stride = op.integers("strides", [1] * len(size))
+    window = _Window(
+        [(k - 1) * d + 1 for k, d in zip([*flat, *size], dilation, strict=True)], [*flat, *stride],
+        [0] * len(flat) + _begins(op, spatial[len(flat) :], size, stride, output[len(flat) :]), output,
+    )  # fmt: skip
 
     def weights(group_index: int) -> Value:
         rows = slice(group_index * inputs // group, (group_index + 1) * inputs // group)
         return op.weight(1, lambda w: _spread_taps(w[rows], dilation).transpose(1, 2, 3, 0))
 
     bias = op.weight(2) if op.has_input(2) else None
-    parts = [x]
-    if group > 1:
-        shapes = [(*x.shape[:3], inputs // group)] * group
-        axis = op.graph.constant(np.array(3, np.int32))
-        parts = op.graph.op_several("SPLIT", [axis, x], shapes, [x.element_type] * group, numSplits=group)
-    results = [_one(op, part, weights(i), kernel, stride, begins, output) for i, part in enumerate(parts)]
-    y = results[0]
-    if group > 1:
-        y = op.graph.op("CONCATENATION", list(results), (*y.shape[:3], per_group * group), axis=3)
+    y = op.graph.concatenate(
+        [_write_group(op, part, weights(i), window) for i, part in enumerate(op.graph.split(x, 3, group))], 3
+    )
     if bias is not None:
         y = op.graph.op("ADD", [y, bias], y.shape)
     op.write(from_image(op, y, rank), layout)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Sizes in both spatial dimensions."""
+
+    kernel: list[int]
+    stride: list[int]
+    begins: list[int]  # what is cropped in front
+    output: list[int]
 
 
 def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], output: list[int]) -> list[int]:
@@ -74,38 +76,29 @@ def _begins(op: Op, spatial: list[int], size: list[int], stride: list[int], outp
     return crops if auto != "VALID" else [0] * rank
 
 
-def _one(
-    op: Op, x: Value, weights: Value, kernel: list[int], stride: list[int], begins: list[int], output: list[int]
-) -> Value:
+def _write_group(op: Op, x: Value, weights: Value, window: _Window) -> Value:
+    kernel, stride, begins, output = window.kernel, window.stride, window.begins, window.output
     kinds, spatial = schema().Padding, [int(d) for d in x.shape[1:3]]
     full = [s * (n - 1) + k for n, k, s in zip(spatial, kernel, stride, strict=True)]
     same = all(
         n == math.ceil(o / s) and f >= o and b == (f - o) // 2
         for n, s, f, o, b in zip(spatial, stride, full, output, begins, strict=True)
     )
-    filters = int(weights.shape[0])
-    settings: dict[str, Any] = {"strideH": stride[0], "strideW": stride[1]}
-    if same or (full == output and not any(begins)):
-        kind = kinds.VALID if full == output and not any(begins) else kinds.SAME
-        shape = (x.shape[0], *output, filters)
-        return op.graph.op(
-            "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32", padding=int(kind), **settings
-        )
-    shape = (x.shape[0], *full, filters)
+    whole = full == output and not any(begins)
+    shape = (x.shape[0], *(output if same else full), int(weights.shape[0]))
     y = op.graph.op(
-        "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32", padding=int(kinds.VALID), **settings
-    )
+        "TRANSPOSE_CONV", [_shape(op, x, shape), weights, x], shape, "FLOAT32",
+        padding=int(kinds.SAME if same and not whole else kinds.VALID), strideH=stride[0], strideW=stride[1],
+    )  # fmt: skip
+    if same or whole:
+        return y
     after = [b + o - f for b, o, f in zip(begins, output, full, strict=True)]
     if any(a > 0 for a in after) or any(b < 0 for b in begins):  # output_padding, or a crop below zero
-        amounts = np.array(
-            [(0, 0), *((max(-b, 0), max(a, 0)) for b, a in zip(begins, after, strict=True)), (0, 0)], np.int32
-        )
-        padded = (x.shape[0], *(int(d) + int(a.sum()) for d, a in zip(shape[1:3], amounts[1:3], strict=True)), filters)
-        y = op.graph.op("PAD", [y, op.graph.constant(amounts)], padded)
+        y = pad(op, y, ((0, 0), *((max(-b, 0), max(a, 0)) for b, a in zip(begins, after, strict=True)), (0, 0)), 0)
     start = [0, *(max(b, 0) for b in begins), 0]
     if any(start) or tuple(y.shape[1:3]) != tuple(output):
-        sizes = [-1, *output, -1]
-        y = op.graph.op("SLICE", [y, op.graph.indices(start), op.graph.indices(sizes)], (x.shape[0], *output, filters))
+        bounds = [op.graph.indices(start), op.graph.indices([-1, *output, -1])]
+        y = op.graph.op("SLICE", [y, *bounds], (x.shape[0], *output, shape[-1]))
     return y
 
 

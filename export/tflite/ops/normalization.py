@@ -10,7 +10,14 @@ from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, channels_last, plain
-from onnxfold.export.tflite.layout_rules import ChannelsLast, Follow, LastAxis, LayoutRule, layout_with_last
+from onnxfold.export.tflite.layout_rules import (
+    ELEMENTWISE,
+    ChannelsLast,
+    Follow,
+    LastAxis,
+    LayoutRule,
+    layout_with_last,
+)
 from onnxfold.export.tflite.registry import converter
 from onnxfold.graph.tensors import Array
 
@@ -23,13 +30,13 @@ def _standardise(c: Calculator, x: Value, axes: list[int], epsilon: float) -> tu
     return c.mul(centred, inverse), mean, inverse
 
 
-@converter("BatchNormalization", layouts=Follow(elementwise=True))
+@converter("BatchNormalization", layouts=ELEMENTWISE)
 def batch_normalization(op: Op) -> None:
     """A MUL and an ADD per channel; in training mode with the statistics of the batch."""
     trains = bool(op.integer("training_mode", 0))
     layout = plain(2) if op.planned_layout().block and trains else op.planned_layout()
     rank, epsilon = len(op.shape()), op.number("epsilon", 1e-5)
-    c, x = Calculator(op.graph), op.read(0, layout)
+    c, x = op.calc, op.read(0, layout)
     names = ("scale", "bias", "mean", "variance")
     scale, bias, mean, variance = (op.required_weight(i + 1, n).astype(np.float64) for i, n in enumerate(names))
 
@@ -56,7 +63,7 @@ def batch_normalization(op: Op) -> None:
 @converter("InstanceNormalization", layouts=ChannelsLast())
 def instance_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes."""
-    layout, c = channels_last(len(op.shape())), Calculator(op.graph)
+    layout, c = channels_last(len(op.shape())), op.calc
     x = op.read(0, layout)
     y, _, _ = _standardise(c, x, list(range(1, len(x.shape) - 1)), op.number("epsilon", 1e-5))
     op.write(c.add(c.mul(y, op.read(1)), op.read(2)), layout)
@@ -65,7 +72,7 @@ def instance_normalization(op: Op) -> None:
 @converter("LayerNormalization", layouts=LayoutRule())
 def layer_normalization(op: Op) -> None:
     """Mean and variance over the axes from the given one on."""
-    rank, c = len(op.shape()), Calculator(op.graph)
+    rank, c = len(op.shape()), op.calc
     first = op.integer("axis", -1) % rank
     y, mean, inverse = _standardise(c, op.read(0), list(range(first, rank)), op.number("epsilon", 1e-5))
     y = c.mul(y, op.operand(1, plain(rank)))
@@ -78,7 +85,7 @@ def layer_normalization(op: Op) -> None:
 @converter("RMSNormalization", layouts=LayoutRule())
 def rms_normalization(op: Op) -> None:
     """Division by the root mean square over the axes from the given one on."""
-    rank, c, x = len(op.shape()), Calculator(op.graph), op.read(0)
+    rank, c, x = len(op.shape()), op.calc, op.read(0)
     axes = list(range(op.integer("axis", -1) % rank, rank))
     square = c.add(c.reduce("MEAN", c.mul(x, x), axes), op.number("epsilon", 1e-5))
     op.write(c.mul(c.mul(x, c.unary("RSQRT", square)), op.operand(1, plain(rank))))
@@ -87,7 +94,7 @@ def rms_normalization(op: Op) -> None:
 @converter("GroupNormalization", layouts=ChannelsLast())
 def group_normalization(op: Op) -> None:
     """Mean and variance over the spatial axes and the channels of a group."""
-    layout, c = channels_last(len(op.shape())), Calculator(op.graph)
+    layout, c = channels_last(len(op.shape())), op.calc
     x = op.read(0, layout)
     batch, channels, groups = x.shape[0], int(x.shape[-1]), op.integer("num_groups", 1)
     spatial = int(np.prod([int(d) for d in x.shape[1:-1]]))
@@ -109,7 +116,7 @@ _Norm = Callable[[Calculator, Value, list[int]], Value]
 def lp_normalization(op: Op) -> None:
     """Division by the sum of absolute values or by the root of the sum of squares; zeros stay zeros."""
     layout = plain(2) if op.planned_layout().block else op.planned_layout()
-    c, x = Calculator(op.graph), op.read(0, layout)
+    c, x = op.calc, op.read(0, layout)
     axes = [layout.axis(op.integer("axis", -1))]
     norms: dict[int, _Norm] = {
         1: lambda c, x, axes: c.reduce("SUM", c.unary("ABS", x), axes),

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import channels_last
@@ -35,7 +34,7 @@ def global_pool(op: Op) -> None:
     layout = channels_last(len(op.shape()))
     code = "MEAN" if op.op_type == "GlobalAveragePool" else "REDUCE_MAX"
     x = op.read(0, layout)
-    op.write(Calculator(op.graph).reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
+    op.write(op.calc.reduce(code, x, list(range(1, len(x.shape) - 1))), layout)
 
 
 @converter("MaxPool", layouts=ChannelsLast())
@@ -96,7 +95,7 @@ def _times(size: int, factor: int) -> int:
 
 def _max_of_slices(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the maximum over the taps of a dilated window, each a strided slice of the padded input."""
-    calc = Calculator(op.graph)
+    calc = op.calc
     if not win.is_valid():
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), _LOWEST)
     total: Value | None = None
@@ -134,7 +133,7 @@ def average_pool(op: Op) -> None:
     counts = _counts(op, win)
     if rank == 5:
         y = _sum_in_three_dimensions(op, x, win)
-        y = Calculator(op.graph).mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
+        y = op.calc.mul(y, op.graph.constant((1 / counts)[..., None].astype(np.float32)))
     else:
         if rank == 3:
             counts = counts[None]
@@ -174,7 +173,7 @@ def _average(op: Op, x: Value, win: TFLiteWindow, counts: Array) -> Value:
         y = _pool(op, "AVERAGE_POOL_2D", x, valid, 0.0)
     if np.all(counts == kernel):
         return y
-    return Calculator(op.graph).mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
+    return op.calc.mul(y, op.graph.constant((kernel / counts)[..., None].astype(np.float32)))
 
 
 def _inside(x: Value, win: TFLiteWindow) -> Array:
@@ -200,7 +199,7 @@ def _depthwise_mean(op: Op, x: Value, win: TFLiteWindow) -> Value:
 
 def _sum_in_three_dimensions(op: Op, x: Value, win: TFLiteWindow) -> Value:
     """Return the sums over the windows of (N, D, H, W, C): slices added up, along D, then H, then W."""
-    calc = Calculator(op.graph)
+    calc = op.calc
     if not win.is_valid():
         x = pad(op, x, ((0, 0), *win.padded(), (0, 0)), 0.0)
     for axis in range(3):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, Shape
@@ -42,16 +41,13 @@ def recurrent(op: Op) -> None:
     graph, batch, width = op.graph, x.shape[1], lanes[0].width
     if op.has_output(0):
         rows = [[graph.reshape(h, (1, 1, batch, width)) for h in hidden] for hidden, _ in done]
-        per_lane = [_concatenate(op, lane_rows, 0) for lane_rows in rows]
-        y = _concatenate(op, per_lane, 1)
+        y = graph.concatenate([graph.concatenate(lane_rows, 0) for lane_rows in rows], 1)
         op.write(graph.transpose(y, (2, 0, 1, 3)) if swapped else y)
     last = [hidden[0 if lane.backward else -1] for lane, (hidden, _) in zip(lanes, done, strict=True)]
     for index, states in ((1, last), (2, [cell for _, cell in done])):
         if op.has_output(index):
-            final_states = _concatenate(
-                op, [graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0
-            )
-            op.write(graph.transpose(final_states, (1, 0, 2)) if swapped else final_states, None, index)
+            y = graph.concatenate([graph.reshape(state, (1, batch, width)) for state in states if state is not None], 0)
+            op.write(graph.transpose(y, (1, 0, 2)) if swapped else y, None, index)
 
 
 def _check(op: Op) -> None:
@@ -68,14 +64,6 @@ def _check(op: Op) -> None:
         lengths = op.required_weight(4, "lengths of sequences")
         if (lengths != int(op.shape(0)[1 if op.integer("layout", 0) else 0])).any():
             op.refuse("its sequences have different lengths")
-
-
-def _concatenate(op: Op, parts: list[Value], axis: int) -> Value:
-    if len(parts) == 1:
-        return parts[0]
-    shape = list(parts[0].shape)
-    shape[axis] = sum(int(part.shape[axis]) for part in parts)
-    return op.graph.op("CONCATENATION", parts, tuple(shape), axis=axis)
 
 
 @dataclass
@@ -106,10 +94,6 @@ class _Lane:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    @property
-    def _calc(self) -> Calculator:
-        return Calculator(self.op.graph)
-
     def _size(self, count: int) -> Shape:
         return (self.x.shape[1], count)
 
@@ -139,12 +123,7 @@ class _Lane:
         steps, batch = int(self.x.shape[0]), self.x.shape[1]
         graph = self.op.graph
         y = graph.op("FULLY_CONNECTED", [self.x, kernel, bias], (steps, batch, gates), version=5, keepNumDims=True)
-        if steps == 1:
-            return [graph.reshape(y, (batch, gates))]
-        axis = graph.constant(np.array(0, np.int32))
-        parts = graph.op_several("SPLIT", [axis, y], [(1, batch, gates)] * steps, [y.element_type] * steps,
-                                 numSplits=steps)  # fmt: skip
-        return [graph.reshape(part, (batch, gates)) for part in parts]
+        return [graph.reshape(part, (batch, gates)) for part in graph.split(y, 0, steps)]
 
     def _bias(self, both: Array) -> Array:
         """Return the bias added before a step: that of H R^T, too, unless the reset gate multiplies it."""
@@ -169,13 +148,7 @@ class _Lane:
             return None if not mine.any() else op.graph.constant(mine, "initial_state")
         state = op.read(index)
         state = op.graph.transpose(state, (1, 0, 2)) if op.integer("layout", 0) else state
-        if int(state.shape[0]) == 2:
-            axis = op.graph.constant(np.array(0, np.int32))
-            shapes = [(1, *state.shape[1:])] * 2
-            state = op.graph.op_several("SPLIT", [axis, state], shapes, [state.element_type] * 2, numSplits=2)[
-                self.number
-            ]
-        return op.graph.reshape(state, self._size(self.width))
+        return op.graph.reshape(op.graph.split(state, 0, int(state.shape[0]))[self.number], self._size(self.width))
 
     def _product(self, state: Value, first: int, last: int, bias: Value | None = None) -> Value:
         """Return H R^T for the gates from the first up to the last."""
@@ -183,23 +156,18 @@ class _Lane:
         kernel = self._rows(2, first * self.width, last * self.width)
         return self.op.graph.op("FULLY_CONNECTED", [state, kernel, bias or self._zeros(count)], self._size(count))
 
-    def _split(self, values: Value, count: int) -> list[Value]:
-        graph, axis = self.op.graph, self.op.graph.constant(np.array(1, np.int32))
-        shapes = [self._size(self.width)] * count
-        return graph.op_several("SPLIT", [axis, values], shapes, [values.element_type] * count, numSplits=count)
-
     # -- steps ---------------------------------------------------------------------------------
 
     def _rnn(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
-        c = self._calc
+        c = self.op.calc
         total = x if hidden is None else c.add(x, self._product(hidden, 0, 1))
         return c.unary("TANH", total), None
 
     def _lstm(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
         """Gates in ONNX's order i, o, f, c; peepholes P in the order i, o, f."""
-        c = self._calc
+        c = self.op.calc
         total = x if hidden is None else c.add(x, self._product(hidden, 0, 4))
-        i, o, f, new = self._split(total, 4)
+        i, o, f, new = self.op.graph.split(total, 1, 4)
         i = c.unary("LOGISTIC", self._peep(i, cell, 0))
         grown = c.mul(i, c.unary("TANH", new))
         if cell is not None:
@@ -211,12 +179,12 @@ class _Lane:
         if cell is None or not self.op.has_input(7):
             return gate
         weights = self._rows(7, place * self.width, (place + 1) * self.width)
-        return self._calc.add(gate, self._calc.mul(cell, weights))
+        return self.op.calc.add(gate, self.op.calc.mul(cell, weights))
 
     def _gru(self, x: Value, hidden: Value | None, cell: Value | None) -> tuple[Value, Value | None]:
         """Gates in ONNX's order z, r, h; H' = (1 - z) h + z H = h + z (H - h)."""
-        c = self._calc
-        z, r, new = self._split(x, 3)
+        c = self.op.calc
+        z, r, new = self.op.graph.split(x, 1, 3)
         bias = None
         if self._resets_product and self.op.has_input(3):
             bias = self._rows(3, 5 * self.width, 6 * self.width)
@@ -225,7 +193,7 @@ class _Lane:
                 new = c.add(new, c.mul(c.unary("LOGISTIC", r), bias))
             h = c.unary("TANH", new)
             return c.sub(h, c.mul(c.unary("LOGISTIC", z), h)), None
-        zr, rr = self._split(self._product(hidden, 0, 2), 2)
+        zr, rr = self.op.graph.split(self._product(hidden, 0, 2), 1, 2)
         z, r = c.unary("LOGISTIC", c.add(z, zr)), c.unary("LOGISTIC", c.add(r, rr))
         if self._resets_product:
             part = c.mul(r, self._product(hidden, 2, 3, bias))

@@ -63,7 +63,7 @@ def reduction(op: Op) -> None:
         return
     axes = axes or list(range(rank))
     keep = bool(op.integer("keepdims", 1))
-    y = _REDUCTIONS[op.op_type](Calculator(op.graph), x, [layout.axis(a) for a in axes], keep)
+    y = _REDUCTIONS[op.op_type](op.calc, x, [layout.axis(a) for a in axes], keep)
     op.write(y, layout if keep else remaining_layout(layout, axes))
 
 
@@ -81,7 +81,7 @@ def arg_extreme(op: Op) -> None:
     rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
     y = op.graph.op(code, [x, op.graph.constant(np.array(axis, np.int32))], rest, "INT64", outputType=type_of("INT64"))
     if last:
-        y = Calculator(op.graph).sub(int(x.shape[axis]) - 1, y)
+        y = op.calc.sub(int(x.shape[axis]) - 1, y)
     if op.integer("keepdims", 1):
         y = op.graph.reshape(y, tuple(1 if i == axis else d for i, d in enumerate(x.shape)))
         op.write(y, layout)

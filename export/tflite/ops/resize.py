@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import Calculator
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, channels_last
@@ -237,6 +236,6 @@ def _extrapolate(op: Op, y: Value, axes: list[_Axis]) -> Value:
     if np.all(inside):
         return y
     mask = channels_last(len(axes)).values(inside[:1])
-    calc = Calculator(op.graph)
+    calc = op.calc
     kept = calc.mul(y, op.graph.constant(mask.astype(np.float32)))
     return calc.add(kept, op.graph.constant((value * (1 - mask)).astype(np.float32))) if value else kept

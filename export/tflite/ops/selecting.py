@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxfold.export.tflite.calculator import WIDER, Calculator
+from onnxfold.export.tflite.calculator import WIDER
 from onnxfold.export.tflite.context import Op
 from onnxfold.export.tflite.graph import Value
 from onnxfold.export.tflite.layout import Dynamic, plain
@@ -98,7 +98,7 @@ def gather(op: Op) -> None:
         layout = op.assigned_layout() if not op.assigned_layout().block and indices_rank < 2 else plain(len(shape))
     else:
         layout = plain(len(shape))
-        index = Calculator(op.graph).binary("FLOOR_MOD", op.read(1), int(size))
+        index = op.calc.binary("FLOOR_MOD", op.read(1), int(size))
     x = op.read(0, layout)
     axis = layout.axis(onnx_axis)
     result = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -158,15 +158,15 @@ def top_k(op: Op) -> None:
         op.refuse("it takes positions of a dimension that is free: fix it with --input-shapes")
     if x.element_type not in ("FLOAT32", "INT32", "INT64"):
         op.refuse(f"TFLite's TOPK_V2 and NEG do not take {x.element_type.lower()}")
-    calculator, order = Calculator(op.graph), [i for i in range(rank) if i != axis] + [axis]
+    order = [i for i in range(rank) if i != axis] + [axis]
     x = op.graph.transpose(x, order)
     if not largest:
-        x = calculator.unary("NEG", x)
+        x = op.calc.unary("NEG", x)
     shape = (*x.shape[:-1], k)
     inputs = [x, op.graph.constant(np.array(k, np.int32))]
     values, places = op.graph.op_several("TOPK_V2", inputs, [shape, shape], [x.element_type, "INT32"])
     if not largest:
-        values = calculator.unary("NEG", values)
+        values = op.calc.unary("NEG", values)
     back = [order.index(i) for i in range(rank)]
     op.write(op.graph.transpose(values, back))
     if len(op.node.output) > 1 and op.node.output[1]:
@@ -176,13 +176,12 @@ def top_k(op: Op) -> None:
 @converter("OneHot", layouts=LayoutRule())
 def one_hot(op: Op) -> None:
     """ONE_HOT; negative indices are counted from the end."""
-    calculator = Calculator(op.graph)
     depth = int(op.required_weight(1, "depth").reshape(-1)[0])
     off, on = op.required_weight(2, "pair of values")
     if op.result_type() in WIDER:
         op.refuse(f"TFLite's ONE_HOT does not write {op.result_type().lower()}")
     index = op.graph.cast(op.read(0), "INT32")
-    index = calculator.select(calculator.greater(0, index), calculator.add(index, depth), index)
+    index = op.calc.select(op.calc.greater(0, index), op.calc.add(index, depth), index)
     axis = op.integer("axis", -1) % len(op.result())
     inputs = [index, *(op.graph.constant(np.array(v)) for v in (np.int32(depth), on, off))]
     last = axis == len(op.result()) - 1

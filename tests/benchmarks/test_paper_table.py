@@ -2,8 +2,7 @@
 
 import pytest
 
-from onnxfold.budget.devices import load_device
-from onnxfold.edge_bench.paper_table import (
+from benchmarks.edge.paper_table import (
     DEVICES,
     PUBLISHED,
     contradictions,
@@ -14,6 +13,7 @@ from onnxfold.edge_bench.paper_table import (
     paper_rows,
     ram_bytes,
 )
+from onnxfold.budget.devices import load_device
 from onnxfold.graph.files.load import load
 
 
