@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
 from onnxfold.budget.memory_need import MemoryNeed
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.edge_bench.fit import misfit, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
@@ -49,21 +50,30 @@ class Plan:
         return HOST if self.device is None else self.device.name
 
 
+class BenchOptions(TypedDict, total=False):
+    """Options of a benchmark by name."""
+
+    port: str | None
+    host: str | None
+    cloud: bool
+    repeats: int
+    warm_up: int
+    threads: int
+    seed: int
+    input_shapes: Mapping[str, Sequence[int]] | None
+
+
 @known_keywords
+@takes_keywords(
+    BenchOptions, port=None, host=None, cloud=False, repeats=100, warm_up=10, threads=1, seed=0, input_shapes=None
+)
 def bench(
     models: Sequence[str | Path],
     devices: Sequence[str] = (ALL,),
     *,
-    port: str | None = None,
-    host: str | None = None,
-    cloud: bool = False,
-    repeats: int = 100,
-    warm_up: int = 10,
-    threads: int = 1,
-    seed: int = 0,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress = silent,
     planner: Callable[[DeviceProfile | None], Plan] | None = None,
+    **options: Unpack[BenchOptions],
 ) -> list[BenchResult]:
     """Measure models on devices.
 
@@ -107,24 +117,24 @@ def bench(
     if isinstance(models, str | bytes | PathLike):
         raise OptionTypeError("models is a list of paths, not one path: give [path]")
     paths = [checks.path("model", model) for model in models]
-    repeats = checks.whole("repeats", repeats, least=1, most=_MOST_REPEATS)
-    warm_up = checks.whole("warm_up", warm_up, least=0, most=_MOST_REPEATS)
-    threads = checks.whole("threads", threads, least=1, most=_MOST_THREADS)
-    seed = checks.seed(seed)
-    input_shapes = checks.shapes("input_shapes", {} if input_shapes is None else input_shapes)
+    effort: dict[str, Any] = {
+        "repeats": checks.whole("repeats", options["repeats"], least=1, most=_MOST_REPEATS),
+        "warm_up": checks.whole("warm_up", options["warm_up"], least=0, most=_MOST_REPEATS),
+        "threads": checks.whole("threads", options["threads"], least=1, most=_MOST_THREADS),
+    }
+    seed, port, host = checks.seed(options["seed"]), options["port"], options["host"]
+    shapes = options["input_shapes"]
+    input_shapes = checks.shapes("input_shapes", {} if shapes is None else shapes)
     for name, value in (("port", port), ("host", host)):
         if value is not None:
             checks.text(name, value)
     targets = _targets([checks.path_text("devices", device) for device in checks.entries("devices", devices)])
     _check_boards(targets, port, host)
-    plans = [(planner or partial(plan, port=port, host=host, cloud=cloud))(target) for target in targets]
+    plans = [(planner or partial(plan, port=port, host=host, cloud=options["cloud"]))(target) for target in targets]
     rows: list[BenchResult] = []
     for number, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
         with tempfile.TemporaryDirectory(prefix="onnxfold-bench-") as folder:
-            job = prepare_job(
-                path, Path(folder), name=name, input_shapes=input_shapes, warm_up=warm_up, repeats=repeats,
-                threads=threads, seed=seed,
-            )  # fmt: skip
+            job = prepare_job(path, Path(folder), input_shapes=input_shapes, seed=seed, name=name, **effort)
             rows += measure(job, plans, progress, done=number * len(plans), total=len(paths) * len(plans))
     return rows
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from onnxfold.export.parity import reference_inputs, run_reference
 from onnxfold.export.tflite.shapes import fix_to_one_sample
 from onnxfold.graph.files.save import save
 from onnxfold.graph.tensors import Array
-from onnxfold.graph.view import GraphView
 
 #: Inputs that outputs are compared on.
 SAMPLES = 20
@@ -20,27 +20,37 @@ SAMPLES = 20
 def prepare_job(
     model: str | Path,
     work: Path,
-    *,
-    name: str = "",
     inputs: Sequence[Mapping[str, Array]] | None = None,
+    *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     samples: int = SAMPLES,
-    warm_up: int = 10,
-    repeats: int = 100,
-    threads: int = 1,
     seed: int = 0,
+    **fields: Any,
 ) -> BenchJob:
-    """Write a model for inferences of one sample, and compute what it should give."""
+    """Write a model for inferences of one sample, and compute what it should give.
+
+    Parameters
+    ----------
+    model, work : path
+        The model, and a folder for the files of the job.
+    inputs : sequence of mapping, optional
+        Inputs of one inference each.
+    input_shapes : mapping, optional
+        Sizes of free dimensions of inputs.
+    samples, seed : int
+        Number and seed of the inputs that are generated where none are passed.
+    **fields
+        Further fields of the job.
+    """
     view = open_model(model, input_shapes)
     fix_to_one_sample(view)
     path = work / "model.onnx"
     save(view, path)
-    job_inputs = [dict(feeds) for feeds in inputs] if inputs is not None else _synthetic(view, samples, seed)
+    batches = reference_inputs(view, samples=samples, seed=seed) if inputs is None else inputs
+    job_inputs = [dict(feeds) for feeds in batches]
     reference = [list(outputs.values()) for outputs in run_reference(path, job_inputs)]
-    return BenchJob(
-        onnx=str(path), name=name or Path(model).stem, inputs=job_inputs, reference=reference,
-        warm_up=warm_up, repeats=repeats, threads=threads, seed=seed, work=work,
-    )  # fmt: skip
+    fields = {"name": Path(model).stem, **fields}
+    return BenchJob(onnx=str(path), inputs=job_inputs, reference=reference, work=work, **fields)
 
 
 def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Sequence[Array]]) -> float:
@@ -61,8 +71,3 @@ def relative_error(reference: Sequence[Sequence[Array]], outputs: Sequence[Seque
         error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
         worst = max(worst, error / largest if largest else error)
     return worst
-
-
-def _synthetic(view: GraphView, samples: int, seed: int) -> list[dict[str, Array]]:
-    """Return synthetic inputs; the batch is 1 unless the model fixes another."""
-    return [dict(feeds) for feeds in reference_inputs(view, samples=samples, seed=seed)]

@@ -9,8 +9,8 @@ import onnx
 import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.interleaved import Timing, clock_for
-from onnxfold.latency.two_models import open_timed, time_sessions
+from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
+from onnxfold.latency.two_models import open_timed, runs_of
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
 ROUND_TO = (1, 4, 8, 16)
@@ -70,7 +70,7 @@ def interleaved(models: Sequence[onnx.ModelProto], rounds: int) -> Timing:
     """Return the times of models, the first being what others are compared with, with one thread and one sample."""
     sessions = [open_timed(model, load(model), threads=1) for model in models]
     feeds = noise_inputs(sessions[0].inputs, samples=1, seed=0)
-    return time_sessions(sessions, feeds, rounds=rounds, clock=clock_for(1))
+    return time_interleaved(runs_of(sessions, feeds), rounds=rounds, clock=clock_for(1))
 
 
 def table(rows: list[Row]) -> list[str]:

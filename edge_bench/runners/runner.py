@@ -19,11 +19,10 @@ class BenchJob:
     inputs: Sequence[Mapping[str, Array]]  # inputs of one inference each, by name
     #: The outputs for each of them, in the order of the model: onnxruntime's, without graph optimisations.
     reference: Sequence[Sequence[Array]]
-    warm_up: int  # inferences before, and in, the measurement
-    repeats: int
-    threads: int  # threads of the runtime, where it has any
-    seed: int
     work: Path  # scratch folder, removed when the benchmark ends
+    warm_up: int = 10  # inferences before, and in, the measurement
+    repeats: int = 100
+    threads: int = 1  # threads of the runtime, where it has any
 
 
 class Runner(Protocol):

@@ -6,9 +6,9 @@ import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
 from onnxfold.errors import ConfigError, OptionTypeError
 
@@ -40,6 +40,23 @@ def known_keywords(function: F) -> F:
         return function(*args, **kwargs)
 
     return cast(F, checked)
+
+
+def takes_keywords(types: type, **defaults: Any) -> Callable[[F], F]:
+    """Return a decorator that gives ``**options`` of a TypedDict their defaults, and shows them in the signature."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def filled(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **{**defaults, **kwargs})
+
+        plain, hints = signature(function), get_type_hints(types)
+        own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        more = [Parameter(n, Parameter.KEYWORD_ONLY, default=v, annotation=hints[n]) for n, v in defaults.items()]
+        filled.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+        return cast(F, filled)
+
+    return decorate
 
 
 def whole(name: str, value: Any, *, least: int, most: int) -> int:

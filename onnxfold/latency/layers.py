@@ -20,8 +20,8 @@ from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.shapes.footprint import feed_shapes
 from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import Clock, clock_for
-from onnxfold.latency.two_models import open_timed, time_sessions
+from onnxfold.latency.interleaved import Clock, clock_for, time_interleaved
+from onnxfold.latency.two_models import open_timed, runs_of
 
 #: Runs of a profile: as many as take about so long, within bounds.
 _SECONDS = 1.0
@@ -76,9 +76,10 @@ def profile_layers(
     model = to_model(view)
     session = open_timed(model, view, threads)
     sample = feeds(session.inputs)
-    whole = time_sessions(
-        [session], sample, most_rounds=_MOST, budget_s=_SECONDS, turn_s=_TURN_S, clock=clock or clock_for(threads)
-    )
+    whole = time_interleaved(
+        runs_of([session], sample), most_rounds=_MOST, budget_s=_SECONDS, turn_s=_TURN_S,
+        clock=clock or clock_for(threads),
+    )  # fmt: skip
     del session
     runs = min(max(int(_SECONDS / max(whole.median(), 1e-9)), _FEWEST), _MOST)
     kernels = profile_kernels(_mark_nodes(model), sample, threads=threads, runs=runs)

@@ -6,7 +6,7 @@ from onnxfold.errors import MemoryLimitError, VerificationError
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import ROUNDS, Clock, Timing, clock_for, time_interleaved
+from onnxfold.latency.interleaved import Clock, Timing, clock_for, time_interleaved
 from onnxfold.report import LatencyRecord
 
 #: Further rounds, where they are quick.
@@ -28,10 +28,8 @@ def latency_of_two(
     """
     try:
         sessions = [open_timed(model, view, threads) for model, view in (before, after)]
-        sample = feeds(sessions[0].inputs)
-        timing = time_sessions(
-            sessions, sample, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock or clock_for(threads)
-        )
+        runs = runs_of(sessions, feeds(sessions[0].inputs))
+        timing = time_interleaved(runs, most_rounds=_MOST_ROUNDS, budget_s=_BUDGET_S, clock=clock or clock_for(threads))
     except (VerificationError, MemoryLimitError):
         return None
     return record(timing, threads)
@@ -47,20 +45,9 @@ def open_timed(model: ModelLike, view: GraphView, threads: int) -> Session:
     return session
 
 
-def time_sessions(
-    sessions: Sequence[Session],
-    feeds: Feeds,
-    *,
-    rounds: int = ROUNDS,
-    most_rounds: int = ROUNDS,
-    budget_s: float = 0.0,
-    turn_s: float | None = None,
-    clock: Clock,
-) -> Timing:
-    """Time runs of models on the same inputs, see :func:`~onnxfold.latency.interleaved.time_interleaved`."""
-    runs = [lambda session=session: session.run(feeds) for session in sessions]
-    more = {} if turn_s is None else {"turn_s": turn_s}
-    return time_interleaved(runs, rounds=rounds, most_rounds=most_rounds, budget_s=budget_s, clock=clock, **more)
+def runs_of(sessions: Sequence[Session], feeds: Feeds) -> list[Callable[[], object]]:
+    """Return runs of models on the same inputs, for :func:`~onnxfold.latency.interleaved.time_interleaved`."""
+    return [lambda session=session: session.run(feeds) for session in sessions]  # type: ignore[misc]
 
 
 def record(timing: Timing, threads: int) -> LatencyRecord:

@@ -22,9 +22,9 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.interleaved import Timing, clock_for
+from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
 from onnxfold.latency.table import LatencyTable
-from onnxfold.latency.two_models import open_timed, time_sessions
+from onnxfold.latency.two_models import open_timed, runs_of
 from onnxfold.progress import silent
 from onnxfold.report import milliseconds
 
@@ -55,7 +55,9 @@ class RealTimer:
         """Return the times of both."""
         after = open_timed(to_model(view), view, self._threads)
         clock = clock_for(self._threads)
-        return time_sessions([self._before, after], self._feeds, rounds=_ROUNDS, turn_s=_TURN_S, clock=clock)
+        return time_interleaved(
+            runs_of([self._before, after], self._feeds), rounds=_ROUNDS, turn_s=_TURN_S, clock=clock
+        )
 
 
 @dataclass(frozen=True, eq=False)
