@@ -34,10 +34,9 @@ class WalkedNetwork:
         walk = Activations(self._view, [dict(feeds)])
         outputs = {name: walk.values[name][0] for name in self.output_names if name in walk.values}
         wanted = set(self.output_names)
-        for node in self._view.nodes:
+        for node in walk.walk():
             walk.run(node)
             outputs |= {name: walk.values[name][0] for name in wanted.intersection(node.output)}
-            walk.release(node)
         return [outputs[name] for name in self.output_names]
 
 

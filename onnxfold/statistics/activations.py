@@ -1,7 +1,7 @@
 """A network run node by node over batches of inputs."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from onnx import NodeProto
 
@@ -17,6 +17,14 @@ Batches = list[dict[str, Array]]
 #: Values by tensor, by number of a batch.
 Instead = Mapping[int, dict[str, Array]]
 _NOTHING: Instead = {}
+#: Tensors that a walk is for, by the key of the node at which they are looked at.
+LookedAt = Mapping[str, Collection[str]]
+#: Takes how many nodes were run, and how many are to be.
+Tell = Callable[[int, int], None]
+
+
+def _tell_nobody(done: int, total: int) -> None:
+    """Tell nobody how far a walk is."""
 
 
 class Activations:
@@ -32,8 +40,26 @@ class Activations:
         self._readers = Counter(n for node in view.nodes for n in reads(node))
         self._needed: set[str] | None = None
 
-    def limit(self, tensors: Collection[str]) -> None:
-        """Run no node that none of some tensors depends on; a language model's scores take more than all the rest."""
+    def walk(
+        self, looked_at: LookedAt | None = None, tell: Tell = _tell_nobody, until: int | None = None
+    ) -> Iterator[NodeProto]:
+        """Yield the nodes in order, to be run by the caller; forget after each what no later one reads.
+
+        Where it is known which tensors are looked at, the walk ends there, and :meth:`run` runs no node that none of
+        them depends on: a language model's scores take more than all the rest. Else it ends after `until` nodes.
+        """
+        nodes = self.view.nodes[:until]
+        if looked_at is not None:
+            self.limit(looked_at)
+            nodes = nodes[: max((i for i, node in enumerate(nodes) if node_key(node) in looked_at), default=-1) + 1]
+        for done, node in enumerate(nodes):
+            tell(done, len(nodes))
+            yield node
+            self.release(node)
+
+    def limit(self, looked_at: LookedAt) -> None:
+        """Run no node that none of the tensors that are looked at depends on."""
+        tensors = {name for names in looked_at.values() for name in names}
         self._needed = needed_nodes(self.view, tensors, {})
 
     def runs(self, node: NodeProto) -> bool:

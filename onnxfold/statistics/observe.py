@@ -13,7 +13,7 @@ normalisation has its true mean and variance, beta and gamma^2, and only the cor
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -133,7 +133,6 @@ def observe(
                 consumers.setdefault(use.node, []).append((i, member, use.channels))
     moments_of_groups: list[list[ConsumerMoments]] = [[] for _ in groups]
     covariances: dict[tuple[int, Axis, bool], tuple[Matrix, float]] = {}
-    nodes = reference.nodes
 
     def see(node: NodeProto, read: Iterable[tuple[int, Member, Axis]]) -> None:
         for i, member, channels in read:
@@ -155,30 +154,26 @@ def observe(
                 ConsumerMoments(covariance, gram, shrinkage, how.rules.doubt, alike, has_bias, places)
             )
 
-    ends: dict[int, list[int]] = {}
+    ends: dict[str, list[int]] = {}  # groups by the node that is the last to read them
     if receiver is not None:
-        last = {j: i for i, node in enumerate(nodes) for j, _, _ in consumers.get(node_key(node), ())}
-        for j, i in last.items():
-            ends.setdefault(i, []).append(j)
+        last = {j: key for key in map(node_key, reference.nodes) for j, _, _ in consumers.get(key, ())}
+        for j, key in last.items():
+            ends.setdefault(key, []).append(j)
     # What the last consumer writes, and what comes behind it, tells nothing: of a language model, a third of the work.
-    matched = matched_reads(reference, nodes) if how.rules.matches else {}
-    observed = (i for i, node in enumerate(nodes) if node_key(node) in consumers or node_key(node) in matched)
-    end = max(observed, default=len(nodes)) + 1
-    if consumers or matched:
-        read_by = (channels.tensor for uses in consumers.values() for _, _, channels in uses)
-        activations.limit({*read_by, *matched.values()})
-    for done, node in enumerate(nodes[:end]):
-        progress("observe activations", done, len(nodes))
+    looked_at = {key: {channels.tensor for _, _, channels in uses} for key, uses in consumers.items()}
+    if how.rules.matches:
+        for key, tensor in matched_reads(reference).items():
+            looked_at.setdefault(key, set()).add(tensor)
+    for node in activations.walk(looked_at, partial(progress, "observe activations")):
         read = consumers.get(node_key(node), ())
         see(node, (use for use in read if use[2].tensor not in node.output))
         if how.rules.matches:
             match_statistics(activations, node)
         activations.run(node)
         see(node, (use for use in read if use[2].tensor in node.output))  # a recurrence reads what it wrote
-        activations.release(node)
-        for j in ends.get(done, ()):
-            for key in [key for key in covariances if key[0] == j]:
-                del covariances[key]
+        for j in ends.get(node_key(node), ()):
+            for seen in [seen for seen in covariances if seen[0] == j]:
+                del covariances[seen]
             moments, moments_of_groups[j] = moments_of_groups[j], []
             if receiver is not None:
                 receiver.take(j, moments)
@@ -186,9 +181,9 @@ def observe(
     return Observation(reference, inputs, tuple(moments_of_groups), how.rules)
 
 
-def matched_reads(view: GraphView, nodes: Iterable[NodeProto]) -> dict[str, str]:
+def matched_reads(view: GraphView) -> dict[str, str]:
     """Return the inputs of the BatchNormalizations whose statistics can be matched, by the key of their node."""
-    return {node_key(node): node.input[0] for node in nodes if own_statistics(view, node) is not None}
+    return {node_key(node): node.input[0] for node in view.nodes if own_statistics(view, node) is not None}
 
 
 def match_statistics(activations: Activations, node: NodeProto) -> None:

@@ -1,6 +1,7 @@
 """Ranges of activations over batches of inputs."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,14 +22,11 @@ def activation_ranges(view: GraphView, inputs: Batches, progress: Progress = sil
     """
     activations = Activations(view, inputs)
     ranges = {name: _range(name, values) for name, values in activations.values.items() if _is_measured(values)}
-    nodes = view.nodes
-    for done, node in enumerate(nodes):
-        progress("measure ranges", done, len(nodes))
+    for node in activations.walk(tell=partial(progress, "measure ranges")):
         activations.run(node)
         for name in filter(None, node.output):
             if _is_measured(activations.values[name]):
                 ranges[name] = _range(name, activations.values[name])
-        activations.release(node)
     return ranges
 
 

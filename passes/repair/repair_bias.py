@@ -20,11 +20,12 @@ An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Mod
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.layers import Layer, layer_of
+from onnxfold.channels.layers import Layer, layer_of, own_statistics
 from onnxfold.cluster.plan import FoldPlan
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.run.addend import add_behind
@@ -37,7 +38,7 @@ from onnxfold.passes.repair.biases import bias_of
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.observe import Observation, match_statistics, matched_reads
+from onnxfold.statistics.observe import Observation, match_statistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +68,13 @@ class RepairBias(Pass):
                     reads.setdefault(use.node, set()).add(use.channels)
         reference, matches = self.observation.reference, self.observation.is_to_match
         walk = Activations(reference, self.observation.inputs)
-        nodes = reference.nodes
-        last = max((i for i, node in enumerate(nodes) if node_key(node) in reads), default=-1)
-        matched = matched_reads(reference, nodes[: last + 1]).values() if matches else ()
-        walk.limit({*matched} | {axis.tensor for axes in reads.values() for axis in axes})
+        looked_at = {key: {axis.tensor for axis in axes} for key, axes in reads.items()}
+        last = max((i for i, node in enumerate(reference.nodes) if node_key(node) in reads), default=-1)
+        for node in reference.nodes[: last + 1] if matches else ():
+            if own_statistics(reference, node) is not None:
+                looked_at.setdefault(node_key(node), set()).add(node.input[0])
         losses = []
-        for done, node in enumerate(nodes[: last + 1]):
-            self.progress("biases", done, last + 1)
+        for node in walk.walk(looked_at, partial(self.progress, "biases")):
             layer = layer_of(self.original, node) if node_key(node) in reads else None
             if layer is not None:
                 mean = self._mean_deficit(walk, layer, reads[node_key(node)])
@@ -81,7 +82,6 @@ class RepairBias(Pass):
             if matches:
                 match_statistics(walk, node)
             walk.run(node)
-            walk.release(node)
         return losses
 
     def _mean_deficit(self, walk: Activations, layer: Layer, axes: Iterable[Axis]) -> Matrix | None:

@@ -1,6 +1,7 @@
 """The original and the folded network, run side by side node by node over batches of inputs."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto
@@ -59,30 +60,26 @@ class SideBySide:
         A fold changes weights and numbers, never the nodes or their results' names.
         """
         by_output = {node_key(node): node for node in self.folded.view.nodes}
-        nodes = self.reference.view.nodes
-        looked_at = [self._compared_tensors(node, written) for node in nodes]
-        for side in (self.reference, self.folded):
-            side.limit({name for names in looked_at for name in names})
-        nodes = nodes[: max((i for i, names in enumerate(looked_at) if names), default=-1) + 1]
-        for done, before in enumerate(nodes):
-            progress(action, done, len(nodes))
+        compared = ((node_key(node), self._compared_tensors(node, written)) for node in self.reference.view.nodes)
+        looked_at = {key: names for key, names in compared if names}
+        self.folded.limit(looked_at)
+        for before in self.reference.walk(looked_at, partial(progress, action)):
+            for key in [key for key in self._maps if key[0] not in self.reference.values]:
+                del self._maps[key]
             after = by_output[node_key(before)]
             deviates = self.deviates(before)
             if deviates:
                 self._deviating.update(before.output)
             if self._match and (deviates or not self._keep_equal):
                 match_statistics(self.reference, before)
-            if looked_at[done] or self.reference.runs(before):
+            if node_key(before) in looked_at or self.reference.runs(before):
                 yield before, after
             if self._heals and deviates and not self._is_narrower(before):
                 self._deviating.difference_update(before.output)
                 self._borrow(before)
-            self.reference.release(before)
             self.folded.release(after)
             if deviates and self.folded.view.uses_scratch:
                 memory.give_back()
-            for key in [key for key in self._maps if key[0] not in self.reference.values]:
-                del self._maps[key]
 
     def _compared_tensors(self, node: NodeProto, written: Callable[[NodeProto], bool] | None) -> list[str]:
         """Return the tensors that a repair looks at when it comes to a node."""

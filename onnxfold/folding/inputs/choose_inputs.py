@@ -121,13 +121,12 @@ def _run(view: GraphView, batch: dict[str, Array], inputs: ModelInputs) -> None:
     """Run a network, and refuse generated inputs on which it gives no numbers, as where a mask leaves nothing."""
     walk = Activations(view, [batch])
     answers = set(view.output_names)
-    for node in view.nodes:
+    for node in walk.walk():
         walk.run(node)
         for name in answers.intersection(node.output) if inputs.facts.is_drawn else ():
             values = walk.values[name][0]
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise VerificationError(f"output '{name}' is NaN on generated inputs: give samples, --calibration")
-        walk.release(node)
 
 
 def _require_memory(opened: OpenedModel, inputs: ModelInputs) -> None:

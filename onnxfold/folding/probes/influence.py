@@ -32,10 +32,8 @@ def influences(
     firsts = {block.branches[0].join: (i, block.branches[0]) for i, block in enumerate(blocks)}
     lasts = {block.branches[-1].join: (i, block.branches[-1]) for i, block in enumerate(blocks)}
     walk, before, result = Activations(view, inputs), dict[int, list[Array]](), np.zeros(len(blocks))
-    nodes = view.nodes
-    last = max((i for i, node in enumerate(nodes) if node_key(node) in lasts), default=-1)
-    for done, node in enumerate(nodes[: last + 1]):
-        progress(INFLUENCE, done, last + 1)
+    looked_at = {key: (branch.stream, branch.result) for key, (_, branch) in (firsts | lasts).items()}
+    for node in walk.walk(looked_at, partial(progress, INFLUENCE)):
         if node_key(node) in firsts:
             i, branch = firsts[node_key(node)]
             before[i] = walk.values[branch.stream]
@@ -47,7 +45,6 @@ def influences(
             ]
             result[i] = 1.0 - _mean_cosine(before.pop(i), results)
         walk.run(node)
-        walk.release(node)
     return result
 
 

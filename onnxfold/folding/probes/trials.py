@@ -62,8 +62,7 @@ def run_trials(
     for i, node in enumerate(nodes):
         first |= {change.trial: i for change in changes.get(node_key(node), ()) if change.trial not in first}
     alone = max([*first.values(), len(nodes) - _ALONE], default=0) if first else len(nodes)
-    for done, node in enumerate(nodes[:alone]):
-        tell(done, len(nodes))
+    for node in trials.walk.walk(tell=lambda done, _: tell(done, len(nodes)), until=alone):
         trials.run(node)
     tell(alone, len(nodes))
     trials.finish(nodes[alone:])
@@ -83,7 +82,7 @@ class _Trials:
         locally: bool,
     ) -> None:
         self.outcomes: dict[int, TrialOutcome] = {}
-        self._walk, self._changes, self._tokens, self._locally = Activations(view, [batch]), changes, tokens, locally
+        self.walk, self._changes, self._tokens, self._locally = Activations(view, [batch]), changes, tokens, locally
         self._answers = set(view.output_names) - set(tokens.states if tokens is not None else ())
         self._losses: dict[str, Callable[[Array], float]] = {}
 
@@ -93,23 +92,22 @@ class _Trials:
         instead: dict[int, dict[str, Array]] = {}
         was: dict[int, Array] = {}
         for outcome, change in self._changes_at(node):
-            if change.tensor not in self._walk.values:  # what a recurrence reads is its own result
+            if change.tensor not in self.walk.values:  # what a recurrence reads is its own result
                 continue
             place = outcome.place
             if self._locally:
-                was[place] = self._walk.trial(node, place)
-            instead.setdefault(place, {})[change.tensor] = change.instead(self._walk.values[change.tensor][place])
-        self._walk.run(node, instead)
-        for place, outputs in enumerate(self._walk.batches(node)):
+                was[place] = self.walk.trial(node, place)
+            instead.setdefault(place, {})[change.tensor] = change.instead(self.walk.values[change.tensor][place])
+        self.walk.run(node, instead)
+        for place, outputs in enumerate(self.walk.batches(node)):
             self._note(place, node, outputs, was.get(place))
-        self._walk.release(node)
 
     def finish(self, nodes: Sequence[NodeProto]) -> None:
         """Run the last nodes, at the first of which the last trials begin at most, on one batch after the other.
 
         Scores of all words take most of the memory: those of one network are there at a time.
         """
-        walk = self._walk
+        walk = self.walk
         if nodes:
             self._begin(nodes[0])
         runners = [NodeRunner(walk.view, node, walk.sessions) for node in nodes]
@@ -140,8 +138,8 @@ class _Trials:
 
     def _begin(self, node: NodeProto) -> None:
         for change in self._changes.get(node_key(node), ()):
-            if change.trial not in self.outcomes and change.tensor in self._walk.values:
-                self.outcomes[change.trial] = TrialOutcome(self._walk.fork())
+            if change.trial not in self.outcomes and change.tensor in self.walk.values:
+                self.outcomes[change.trial] = TrialOutcome(self.walk.fork())
 
     def _changes_at(self, node: NodeProto) -> list[tuple[TrialOutcome, Change]]:
         changes = self._changes.get(node_key(node), ())
