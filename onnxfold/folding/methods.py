@@ -10,6 +10,7 @@ from onnxfold.cluster.plan import FoldPlan
 from onnxfold.errors import ConfigError
 from onnxfold.folding.blocks.depth import WHOLE_DEPTH, Depth
 from onnxfold.graph.view import GraphView
+from onnxfold.language.fitted import FOLD_AR_START, FOLD_AR_STOP
 from onnxfold.passes.base import Pass
 from onnxfold.passes.merge.normalize_batch_norm import NormalizeBatchNorm
 from onnxfold.passes.merge.scale_to_output import ScaleToOutput
@@ -274,14 +275,14 @@ class Method:
 
 
 #: The published recipe for LLaMA: k-means of gate and up rows beside down columns, and of whole heads, which are
-#: averaged like channels; no repair; of 32 blocks the first 11 and the last 2 stay.
+#: averaged like channels; no repair.
 _FOLD_AR_OF_LANGUAGE = Method(
     "fold-ar",
     "kmeans-heads",
     "none",
     "auto",
     "k-means of channels and of heads, mean",
-    depth=Depth(11 / 32, 30 / 32),
+    depth=Depth(FOLD_AR_START, FOLD_AR_STOP),
 )
 METHODS = {
     m.name: m

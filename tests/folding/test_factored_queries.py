@@ -14,7 +14,6 @@ from onnxfold.budget.costs.macs import MacsCost, count_macs
 from onnxfold.budget.costs.weights import WeightCost, count_parameters
 from onnxfold.folding.open_model import open_model
 from onnxfold.folding.probes import measured_sensitivities
-from onnxfold.folding.probes.measured_sensitivities import QUERIES_ELSEWHERE
 from onnxfold.folding.scopes import GraphForm, open_scopes
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
@@ -22,6 +21,7 @@ from onnxfold.inputs.model_inputs import ModelInputs
 from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.language import projections
+from onnxfold.language.fitted import QUERIES_ELSEWHERE
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 from onnxfold.progress import silent
 from testing.few_bits import in_few_bits

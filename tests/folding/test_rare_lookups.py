@@ -15,7 +15,7 @@ import onnxfold
 from onnxfold.budget.costs.weights import count_parameters
 from onnxfold.cluster.clusterings.rotation import rotations, seen_moments
 from onnxfold.cluster.plan import FoldPlan
-from onnxfold.folding.probes.measured_sensitivities import RARE_ELSEWHERE, measured_sensitivities
+from onnxfold.folding.probes.measured_sensitivities import measured_sensitivities
 from onnxfold.folding.probes.sensitivity import Probe
 from onnxfold.folding.probes.trials import relative_error
 from onnxfold.folding.scopes import GraphForm, open_scopes
@@ -26,6 +26,7 @@ from onnxfold.inputs.sample_kinds import PRIOR, WRITTEN
 from onnxfold.inputs.tokens.answers import TokenAnswers
 from onnxfold.inputs.tokens.embedding import look_up
 from onnxfold.inspection import inspect_model
+from onnxfold.language.fitted import RARE_ELSEWHERE
 from onnxfold.language.lookups import is_part, row_chances
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.normalize.pipelines import NORMALIZE
