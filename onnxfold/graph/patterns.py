@@ -2,6 +2,7 @@
 
 from onnx import NodeProto
 
+from onnxfold.graph.nodes import DEFAULT_DOMAINS
 from onnxfold.graph.view import GraphView
 
 
@@ -9,6 +10,11 @@ def only_reader(view: GraphView, tensor: str) -> NodeProto | None:
     """Return the node that alone reads a tensor, None if others do or the graph gives it out."""
     readers = view.consumers(tensor)
     return readers[0] if len(readers) == 1 and tensor not in view.output_names else None
+
+
+def multiplies_weight(view: GraphView, node: NodeProto) -> bool:
+    """Whether a node multiplies an activation by a weight from the right, and does nothing else."""
+    return node.op_type == "MatMul" and node.domain in DEFAULT_DOMAINS and view.is_weight(node.input[1])
 
 
 def chain(view: GraphView, first: NodeProto, *op_types: str) -> list[NodeProto] | None:

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from onnx import NodeProto
 
-from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, captured_names
-from onnxfold.graph.patterns import only_reader
+from onnxfold.graph.nodes import attr_int, captured_names
+from onnxfold.graph.patterns import multiplies_weight, only_reader
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 
@@ -124,7 +124,7 @@ def have_room(view: GraphView) -> bool:
 
 
 def _is_product(view: GraphView, node: NodeProto) -> bool:
-    if node.op_type != "MatMul" or node.domain not in DEFAULT_DOMAINS or not view.is_weight(node.input[1]):
+    if not multiplies_weight(view, node):
         return False
     weight = node.input[1]
     is_matrix = len(view.weights[weight].shape) == _MATRIX and is_float(view.weight_type(weight))

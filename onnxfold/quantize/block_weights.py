@@ -12,6 +12,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from onnxfold.graph.nodes import attr_int, node_key, rewritten
+from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
@@ -66,7 +67,7 @@ def requantize_blocks(view: GraphView, blocks: Sequence[BlockWeight]) -> int:
     done: dict[str, None] = {}
     for node in view.nodes:
         block = by_key.get(node_key(node))
-        if block is None or node.op_type != "MatMul" or not view.is_weight(node.input[1]):
+        if block is None or not multiplies_weight(view, node):
             continue
         name = node.input[1]
         values = view.weight(name)

@@ -6,6 +6,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import node_key, with_input
+from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.view import GraphView
 from onnxfold.language.projections import have_room, query_products
 from onnxfold.passes.base import Pass, PassResult
@@ -56,7 +57,7 @@ def _factor(view: GraphView, node: NodeProto) -> list[NodeProto]:
 def _may_be_narrower(view: GraphView, product: NodeProto) -> bool:
     """Whether two factors can be smaller than their product, and it is not one of two already."""
     before, (rows, columns) = view.producer(product.input[0]), view.weights[product.input[1]].shape
-    is_factor = before is not None and before.op_type == "MatMul" and view.is_weight(before.input[1])
+    is_factor = before is not None and multiplies_weight(view, before)
     if is_factor and len(view.consumers(product.input[0])) == 1:
         return False
     return rows * columns > rows + columns

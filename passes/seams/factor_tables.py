@@ -6,6 +6,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import captured_names
+from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import Array, LazyTensor, is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import is_part, looks_rows_up
@@ -87,7 +88,7 @@ def is_own_table(view: GraphView, node: NodeProto, captured: set[str]) -> bool:
 
 def _is_product_of(view: GraphView, node: NodeProto, rows: str) -> bool:
     """Whether a node multiplies rows of a table by a weight: they may be rotated as they are."""
-    return node.op_type == "MatMul" and node.input[0] == rows and view.is_weight(node.input[1])
+    return node.input[0] == rows and multiplies_weight(view, node)
 
 
 def _twins(view: GraphView, tables: set[str]) -> set[str]:

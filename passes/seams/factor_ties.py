@@ -8,6 +8,7 @@ from onnx import NodeProto, helper
 from onnxfold.channels import find_groups
 from onnxfold.channels.constraints.rotations import is_identity
 from onnxfold.graph.nodes import rewritten
+from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 from onnxfold.passes.seams.ties import TiedTable, find_ties, readers_of
@@ -49,7 +50,7 @@ def _places(view: GraphView) -> list[TiedTable]:
 
 def _is_factored(view: GraphView, rows: str) -> bool:
     readers = view.consumers(rows)
-    return any(n.op_type == "MatMul" and view.is_weight(n.input[1]) and is_identity(view, n.input[1]) for n in readers)
+    return any(multiplies_weight(view, n) and is_identity(view, n.input[1]) for n in readers)
 
 
 def _insert(view: GraphView, ties: list[TiedTable]) -> set[str]:

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto
 
 from onnxfold.graph.nodes import attr_int, subgraphs
+from onnxfold.graph.patterns import multiplies_weight
 from onnxfold.graph.tensors import is_float
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import COUNTS, known_ids, rows_of_ids
@@ -111,7 +112,7 @@ def _products(view: GraphView, nodes: list[NodeProto], ids: str) -> Iterator[int
     """Yield how wide products make the rows of tables of words that are narrower than what reads them."""
     for node in _readers(nodes, ids):
         for reader in view.consumers(node.output[0]):
-            if reader.op_type == "MatMul" and view.is_weight(reader.input[1]):
+            if multiplies_weight(view, reader):
                 yield view.weights[reader.input[1]].shape[-1]
 
 
