@@ -15,8 +15,7 @@ from onnxfold.commands.shared import (
     size_cells,
 )
 from onnxfold.progress import ProgressBar
-from onnxfold.report import ComparisonReport
-from onnxfold.report.thresholds import Thresholds
+from onnxfold.report import ComparisonReport, Thresholds
 from onnxfold.terminal import Table, say, say_json, say_table
 
 

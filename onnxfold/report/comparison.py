@@ -1,13 +1,187 @@
-"""The report of a comparison of two models."""
+"""A comparison of two models: its report, and thresholds that it is held against in pipelines."""
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxfold.report.fold_report import FidelityReport, ModelSize
-from onnxfold.report.latency import LatencyRecord
-from onnxfold.report.perplexity import PerplexityRecord
-from onnxfold.report.thresholds import Thresholds
-from onnxfold.report.verdict import Verdict
+from onnxfold.config import checks
+from onnxfold.errors import ConfigError
+from onnxfold.report.closeness import Fidelity, FidelityReport, Verdict
+from onnxfold.report.records import LatencyRecord, ModelSize
+
+#: A measure of an output; and what is said of one, of its value and of a limit: nothing where the limit is met.
+_Value = Callable[[Fidelity], float | None]
+_Missed = Callable[[Fidelity, float, float], str]
+#: Confidence of a one-sided bound.
+_CONFIDENCE = 0.95
+#: Samples above which no number is proposed.
+_MOST_SAMPLES = 1 << 40
+
+
+def lower_bound(successes: int, trials: int) -> float:
+    """Return the exact (Clopper-Pearson) lower bound of a proportion, one-sided, of 95 % confidence.
+
+    Examples
+    --------
+    >>> round(lower_bound(100, 100), 4), round(lower_bound(299, 299), 4)
+    (0.9705, 0.99)
+    """
+    from scipy.special import betaincinv  # takes a while to import
+
+    return float(betaincinv(successes, trials - successes + 1, 1.0 - _CONFIDENCE)) if successes else 0.0
+
+
+def samples_needed(proportion: float, failures: float) -> int | None:
+    """Return the fewest samples that prove a proportion, if this fraction of them fails; None if none do."""
+
+    def proves(samples: int) -> bool:
+        return lower_bound(samples - math.ceil(failures * samples), samples) >= proportion
+
+    high = 1
+    while not proves(high):
+        high *= 2
+        if high > _MOST_SAMPLES or failures >= 1.0 - proportion:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if proves(middle) else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Limits of what a comparison measures; None where there is none."""
+
+    min_agreement: float | None = None
+    max_error: float | None = None
+    min_cosine: float | None = None
+    max_kl: float | None = None
+
+    @classmethod
+    def of(cls, min_agreement: Any, max_error: Any, min_cosine: Any, max_kl: Any) -> "Thresholds":
+        """Return checked thresholds; a text with % is a part of 100.
+
+        Raises
+        ------
+        ConfigError
+            If one makes no sense.
+        """
+
+        def number(name: str, value: Any, most: float, *, zero: bool) -> float | None:
+            return None if value is None else checks.bounded_number(name, value, most=most, zero=zero)
+
+        return cls(
+            number("min_agreement", _fraction("min_agreement", min_agreement), 1.0, zero=False),
+            number("max_error", max_error, math.inf, zero=True),
+            number("min_cosine", min_cosine, 1.0, zero=False),
+            number("max_kl", max_kl, math.inf, zero=True),
+        )
+
+    def failures(self, outputs: Sequence[Fidelity]) -> list[str]:
+        """Return one line for every threshold that an output misses."""
+        checks_of: list[tuple[str, float | None, _Value, _Missed]] = [
+            ("agreement", self.min_agreement, lambda o: o.top1_agreement, _too_few),
+            ("error", self.max_error, lambda o: o.relative_error, _above("relative error")),
+            ("cosine", self.min_cosine, lambda o: o.cosine, _below_cosine),
+            ("kl", self.max_kl, lambda o: o.kl_divergence, _above("KL divergence")),
+        ]
+        lines = []
+        for name, limit, value, missed in checks_of:
+            if limit is None:
+                continue
+            measured = [(o, v) for o in outputs if (v := value(o)) is not None and not math.isnan(v)]
+            lines += [f"output '{o.output}': {line}" for o, v in measured if (line := missed(o, v, limit))]
+            if not measured:
+                lines.append(_UNMEASURED.format(name))
+        return lines
+
+
+#: A threshold that nothing is held against is not met.
+_UNMEASURED = "the threshold of {} is not met: no output was measured in this way"
+
+
+def _too_few(output: Fidelity, agreement: float, least: float) -> str:
+    samples = output.top1_samples or 0
+    agree = round(agreement * samples)
+    lost = samples - agree
+    if least == 1.0:
+        return f"{lost} disagreements of {samples}, where 100 % is asked for" if lost else ""
+    bound = lower_bound(agree, samples)
+    if bound >= least:
+        return ""
+    line = f"{_plural(lost, 'disagreement')} of {samples} prove {_percent(bound)}, less than {_percent(least)}"
+    needed = samples_needed(least, lost / samples)
+    if needed is None:
+        return f"{line}; agreement is {_percent(agreement)}"
+    how = "at this rate" if lost else "without a disagreement"
+    return f"{line}; {needed:,} samples {how} would prove {_percent(least)}"
+
+
+def _above(what: str) -> _Missed:
+    return lambda _, value, limit: f"{what} {value:.3g} is above {limit:g}" if value > limit else ""
+
+
+def _below_cosine(_: Fidelity, value: float, limit: float) -> str:
+    # Rounding leaves equal vectors within some 1e-15 of 1.
+    return f"cosine {value:.6g} is below {limit:g}" if value < limit - 1e-12 else ""
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _percent(proportion: float) -> str:
+    """Return a bound in percent, rounded down: it must not say more than is proven."""
+    return f"{math.floor(proportion * 1e4 + 1e-6) / 100:g} %"
+
+
+def _fraction(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        return float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ConfigError(f"{name}='{value}' is neither a fraction, such as 0.99, nor a percentage, such as 99%") from (
+            None
+        )
+
+
+@dataclass(frozen=True)
+class PerplexityRecord:
+    """Perplexities of two language models on the front of a text.
+
+    Parameters
+    ----------
+    a, b : float
+        Perplexity of each model.
+    windows : int
+        Windows of the text that were read; they do not overlap.
+    window : int
+        Tokens of each.
+    scored : int
+        Tokens that were predicted, all windows together.
+    text : str
+        The text.
+    """
+
+    a: float
+    b: float
+    windows: int
+    window: int
+    scored: int
+    text: str
+
+    def __str__(self) -> str:
+        """Return one line."""
+        windows = f"{self.windows} windows" if self.windows > 1 else "1 window"
+        return (
+            f"perplexity {self.a:.4g} -> {self.b:.4g} ({self.b / self.a:.3f} times), on {windows} of {self.window:,} "
+            f"tokens of '{self.text}' ({self.scored:,} tokens predicted)"
+        )
+
 
 #: The version of what the JSON of a comparison holds: another one means that a name or its meaning changed.
 COMPARISON_SCHEMA = 1

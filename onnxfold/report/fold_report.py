@@ -1,25 +1,29 @@
 """The report of a fold: sizes before and after, groups, refusals, fidelity."""
 
 import json
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from onnxfold.report.agreement import AgreementEstimate, warning_below
-from onnxfold.report.diagnostics import Diagnostics
-from onnxfold.report.dropped import DroppedBlock
-from onnxfold.report.fidelity import Fidelity
-from onnxfold.report.latency import LatencyRecord
-from onnxfold.report.merge import MergeRecord
-from onnxfold.report.merge_map import MergeMap
-from onnxfold.report.network import NetworkNode
-from onnxfold.report.tuning import TuningRecord
-from onnxfold.report.verdict import Verdict
-
-#: Version of the JSON form of reports; it grows where a field goes or means something else.
-SCHEMA = 1
+from onnxfold.report.closeness import (
+    SCHEMA,
+    AgreementEstimate,
+    FidelityReport,
+    MergeRecord,
+    Verdict,
+    finite,
+    warning_below,
+)
+from onnxfold.report.records import (
+    Diagnostics,
+    DroppedBlock,
+    LatencyRecord,
+    MergeMap,
+    ModelSize,
+    NetworkNode,
+    TuningRecord,
+)
 
 
 class RefusalKind(StrEnum):
@@ -149,30 +153,6 @@ class QuantizationRecord:
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """Size of a model.
-
-    `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
-    shape is unknown), or per token where a language model leaves lengths open; `size_bytes` the weights and the graph;
-    `macs_per` says "sample" or "token".
-    """
-
-    parameters: int
-    macs: int | None
-    size_bytes: int
-    macs_per: str = "sample"
-
-    @property
-    def macs_title(self) -> str:
-        """Title of the multiply-accumulates in a table."""
-        return "MACs" if self.macs_per == "sample" else f"MACs per {self.macs_per}"
-
-    def sparsity_of(self, folded: "ModelSize") -> float:
-        """Return the fraction of these parameters that a folded model no longer has; 0 if there are none."""
-        return 1.0 - folded.parameters / self.parameters if self.parameters else 0.0
-
-
-@dataclass(frozen=True)
 class AccuracyRecord:
     """Top-1 accuracies on labelled samples that the fold was not fitted on, and that decided how far it goes.
 
@@ -203,37 +183,6 @@ class AccuracyRecord:
             f"accuracy {self.before:.2%} -> {self.after:.2%} on {self.samples} held-out samples: {self.drop:.2f} "
             f"points lost (95 % confidence interval {low:.2f} to {high:.2f}), at most {self.most_drop:g} were allowed"
         )
-
-
-@dataclass(frozen=True)
-class FidelityReport:
-    """Comparison of two models on the same inputs.
-
-    Parameters
-    ----------
-    outputs : list of Fidelity
-        One per output.
-    samples : int
-        Number of samples.
-    inputs : str
-        Their kind: 'held-out dead leaves', 'given data', ...
-    accuracy_a, accuracy_b : float, optional
-        Accuracies in [0, 1], where labels were given.
-    notes : list of str
-        What could not be compared.
-    """
-
-    outputs: list[Fidelity]
-    samples: int
-    inputs: str
-    accuracy_a: float | None = None
-    accuracy_b: float | None = None
-    notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values; None where a number is not finite."""
-        values: dict[str, Any] = _finite({"schema": SCHEMA, **asdict(self)})
-        return values
 
 
 @dataclass
@@ -312,7 +261,7 @@ class FoldReport:
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
-        return json.dumps(_finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
+        return json.dumps(finite(self.to_dict()), indent=2, allow_nan=False, default=str) + "\n"
 
     @property
     def fallbacks(self) -> list[str]:
@@ -348,12 +297,3 @@ class FoldReport:
             *([self.warning] if self.warning else []),
         ]
         return "\n".join(lines + self.notes)
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

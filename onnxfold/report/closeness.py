@@ -1,0 +1,312 @@
+"""Closeness of two models: measures of every output, what they are worth, and what they say about data."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onnxfold.report.records import LatencyRecord, milliseconds
+
+#: Version of the JSON form of reports; it grows where a field goes or means something else.
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Closeness of one output of the folded model to the original's.
+
+    Parameters
+    ----------
+    output : str
+        Name of the output.
+    relative_error : float
+        ||folded - original|| / ||original||, over all elements.
+    top1_agreement : float, optional
+        Fraction of samples with the same largest entry, for outputs of shape (N, classes); None where there are none
+        without NaN.
+    top1_interval : pair of float, optional
+        Wilson's 95 % confidence interval of the agreement.
+    top1_samples : int, optional
+        Samples that it was counted over.
+    top1_variety : float, optional
+        How many classes the original names on these samples, beside as many as evenly drawn ones would name, which is
+        about 1; see :func:`onnxfold.fidelity.answer_measures.variety`.
+    kind : str
+        Kind of answer: 'classes', 'dense', 'detections', 'embedding', 'tokens' or 'regression'. All that follows is
+        None where it is not measured for this kind.
+    flips : int, optional
+        Samples whose largest entry changed.
+    snr_db : float, optional
+        Signal-to-noise ratio of all elements, in dB.
+    pixel_agreement, mean_iou : float, optional
+        Fraction of the positions that keep their class, and intersection over union, the mean over the classes.
+    boxes_kept : float, optional
+        F1 of the boxes with a score above .3, matched at an IoU of .5, where the layout is known.
+    decisions_kept : float, optional
+        F1 of the scores above .3, at all positions.
+    channel_snr_db : float, optional
+        Median over the channels of their signal-to-noise ratio about their mean, in dB.
+    worst_channels : tuple of pair
+        Channels with the lowest, and their ratios.
+    cosine, neighbours_kept : float, optional
+        Mean cosine of the two vectors of a sample, of every output, and fraction of the samples that keep their nearest
+        neighbour.
+    kl_divergence : float, optional
+        Mean Kullback-Leibler divergence from the original's probabilities of classes or tokens, in nats: of the softmax
+        of scores, or of stated probabilities.
+    """
+
+    output: str
+    relative_error: float
+    top1_agreement: float | None = None
+    top1_interval: tuple[float, float] | None = None
+    top1_samples: int | None = None
+    top1_variety: float | None = None
+    kind: str = ""
+    flips: int | None = None
+    snr_db: float | None = None
+    pixel_agreement: float | None = None
+    mean_iou: float | None = None
+    boxes_kept: float | None = None
+    decisions_kept: float | None = None
+    channel_snr_db: float | None = None
+    worst_channels: tuple[tuple[int, float], ...] = ()
+    cosine: float | None = None
+    neighbours_kept: float | None = None
+    kl_divergence: float | None = None
+
+    @property
+    def measures(self) -> list[str]:
+        """Measures of this kind of answer beside the relative error and the agreement, in words."""
+        parts = []
+        if self.top1_agreement is None and self.snr_db is not None and math.isfinite(self.snr_db):
+            parts.append(f"SNR {self.snr_db:.1f} dB")
+        shares = {
+            "positions with the same class": self.pixel_agreement, "mean IoU": self.mean_iou,
+            "boxes kept": self.boxes_kept, "decisions kept": self.decisions_kept,
+            "nearest neighbours kept": self.neighbours_kept,
+        }  # fmt: skip
+        parts += [f"{what} {share:.1%}" for what, share in shares.items() if share is not None]
+        parts += [f"cosine {self.cosine:.4f}"] if self.cosine is not None and self.top1_agreement is None else []
+        parts += [] if self.kl_divergence is None else [f"KL divergence {self.kl_divergence:.3g} nats"]
+        if self.worst_channels:
+            worst = ", ".join(f"{channel}: {noise:.1f}" for channel, noise in self.worst_channels)
+            parts.append(f"worst channels in dB {worst}")
+        return parts
+
+    def __str__(self) -> str:
+        """Return the measures of an output in one line."""
+        error = self.relative_error
+        parts = [f"relative error {error:.3g}" if math.isfinite(error) else "nothing to compare"]
+        if self.top1_agreement is not None:
+            low, high = self.top1_interval or (None, None)
+            sure = "" if low is None else f" (95 % confidence interval {low:.1%} to {high:.1%})"
+            parts.append(f"top-1 agreement {self.top1_agreement:.1%}{sure}")
+        return f"{self.output}: {', '.join(parts + self.measures)}"
+
+
+@dataclass(frozen=True)
+class FidelityReport:
+    """Comparison of two models on the same inputs.
+
+    Parameters
+    ----------
+    outputs : list of Fidelity
+        One per output.
+    samples : int
+        Number of samples.
+    inputs : str
+        Their kind: 'held-out dead leaves', 'given data', ...
+    accuracy_a, accuracy_b : float, optional
+        Accuracies in [0, 1], where labels were given.
+    notes : list of str
+        What could not be compared.
+    """
+
+    outputs: list[Fidelity]
+    samples: int
+    inputs: str
+    accuracy_a: float | None = None
+    accuracy_b: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; None where a number is not finite."""
+        values: dict[str, Any] = finite({"schema": SCHEMA, **asdict(self)})
+        return values
+
+
+#: States, from best to worst; nothing is known of the last.
+KEPT, DAMAGED, DESTROYED, NOT_KNOWN = "kept", "damaged", "destroyed", "not known"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a model.
+
+    Parameters
+    ----------
+    state : str
+        'kept', 'damaged', 'destroyed' or 'not known'.
+    output : str
+        The output that decides: the one that keeps least.
+    kept : str
+        What is kept of it, and of what.
+    measured_on : str
+        Which inputs that was measured on.
+    """
+
+    state: str
+    output: str = ""
+    kept: str = ""
+    measured_on: str = ""
+
+    @property
+    def is_destroyed(self) -> bool:
+        """Whether nothing useful is left."""
+        return self.state == DESTROYED
+
+    def __str__(self) -> str:
+        """Return one line."""
+        if self.state == NOT_KNOWN:
+            return f"verdict: not known: {self.kept}"
+        how = "keeps" if self.state == KEPT else f"{self.state}: keeps only"
+        return f"verdict: {how} {self.kept}, measured on {self.measured_on}"
+
+
+#: A model that gives fewer of the original's answers than this is of no use.
+_USELESS = 0.2
+
+
+@dataclass(frozen=True)
+class Signs:
+    """Signs that an estimate is made from; all are known at the end of a fold.
+
+    Parameters
+    ----------
+    inputs : str
+        Kind of the inputs that the fold was fitted on: 'deep-inversion', 'dead-leaves' or 'data'.
+    held_out_agreement : float
+        Fraction of held-out inputs on which the output keeps its largest entry: of a user's samples where the fold was
+        fitted on such, else of generated inputs.
+    held_out_samples : int
+        How many these are.
+    held_out_error : float
+        Relative error of the output on them.
+    curve_error : float, optional
+        Sum over the groups of the relative errors that their error curves have at the chosen widths; None where no
+        curves were computed.
+    variety : float
+        How many classes the original names on them; see :func:`onnxfold.fidelity.answer_measures.variety`.
+    """
+
+    inputs: str
+    held_out_agreement: float
+    held_out_samples: int
+    held_out_error: float
+    curve_error: float | None = None
+    variety: float = 1.0
+
+
+@dataclass(frozen=True)
+class AgreementEstimate:
+    """Estimated top-1 agreement with the original on data, for an output that names classes.
+
+    Parameters
+    ----------
+    output : str
+        Name of the output.
+    agreement : float
+        The estimate, in [0, 1].
+    interval : pair of float
+        It holds the agreement in 80 % of cases.
+    signs : Signs
+        What it was made from.
+    """
+
+    output: str
+    agreement: float
+    interval: tuple[float, float]
+    signs: Signs
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"estimated agreement on data {self.agreement:.0%} (80 % interval {low:.0%} to {high:.0%})"
+
+
+def warning_below(agreement: float, called: str, *, has_data: bool) -> str:
+    """Return one line of advice where a model would be of no use; else an empty one.
+
+    Parameters
+    ----------
+    agreement : float
+        Agreement with the original, in [0, 1].
+    called : str
+        Which agreement it is: 'estimated agreement', ...
+    has_data : bool
+        Whether the fold was fitted on samples of a user.
+    """
+    if agreement >= _USELESS:
+        return ""
+    more = "" if has_data else ", or give unlabeled samples with --calibration"
+    return f"{called} below {100 * _USELESS:.0f} %: ask for less{more}"
+
+
+@dataclass(frozen=True)
+class NetworkShare:
+    """One of the networks.
+
+    Parameters
+    ----------
+    name : str
+        Its file, or its number.
+    fidelity : FidelityReport, optional
+        Closeness of the outputs that stand for its own, on held-out generated inputs; None where it was not measured.
+    verdict : Verdict, optional
+        What is kept of it.
+    """
+
+    name: str
+    fidelity: FidelityReport | None = None
+    verdict: Verdict | None = None
+
+    def __str__(self) -> str:
+        if self.fidelity is None or self.verdict is None:
+            return f"{self.name}: not measured"
+        return f"{self.name}, {self.verdict} ({'; '.join(map(str, self.fidelity.outputs))})"
+
+
+@dataclass(frozen=True)
+class MergeRecord:
+    """Networks in one model.
+
+    Parameters
+    ----------
+    heads : tuple of str
+        How each output was joined.
+    networks : tuple of NetworkShare
+        The networks.
+    latency : LatencyRecord, optional
+        Of the first network alone, and of the model; the report's own compares it with all networks beside each other.
+    """
+
+    heads: tuple[str, ...]
+    networks: tuple[NetworkShare, ...]
+    latency: LatencyRecord | None = None
+
+    @property
+    def beside_one(self) -> str:
+        """The latency beside that of one network, in words; empty where it was not measured."""
+        if self.latency is None:
+            return ""
+        times = f"{milliseconds(self.latency.before_s)} -> {milliseconds(self.latency.after_s)} ms"
+        how = f"spread {self.latency.spread:.0%}, {self.latency.how}"
+        return f"latency beside {self.networks[0].name} alone: {times}, {self.latency.ratio:.2f} of it ({how})"
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,322 @@
+"""Records of what a fold did, and of what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Size of a model.
+
+    `parameters` counts float weights once each; `macs` multiply-accumulates per sample (None where a
+    shape is unknown), or per token where a language model leaves lengths open; `size_bytes` the weights and the graph;
+    `macs_per` says "sample" or "token".
+    """
+
+    parameters: int
+    macs: int | None
+    size_bytes: int
+    macs_per: str = "sample"
+
+    @property
+    def macs_title(self) -> str:
+        """Title of the multiply-accumulates in a table."""
+        return "MACs" if self.macs_per == "sample" else f"MACs per {self.macs_per}"
+
+    def sparsity_of(self, folded: "ModelSize") -> float:
+        """Return the fraction of these parameters that a folded model no longer has; 0 if there are none."""
+        return 1.0 - folded.parameters / self.parameters if self.parameters else 0.0
+
+
+@dataclass(frozen=True)
+class LatencyRecord:
+    """Latencies of two models in onnxruntime, timed in turn.
+
+    Parameters
+    ----------
+    before_s, after_s : float
+        Median seconds per run of one sample, or of the batch that the model is fixed to.
+    ratio : float
+        After over before: the median of the ratios within rounds.
+    spread : float
+        Distance of the quartiles of these ratios, over their median.
+    rounds : int
+        Number of rounds.
+    threads : int
+        Threads inside an operator.
+    """
+
+    before_s: float
+    after_s: float
+    ratio: float
+    spread: float
+    rounds: int
+    threads: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the ratio varies little enough to stand in a headline."""
+        return self.spread <= 0.1
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the second model takes longer than the first by more than the spread."""
+        return self.ratio - 1.0 > max(self.spread, 0.0) * self.ratio
+
+    def __str__(self) -> str:
+        return (
+            f"latency {milliseconds(self.before_s)} -> {milliseconds(self.after_s)} ms, {self.ratio:.2f} of before "
+            f"(spread {self.spread:.0%}, {self.how})"
+        )
+
+    @property
+    def how(self) -> str:
+        """How it was measured, in words."""
+        threads = f"{self.threads} thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"onnxruntime, {threads}, {self.rounds} rounds in turn"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return seconds as milliseconds with three digits.
+
+    Examples
+    --------
+    >>> milliseconds(0.0123456), milliseconds(1.5), milliseconds(2.5e-5)
+    ('12.3', '1,500', '0.025')
+    """
+    ms = seconds * 1e3
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+@dataclass(frozen=True)
+class DroppedBlock:
+    """Residual branches that went together.
+
+    Parameters
+    ----------
+    name : str
+        The first node with a weight matrix.
+    nodes : tuple of str
+        The same of every branch.
+    weights : int
+        Weights that went with it.
+    influence : float, optional
+        One minus the mean cosine of the stream before it and behind it, where that chose it.
+    effect : float, optional
+        What the answers lose without it alone, where that chose it: of scores of words the divergence in nats, of
+        others the relative error.
+    caches : int
+        Inputs and outputs of the model that went with it.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    weights: int
+    influence: float | None = None
+    effect: float | None = None
+    caches: int = 0
+
+
+@dataclass(frozen=True)
+class TuningRecord:
+    """The effect of training scales and biases of norms on the answers to held-out inputs.
+
+    Parameters
+    ----------
+    weights : int
+        Entries that were trained.
+    steps : int
+        Steps of training.
+    before, after : float
+        What the answers differ from the original's, before and after: of scores the divergence in nats, of others the
+        relative squared error.
+    kept : bool
+        Whether the trained norms were kept: only if the answers came closer.
+    """
+
+    weights: int
+    steps: int
+    before: float
+    after: float
+    kept: bool
+
+    def __str__(self) -> str:
+        work = f"{self.weights:,} scales and biases of norms trained for {self.steps} steps on the original's answers"
+        effect = f"held-out divergence {self.before:.4g} -> {self.after:.4g}"
+        return f"{work}: {effect}" + ("" if self.kept else "; not kept")
+
+
+@dataclass(frozen=True)
+class NetworkNode:
+    """A layer, or a node where results of several layers meet.
+
+    Parameters
+    ----------
+    name : str
+        Name of the node.
+    op_type : str
+        Its operator.
+    reads : tuple of int
+        Indices of the nodes whose results reach it without a layer in between; empty at the inputs.
+    width, folded_width : int
+        Channels that a layer writes, before and after; 0 where results meet.
+    group : str
+        Name of the fold group that its channels belong to; empty where they keep their number.
+    """
+
+    name: str
+    op_type: str
+    reads: tuple[int, ...]
+    width: int = 0
+    folded_width: int = 0
+    group: str = ""
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it has weights of its own."""
+        return self.width > 0
+
+
+@dataclass(frozen=True)
+class MergeMap:
+    """How the channels of a group were merged, in a form that grows with their number only.
+
+    With n channels before and k after the fold, producers were multiplied by P (k x n) and consumers by Q (n x k):
+
+        P[c, i] = 1 / (members of cluster c),   Q[i, c] = 1   for every channel i with clusters[i] = c,
+
+    and 0 elsewhere.
+
+    Parameters
+    ----------
+    group : str
+        Name of the group.
+    clusters : tuple of int
+        Cluster of each channel, numbered by first member, which is also the order of the folded channels; -1 for a
+        channel that was dropped.
+    """
+
+    group: str
+    clusters: tuple[int, ...]
+
+    @property
+    def P(self) -> Any:  # noqa: N802  # the name of the mathematics
+        """The matrix of producers, an ndarray of shape (k, n)."""
+        decode = self.Q
+        return (decode / decode.sum(axis=0)).T
+
+    @property
+    def Q(self) -> Any:  # noqa: N802
+        """The matrix of consumers, an ndarray of shape (n, k)."""
+        import numpy as np
+
+        return (np.array(self.clusters)[:, None] == np.arange(max(self.clusters) + 1)).astype(np.float64)
+
+
+#: Bins of a correlation histogram, equally wide, over [-1, 1].
+CORRELATION_BINS = 20
+
+
+@dataclass(frozen=True)
+class ErrorCurve:
+    """Estimated error of a group by its width.
+
+    Parameters
+    ----------
+    group : str
+        Name of the fold group.
+    widths : tuple of int
+        Some of the widths that the group could have, ascending.
+    errors : tuple of float
+        Estimated relative error of the group's consumers, at each of them.
+    width : int
+        The width that was chosen.
+    error : float
+        The estimated error there.
+    """
+
+    group: str
+    widths: tuple[int, ...]
+    errors: tuple[float, ...]
+    width: int
+    error: float
+
+
+@dataclass(frozen=True)
+class VarianceRatio:
+    """Var(x'_c(i)) / Var(x_i) over the original channels i of a layer, c(i) being the channel that i became part of.
+
+    Near 1 is healthy; below 1 the activations collapse, above 1 they overshoot.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the linear node; where a BatchNormalization alone reads it, the output of that is what was measured.
+    mean, lower, upper : float
+        Mean and quartiles over the channels; NaN where no channel could be compared.
+    channels : int
+        Number of channels that were compared.
+    left_out : int
+        Number of channels without a ratio: dropped by the fold, or constant on the inputs.
+    """
+
+    layer: str
+    mean: float
+    lower: float
+    upper: float
+    channels: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class CorrelationHistogram:
+    """Correlations of all pairs of a group's channels, as its first consumer sees them.
+
+    Parameters
+    ----------
+    group : str
+        Name of the fold group.
+    before, after : tuple of int
+        Number of pairs in each of `CORRELATION_BINS` bins over [-1, 1], of the original and of the folded network.
+    """
+
+    group: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Diagnostics of a fold.
+
+    Parameters
+    ----------
+    error_curves : tuple of ErrorCurve
+        One per group whose curve was computed.
+    variance_ratios : tuple of VarianceRatio
+        One per layer, in the order of the graph.
+    correlations : tuple of CorrelationHistogram
+        One per group.
+    samples : int
+        Number of samples that both networks were run on.
+    not_run : str
+        Why they were not, if so.
+    """
+
+    error_curves: tuple[ErrorCurve, ...] = ()
+    variance_ratios: tuple[VarianceRatio, ...] = ()
+    correlations: tuple[CorrelationHistogram, ...] = ()
+    samples: int = 0
+    not_run: str = ""
+
+
+def join_diagnostics(parts: Sequence[Diagnostics]) -> Diagnostics:
+    """Return the diagnostics of several graphs of one model as one."""
+    return Diagnostics(
+        tuple(curve for part in parts for curve in part.error_curves),
+        tuple(ratio for part in parts for ratio in part.variance_ratios),
+        tuple(histogram for part in parts for histogram in part.correlations),
+        max((part.samples for part in parts), default=0),
+        next((part.not_run for part in parts if part.not_run), ""),
+    )
