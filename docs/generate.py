@@ -103,13 +103,15 @@ def render_options() -> str:
 def render_options_by_name() -> str:
     """Return ``onnxfold/config/fold_options.py``: the options of a fold and of a merge for checkers of types."""
     types = _types_as_written()
+    shared = [name for name in types if OPTIONS[name].in_merge and name != "sparsity"]
+    own = [name for name in types if not OPTIONS[name].in_merge]
     listed = {
-        "FoldOptions": ("Options of a fold by name, but the sparsity.", [name for name in types if name != "sparsity"]),
-        "MergeOptions": ("Options of a merge by name.", [name for name in types if OPTIONS[name].in_merge]),
+        "SharedOptions(TypedDict, total=False)": ("Options that a fold and a merge have by name.", shared),
+        "FoldOptions(SharedOptions, total=False)": ("Options of a fold by name, but the sparsity.", own),
+        "MergeOptions(SharedOptions, total=False)": ("Options of a merge by name.", ["sparsity"]),
     }
     classes = [
-        f'class {title}(TypedDict, total=False):\n    """{text}"""\n\n'
-        + "".join(f"    {n}: {types[n]}\n" for n in names)
+        f'class {title}:\n    """{text}"""\n\n' + "".join(f"    {n}: {types[n]}\n" for n in names)
         for title, (text, names) in listed.items()
     ]
     return _OPTIONS_HEADER + "\n\n" + "\n\n".join(classes)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from importlib import resources
 from importlib.util import find_spec
 from typing import IO, Any
 
@@ -10,11 +9,10 @@ from onnxfold._version import __version__
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.table import COLUMNS, cells, latency_text, notes
 from onnxfold.errors import ConfigError
-from onnxfold.html_report.elements import Element, breakable, element, serialise, table
+from onnxfold.html_report.elements import Element, breakable, element, page, table
 from onnxfold.printable import shortened
 
 _STYLE = "header, main, footer { max-width: 76rem; } .figures th { white-space: nowrap; }"
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _MEANINGS = {
     "measured-device": "measured on the device",
     "emulated-instructions": "instructions counted in an emulator, which does not model the device's time",
@@ -31,24 +29,11 @@ _TITLE = "Latency of one inference"
 
 def render_html(rows: Sequence[BenchResult]) -> str:
     """Return rows as one page with charts and all figures; it fetches nothing."""
-    style = resources.files("onnxfold.html_report").joinpath("style.css").read_text(encoding="utf-8")
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("title", "onnxfold bench"),
-        element("style", style + _STYLE),
-    )
     methods = dict.fromkeys(row.method for row in rows)
     key = element("ul", *(element("li", f"{m}: {_MEANINGS[m]}") for m in methods), class_="notes")
-    body = element(
-        "body",
-        element("header", element("h1", "Benchmark"), key),
-        element("main", *_sections(rows)),
-        element("footer", f"onnxfold {__version__}"),
-    )
-    return f"<!DOCTYPE html>\n{serialise(element('html', head, body, lang='en'))}\n"
+    header = element("header", element("h1", "Benchmark"), key)
+    body = header, element("main", *_sections(rows)), element("footer", f"onnxfold {__version__}")
+    return page("onnxfold bench", *body, style=_STYLE)
 
 
 def check_png() -> None:

@@ -17,7 +17,7 @@ from onnxfold.config import FoldConfig
 from onnxfold.errors import BudgetError, NothingToFoldError
 from onnxfold.fidelity.estimate import doubt_of, signs_of
 from onnxfold.fidelity.measures import correct_answers
-from onnxfold.fidelity.verify import verify
+from onnxfold.fidelity.verify import Verification
 from onnxfold.folding.fold_model import fold_model
 from onnxfold.folding.fold_task import open_task
 from onnxfold.folding.inputs.choose_inputs import choose_inputs
@@ -155,7 +155,7 @@ def measure(subject: Subject, kind: str, cache: str | None) -> Iterator[Row]:
             folded = fold_model(prepared.trial(), wanted.request(may_keep_all=True), wanted.config, silent)
         except (BudgetError, NothingToFoldError):
             continue
-        checked = verify(subject.path, folded.view, threads=None, samples=data.inputs.held_out)
+        checked = Verification(subject.path, folded.view, threads=None, samples=data.inputs.held_out).run()
         curves = join_diagnostics([graph.diagnostics for graph in folded.graphs])
         known = signs_of(checked.fidelity, checked.samples, data.inputs.kind, curves)
         if known is None:

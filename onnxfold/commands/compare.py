@@ -1,5 +1,6 @@
 """The command ``onnxfold compare``."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,7 @@ from onnxfold.terminal import Table, say, say_json, say_table
 )
 @click.option("--window", type=int, default=1024, show_default=True, metavar="N", help="Tokens of a window of --text.")
 @click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
-@option("mean")
-@option("std")
-@option("channels")
+@option("mean", "std", "channels")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated inputs (without --data).")
 @click.option(
     "--min-agreement", metavar="P",
@@ -58,13 +57,7 @@ def compare(
     a: Path,
     b: Path,
     data: Path | None,
-    seed: int,
-    threads: int,
     as_json: bool,
-    min_agreement: str | None,
-    max_error: float | None,
-    min_cosine: float | None,
-    max_kl: float | None,
     **options: Any,
 ) -> None:
     """Measure how close B.onnx is to A.onnx on the same inputs, and what both of them cost.
@@ -74,9 +67,9 @@ def compare(
     from onnxfold import api
 
     set_flags(context, options)
-    thresholds = Thresholds.of(min_agreement, max_error, min_cosine, max_kl)
+    thresholds = Thresholds.of(*(options.pop(f.name) for f in fields(Thresholds)))
     with ProgressBar() as tell:
-        report = api.compare(a, b, data, seed=seed, threads=threads, progress=tell, **options)
+        report = api.compare(a, b, data, progress=tell, **options)
     failures = thresholds.failures(report.outputs)
     if as_json:
         say_json({**report.to_dict(), "failures": failures})
@@ -94,7 +87,6 @@ def _say_report(report: ComparisonReport) -> None:
     if report.size_a is not None and report.size_b is not None:
         cells = size_cells(report.size_a, report.size_b, report.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
-        if report.latency is not None:
-            say(latency_line(report.latency))
+        lines[:0] = [] if report.latency is None else [latency_line(report.latency)]
     for line in lines:
         say(line)

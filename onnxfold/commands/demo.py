@@ -27,8 +27,7 @@ from onnxfold.terminal import say
 @click.pass_context
 def demo(context: click.Context, /, out: Path, model: str, copies: Path | None, **options: Any) -> None:
     """Fold a bundled trained model to several sizes and show its accuracy."""
-    from onnxfold.commands.copy_demo import copy_demo
-    from onnxfold.commands.run_demo import run_demo
+    from onnxfold.commands.run_demo import copy_demo, run_demo
 
     set_flags(context, options)
     if copies is None:

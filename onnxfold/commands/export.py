@@ -11,10 +11,12 @@ import click
 
 from onnxfold.commands.options import option
 from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
+from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
 from onnxfold.terminal import say
 
 PROJECTS = ("arduino", "esp-idf", "qemu")
+_ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
 
 
 @click.command()
@@ -50,9 +52,7 @@ PROJECTS = ("arduino", "esp-idf", "qemu")
     "--data", type=PATH, metavar="FILE.npz|DIR",
     help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
 )  # fmt: skip
-@option("mean")
-@option("std")
-@option("channels")
+@option("mean", "std", "channels")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
@@ -71,8 +71,8 @@ def export(
     **options: Any,
 ) -> None:
     """Export IN.onnx to a TFLite file, a C array that holds one, or a firmware project."""
-    from onnxfold.errors import ConfigError
     from onnxfold.export import export_model
+    from onnxfold.export.firmware import write_project
     from onnxfold.graph.files.model_files import claims_on
 
     set_flags(context, options)
@@ -84,15 +84,19 @@ def export(
         ],
         claims_on([model], {"--calibration": options["calibration"], "--data": options["data"]}),
     )
+    options |= {"input_shapes": dict(options["input_shapes"]), "verify": not no_verify, "within": _report_to(report)}
     if is_project:
-        _project(context, model, output, report, runtime or "", verify=not no_verify, options=options)
-        return
-    if runtime is not None:
+        _check_project(context, runtime, options)
+        samples = {name: options[name] for name in _ABOUT_SAMPLES}
+        common = {name: options[name] for name in ("dtype", "input_shapes", "verify", "seed", "within")}
+        kind = options["output_format"]
+        done: Any = write_project(model, output, kind, runtime=runtime or "", samples=samples, **common)
+    elif runtime is None:
+        done = export_model(model, output, **options)
+    else:
         raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
-    options["input_shapes"] = dict(options["input_shapes"])
-    done = export_model(model, output, verify=not no_verify, within=_report_to(report), **options)
-    with json_on_stdout(report == STDOUT, done.to_dict):
-        _print(done)
+    with json_on_stdout(report == STDOUT, lambda: asdict(done) if is_project else done.to_dict()):
+        (_print_project if is_project else _print)(done)
 
 
 def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]]:
@@ -102,41 +106,26 @@ def _report_to(path: Path | None) -> Callable[[Any], AbstractContextManager[Any]
     return lambda done: write_together({path: (json.dumps(asdict(done), indent=2) + "\n").encode()})
 
 
-def _project(
-    context: click.Context,
-    model: Path,
-    output: Path,
-    report: Path | None,
-    runtime: str,
-    *,
-    verify: bool,
-    options: dict[str, Any],
-) -> None:
-    from onnxfold.errors import ConfigError
-    from onnxfold.export.firmware import write_project
-
+def _check_project(context: click.Context, runtime: str | None, options: dict[str, Any]) -> None:
+    """Refuse options that mean nothing to a project."""
     for name in ("backend", "keep_nchw_inputs"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise ConfigError(f"--{name.replace('_', '-')} is not for projects")
     if options["dtype"] == "float16":
         raise ConfigError("--dtype float16 is not for projects: their runtimes compute in float32 or int8")
-    about_samples = ("calibration", "data", "mean", "std", "channels", "force")
-    if runtime == "generated" and any(options[name] for name in about_samples if name != "channels"):
+    if runtime == "generated" and any(options[name] for name in _ABOUT_SAMPLES if name != "channels"):
         raise ConfigError("samples and --force are for TensorFlow Lite Micro: generated code computes in float32")
-    done = write_project(
-        model, output, options["output_format"], runtime=runtime, dtype=options["dtype"],
-        input_shapes=dict(options["input_shapes"]), samples={name: options[name] for name in about_samples},
-        verify=verify, seed=options["seed"], within=_report_to(report),
-    )  # fmt: skip
-    with json_on_stdout(report == STDOUT, lambda: asdict(done)):
-        say(f"runs in: {done.runtime}")
-        say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
-        say(f"arena: {done.arena_bytes:,} bytes, model: {done.model_bytes:,} bytes ({done.dtype})")
-        for note in done.notes:
-            say(f"note: {note}")
-        if done.misfit:
-            say(f"warning: {done.misfit}", error=True)
-        say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): see its README.md for the next steps")
+
+
+def _print_project(done: Any) -> None:
+    say(f"runs in: {done.runtime}")
+    say(f"input: {done.input_bytes:,} bytes, output: {done.output_bytes:,} bytes")
+    say(f"arena: {done.arena_bytes:,} bytes, model: {done.model_bytes:,} bytes ({done.dtype})")
+    for note in done.notes:
+        say(f"note: {note}")
+    if done.misfit:
+        say(f"warning: {done.misfit}", error=True)
+    say(f"wrote {done.path} ({done.kind}, {len(done.files)} files): see its README.md for the next steps")
 
 
 def _print(done: Any) -> None:

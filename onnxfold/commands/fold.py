@@ -1,11 +1,12 @@
 """The command ``onnxfold fold``."""
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import click
 import cloup
@@ -31,8 +32,8 @@ from onnxfold.commands.shared import (
 from onnxfold.config import INT8
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
-from onnxfold.files import STDOUT, check_outputs, option_outputs, write_together
-from onnxfold.progress import ProgressBar, fold_stages, silent
+from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
+from onnxfold.progress import Progress, ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
 _MORE = {
@@ -64,14 +65,6 @@ def fold(
     /,
     model: Path,
     output: Path,
-    report: Path | None,
-    save_inputs: Path | None,
-    map_file: Path | None,
-    no_verify: bool,
-    force: bool,
-    no_cache: bool,
-    as_json: bool,
-    quiet: bool,
     **options: Any,
 ) -> None:
     """Fold IN.onnx into OUT.onnx: merge similar channels, and repair what the merge changed.
@@ -86,16 +79,17 @@ def fold(
     from onnxfold.graph.files.save import outputs_of
     from onnxfold.inputs.images.png_grid import PNG
 
-    set_flags(context, options)
+    delivery = Delivery.of(context, output, options)
     folder = folder_of(model)
+    pictures, map_file = options["save_inputs"], options["map_file"]
     check_outputs(
         [
             *(
                 outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"])
                 if folder is None else [folder.output(output, "OUT")]
             ),
-            *option_outputs(report, "--report", (*JSON, *HTML), may_be_stdout=True),
-            *option_outputs(save_inputs, "--save-inputs", PNG),
+            *delivery.outputs,
+            *option_outputs(pictures, "--save-inputs", PNG),
             *option_outputs(map_file, "--merge-map", (".npz",)),
         ],
         claims_on([model if folder is None else folder.model], {
@@ -104,89 +98,110 @@ def fold(
         }),
         [] if folder is None else [folder.path],
     )  # fmt: skip
-    options = values_of(options) | {"merge_map": map_file is not None}
-    if no_cache:
-        options["cache"] = None
-    measures = options["max_latency"] is not None or options["objective"] == "latency"
-    row = METHODS.get(options["method"])
-    drops = options["drop_blocks"] is not None or (row is not None and row.drops_blocks)
-    tunes = options["tune_norms"]
-    stages = fold_stages(measures=measures, quantizes=options["dtype"] == INT8, drops=drops, tunes=tunes)
-    with nullcontext(silent) if quiet else ProgressBar(stages) as tell:
-        result = api.fold(model, options.pop("sparsity"), verify=not no_verify, progress=tell, **options)
-    writers = {save_inputs: result.save_inputs, map_file: result.save_merge_map}
-    also = [partial(write, path) for path, write in writers.items() if path is not None]
-    verbose = context.obj["verbose"]
-    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=verbose, also=also, force=force)
+    request = values_of(options) | {"merge_map": map_file is not None, "verify": not options["no_verify"]}
+    if options["no_cache"]:
+        request["cache"] = None
+    row = METHODS.get(request["method"])
+    stages = fold_stages(
+        measures=request["max_latency"] is not None or request["objective"] == "latency",
+        quantizes=request["dtype"] == INT8, tunes=request["tune_norms"],
+        drops=request["drop_blocks"] is not None or (row is not None and row.drops_blocks),
+    )  # fmt: skip
+    with delivery.progress(stages) as tell:
+        result = api.fold(model, progress=tell, **request)
+    writers = {pictures: result.save_inputs, map_file: result.save_merge_map}
+    delivery.deliver(result, [partial(write, path) for path, write in writers.items() if path is not None])
 
 
-def hand_over(
-    result: Any, output: Path, report: Path | None, *, as_json: bool, quiet: bool, verbose: bool,
-    force: bool, also: Sequence[Callable[[], object]] = (),
-) -> None:  # fmt: skip
-    """Write the files of a fold, all of them or none, and print its report."""
-    if result.report.warning:
-        say(f"warning: {result.report.warning}", error=True)
-    verdict = result.report.verdict
-    if verdict is not None and verdict.is_destroyed and not force:
-        more = "" if result.report.inputs is None or result.report.inputs.are_data else ", give --calibration"
-        raise BudgetError(f"{verdict}; nothing was written: ask for less{more}, or write it all the same with --force")
-    with write_together({path: content.encode() for path, content in report_files(result.report, report).items()}):
-        for write in also:
-            write()
-        result.save(output)
-    with json_on_stdout(as_json or report == STDOUT, lambda: json.loads(result.report.to_json()), quiet=quiet):
-        print_fold(result.report, output, verbose=verbose)
+@dataclass(frozen=True)
+class Delivery:
+    """Where the result of a fold and its report go, and what is printed."""
 
+    output: Path
+    report: Path | None
+    as_json: bool
+    quiet: bool
+    force: bool  # whether a destroyed model is written, too
+    verbose: bool
 
-def report_files(report: Any, path: Path | None) -> dict[Path, str]:
-    """Return the content of a report's file, by its path; nothing where it goes to no file."""
-    from onnxfold.html_report import render_html
+    @classmethod
+    def of(cls, context: click.Context, output: Path, options: dict[str, Any]) -> Self:
+        """Take what a command line says of it out of the options."""
+        set_flags(context, options)
+        taken = {name: options.pop(name) for name in ("report", "as_json", "quiet", "force")}
+        return cls(output, **taken, verbose=context.obj["verbose"])
 
-    if path is None or path == STDOUT:
-        return {}
-    return {path: render_html(report) if path.suffix.lower() in HTML else report.to_json()}
+    @property
+    def outputs(self) -> list[Output]:
+        """The file of the report, to be checked before any work."""
+        return option_outputs(self.report, "--report", (*JSON, *HTML), may_be_stdout=True)
+
+    def progress(self, stages: Sequence[Sequence[str]]) -> AbstractContextManager[Progress]:
+        """Return what shows the progress of the fold."""
+        return nullcontext(silent) if self.quiet else ProgressBar(stages)
+
+    def deliver(self, result: Any, also: Sequence[Callable[[], object]] = ()) -> None:
+        """Write the files of a fold, all of them or none, and print its report."""
+        report = result.report
+        if report.warning:
+            say(f"warning: {report.warning}", error=True)
+        verdict = report.verdict
+        if verdict is not None and verdict.is_destroyed and not self.force:
+            more = "" if report.inputs is None or report.inputs.are_data else ", give --calibration"
+            hint = f"ask for less{more}, or write it all the same with --force"
+            raise BudgetError(f"{verdict}; nothing was written: {hint}")
+        with write_together(self._report_file(report)):
+            for write in also:
+                write()
+            result.save(self.output)
+        wants_json = self.as_json or self.report == STDOUT
+        with json_on_stdout(wants_json, lambda: json.loads(report.to_json()), quiet=self.quiet):
+            print_fold(report, self.output, verbose=self.verbose)
+
+    def _report_file(self, report: Any) -> dict[Path, bytes]:
+        from onnxfold.html_report import render_html
+
+        if self.report is None or self.report == STDOUT:
+            return {}
+        text = render_html(report) if self.report.suffix.lower() in HTML else report.to_json()
+        return {self.report: text.encode()}
 
 
 def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     """Print the costs, the fidelity and the notes of a fold."""
     if report.verdict is not None:
         say(str(report.verdict))
-    before, after = report.before, report.after
     channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
-    cells = [*size_cells(before, after, report.latency), ("channels in groups", *change(*channels))]
+    cells = [*size_cells(report.before, report.after, report.latency), ("channels in groups", *change(*channels))]
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
     say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)
     say(f"groups folded: {folded} of {len(report.groups)}; weight axes left alone: {len(report.refusals)}")
-    if verbose:
-        for group in report.groups:
-            how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
-            say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
+    for group in report.groups if verbose else ():
+        how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
+        say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
     print_refusals(report.refusals, verbose=verbose)
-    if report.merged is not None:
-        for network in report.merged.networks:
-            say(f"share of {network}")
-    if report.fidelity is not None:
-        for fidelity in report.fidelity.outputs:
-            what = f"{report.fidelity.samples} samples of {report.fidelity.inputs}"
-            say(f"fidelity on {what}: {fidelity}")
-    if report.fidelity_on_samples is not None:
-        for fidelity in report.fidelity_on_samples.outputs:
-            what = f"{report.fidelity_on_samples.samples} of the given samples that were held out"
-            say(f"fidelity on {what}: {fidelity}")
-    if report.estimate_line:
-        say(report.estimate_line)
-    if report.latency is not None:
-        say(latency_line(report.latency, "the first" if report.merged is None else "all networks beside each other"))
-    if report.merged is not None and report.merged.latency is not None:
-        say(report.merged.beside_one)
-    if report.tuning is not None:
-        say(str(report.tuning))
-    if report.quantization is not None:
-        say(str(report.quantization))
-    if report.inputs is not None:
-        say(f"run on {report.inputs.samples} samples of {report.inputs.kind}: {report.inputs.reason}")
+    for line in _measured_lines(report):
+        say(line)
     for note in report.notes:
         say(f"note: {note}")
     say(f"{wrote(output)} in {report.seconds:.1f} s")
+
+
+def _measured_lines(report: Any) -> Iterator[str]:
+    merged, inputs = report.merged, report.inputs
+    if merged is not None:
+        yield from (f"share of {network}" for network in merged.networks)
+    for measured, held_out in ((report.fidelity, False), (report.fidelity_on_samples, True)):
+        for fidelity in measured.outputs if measured is not None else ():
+            of = "the given samples that were held out" if held_out else f"samples of {measured.inputs}"
+            yield f"fidelity on {measured.samples} {'of ' if held_out else ''}{of}: {fidelity}"
+    if report.estimate_line:
+        yield report.estimate_line
+    if report.latency is not None:
+        yield latency_line(report.latency, "the first" if merged is None else "all networks beside each other")
+    if merged is not None and merged.latency is not None:
+        yield merged.beside_one
+    yield from (str(record) for record in (report.tuning, report.quantization) if record is not None)
+    if inputs is not None:
+        yield f"run on {inputs.samples} samples of {inputs.kind}: {inputs.reason}"

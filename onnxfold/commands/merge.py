@@ -1,29 +1,25 @@
 """The command ``onnxfold merge``."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 import cloup
 
-from onnxfold.commands.fold import hand_over
+from onnxfold.commands.fold import Delivery
 from onnxfold.commands.options import FIRST, files_named, options_for, values_of
 from onnxfold.commands.shared import (
-    HTML,
-    JSON,
     PATH,
     debug_flag,
     json_report,
     quiet,
     report_file,
-    set_flags,
     verbose_flag,
 )
 from onnxfold.config import INT8
 from onnxfold.config.option import METHOD, OUTPUT
-from onnxfold.files import check_outputs, option_outputs
-from onnxfold.progress import ProgressBar, fold_stages, silent
+from onnxfold.files import check_outputs
+from onnxfold.progress import fold_stages
 
 _MORE = {
     FIRST: [
@@ -64,11 +60,7 @@ def merge(
     models: tuple[Path, ...],
     output: Path,
     labels: str | None,
-    report: Path | None,
     no_verify: bool,
-    as_json: bool,
-    quiet: bool,
-    force: bool,
     **options: Any,
 ) -> None:
     """Merge trained networks of one layout into OUT.onnx, at the width of one of them by default.
@@ -80,17 +72,13 @@ def merge(
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.graph.files.save import outputs_of
 
-    set_flags(context, options)
+    delivery = Delivery.of(context, output, options)
     check_outputs(
-        [
-            *outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]),
-            *option_outputs(report, "--report", (*JSON, *HTML), may_be_stdout=True),
-        ],
+        [*outputs_of(output, "OUT.onnx", external_data=options["save_as_external_data"]), *delivery.outputs],
         claims_on(list(models), files_named(options)),
-        [],
-    )  # fmt: skip
-    options = values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
+    )
+    request = values_of(options) | {name: options[name] for name in ("width", "heads", "until")}
     names = () if labels is None else tuple(name.strip() for name in labels.split(","))
-    with nullcontext(silent) if quiet else ProgressBar(fold_stages(quantizes=options["dtype"] == INT8)) as tell:
-        result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **options)
-    hand_over(result, output, report, as_json=as_json, quiet=quiet, verbose=context.obj["verbose"], force=force)
+    with delivery.progress(fold_stages(quantizes=request["dtype"] == INT8)) as tell:
+        result = merging.merge(models, labels=names, verify=not no_verify, progress=tell, **request)
+    delivery.deliver(result)

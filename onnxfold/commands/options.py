@@ -14,9 +14,9 @@ from onnxfold.commands.shared import (
     SHAPE,
     STEP,
     Names,
-    Numbers,
-    Pairs,
+    Parsed,
     limit_memory,
+    numbers_of,
 )
 from onnxfold.config import NOTHING, OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, file_of, flag_of
@@ -27,11 +27,11 @@ FIRST = "Most used"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DEFAULTS = {entry.name: entry.default for entry in fields(FoldConfig)}
-_ONCE_PER_KEY: Mapping[Kind, Pairs] = {Kind.SHARES: RATIO, Kind.SHAPES: SHAPE}
+_ONCE_PER_KEY: Mapping[Kind, Parsed] = {Kind.SHARES: RATIO, Kind.SHAPES: SHAPE}
 _TYPES: Mapping[Kind, Any] = {
     Kind.NUMBER: float, Kind.INTEGER: int, Kind.PATH: PATH, Kind.STEP: STEP,
-    Kind.NUMBERS: Numbers(float, "numbers, such as 0.485,0.456,0.406"),
-    Kind.INTEGERS: Numbers(int, "whole numbers, such as 30,25"), **_ONCE_PER_KEY,
+    Kind.NUMBERS: numbers_of(float, "numbers, such as 0.485,0.456,0.406"),
+    Kind.INTEGERS: numbers_of(int, "whole numbers, such as 30,25"), **_ONCE_PER_KEY,
 }  # fmt: skip
 
 
@@ -56,9 +56,15 @@ def options_for(
     return decorate
 
 
-def option(name: str) -> Decorator:
-    """Return one option of a fold, for another command that has it, too."""
-    return _single(name, OPTIONS[name], ())
+def option(*names: str) -> Decorator:
+    """Return options of a fold, for another command that has them, too."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            function = _single(name, OPTIONS[name], ())(function)
+        return function
+
+    return decorate
 
 
 def _option(command: str, name: str, entry: Option, words: Sequence[str]) -> Decorator | None:

@@ -1,4 +1,4 @@
-"""Run the demo: fold a bundled trained model to several sizes and show the accuracy of each."""
+"""The demo: a bundled model folded to several sizes with the accuracy of each, or copied to a folder."""
 
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -6,13 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from onnxfold import api
-from onnxfold.files import check_own, made_folder
+from onnxfold.files import check_own, made_folder, write
+from onnxfold.folding.after.merge_map import npz_of
 from onnxfold.graph.files.provenance import is_made_here
 from onnxfold.graph.tensors import Array
 from onnxfold.progress import Progress, ProgressBar, fold_stages
-from onnxfold.report import milliseconds
+from onnxfold.report import ModelSize, milliseconds
 from onnxfold.terminal import Table, say_table
 
+#: The test set, in the form that ``--data`` takes: an array named after the model's input, and labels.
+TEST_SET = "fashion_mnist_test.npz"
 SPARSITIES = (0.10, 0.25, 0.50, 0.70)
 
 #: Normalisation and padding the bundled models were trained with, see onnxfold/data/README.md.
@@ -44,45 +47,46 @@ def _run_demo(out: Path, name: str) -> list[tuple[float, float]]:
     rows: list[tuple[str, ...]] = []
     results = []
     with as_file(files("onnxfold.data") / f"{name}.onnx") as model, ProgressBar(fold_stages()) as tell:
-        for number, sparsity in enumerate((0.0, *SPARSITIES)):
-            if not sparsity:
-                report = api.compare(model, model, {"image": images}, labels)
-                size = api.measure(model)
-                row = (
-                    "0.0%",
-                    f"{size.parameters:,}",
-                    f"{size.macs:,}",
-                    _latency(report.latency.before_s if report.latency else None),
-                    f"{model.stat().st_size:,}",
-                    f"{report.accuracy_a:.2%}",
-                    "",
-                    name,
-                )
-                results.append((0.0, float(report.accuracy_a or 0.0)))
-            else:
-                # The same result whether torch, which inverting images takes, is installed or not.
-                progress = _name_progress(tell, f"fold {number} of {len(SPARSITIES)}")
-                result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
-                path = result.save(_folded_path(out, name, sparsity))
-                report = api.compare(model, path, {"image": images}, labels)
-                fold = result.report
-                row = (
-                    f"{fold.sparsity:.1%}", f"{fold.after.parameters:,}", f"{fold.after.macs:,}",
-                    _latency(fold.latency.after_s if fold.latency else None), f"{path.stat().st_size:,}",
-                    f"{report.accuracy_b:.2%}", f"{fold.seconds:.2f} s", str(path),
-                )  # fmt: skip
-                results.append((fold.sparsity, float(report.accuracy_b or 0.0)))
-            rows.append(row)
+        dense = api.compare(model, model, {"image": images}, labels)
+        size, seconds = api.measure(model), dense.latency.before_s if dense.latency else None
+        results.append((0.0, float(dense.accuracy_a or 0.0)))
+        rows.append((*_costs(*results[0], size, seconds, model), "", name))
+        for number, sparsity in enumerate(SPARSITIES, 1):
+            # The same result whether torch, which inverting images takes, is installed or not.
+            progress = _name_progress(tell, f"fold {number} of {len(SPARSITIES)}")
+            result = api.fold(model, sparsity, inputs="dead-leaves", progress=progress)
+            path, fold = result.save(_folded_path(out, name, sparsity)), result.report
+            accuracy = api.compare(model, path, {"image": images}, labels).accuracy_b
+            results.append((fold.sparsity, float(accuracy or 0.0)))
+            seconds = fold.latency.after_s if fold.latency else None
+            rows.append((*_costs(*results[-1], fold.after, seconds, path), f"{fold.seconds:.2f} s", str(path)))
     title = f"{name}, Fashion-MNIST, 2,000 test images, no data and no training used"
     columns = ("weights removed", "parameters", "MACs", "latency (ms)", "file (bytes)", "accuracy", "fold time", "file")
     say_table(Table(title, columns, rows, left=("file",)))
     return results
 
 
-def _latency(seconds: float | None) -> str:
-    return "" if seconds is None else milliseconds(seconds)
+def _costs(sparsity: float, accuracy: float, size: ModelSize, seconds: float | None, file: Path) -> tuple[str, ...]:
+    latency = "" if seconds is None else milliseconds(seconds)
+    counts = f"{sparsity:.1%}", f"{size.parameters:,}", f"{size.macs:,}"
+    return *counts, latency, f"{file.stat().st_size:,}", f"{accuracy:.2%}"
 
 
 def _name_progress(tell: Progress, fold_name: str) -> Progress:
     """Return a progress that says which of several folds it is about."""
     return lambda text, done, total: tell(f"{fold_name}: {text}", done, total)
+
+
+def copy_demo(folder: Path, name: str = "lenet5_2x") -> list[Path]:
+    """Copy a bundled model, the bundled test images as its inputs with their labels, and what is said about both."""
+    images, labels = bundled_test_images()
+    bundled = files("onnxfold.data")
+    contents = {
+        folder / f"{name}.onnx": (bundled / f"{name}.onnx").read_bytes(),
+        folder / TEST_SET: npz_of({"image": images, "y": labels.astype(np.int64)}),
+        folder / "README.md": (bundled / "README.md").read_bytes(),
+    }
+    check_own(contents, lambda path: path.read_bytes() == contents[path], "the demo")
+    with made_folder(folder):
+        write(contents)
+    return list(contents)

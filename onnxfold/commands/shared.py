@@ -22,57 +22,39 @@ _SHOWN_REFUSALS = 8
 _DIGITS = re.compile(r"\d+")
 
 
-class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """``KEY<separator>VALUE`` as a pair."""
+class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
+    """A value that a function makes of a text; it raises a ValueError for others."""
 
-    def __init__(self, name: str, separator: str, convert: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any], fault: str) -> None:
         self.name = name
-        self._separator = separator
-        self._convert = convert
+        self._parse = parse
+        self._fault = fault
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """Split at the last separator: names may contain it."""
-        if isinstance(value, tuple):
-            return value
-        key, sep, text = str(value).rpartition(self._separator)
-        try:
-            return (key, self._convert(text)) if sep and key else self.fail(f"'{value}' is not {self.name}", param, ctx)
-        except ValueError:
-            self.fail(f"'{value}' is not {self.name}", param, ctx)
-
-
-class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def __init__(self, convert: Callable[[str], Any], example: str) -> None:
-        self._convert = convert
-        self._example = example
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        """Split at commas."""
-        if isinstance(value, tuple):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a text; a value stays as it is."""
+        if not isinstance(value, str):
             return value
         try:
-            return tuple(self._convert(part) for part in str(value).split(","))
+            return self._parse(value)
         except ValueError:
-            self.fail(f"'{value}' is not a list of {self._example}", param, ctx)
+            self.fail(f"'{value}' {self._fault}", param, ctx)
 
 
-class Step(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """A whole number, or the word ``auto``."""
+def numbers_of(kind: Callable[[str], Any], example: str) -> Parsed:
+    """Return the type of numbers with commas between them."""
+    return Parsed("numbers", lambda text: tuple(map(kind, text.split(","))), f"is not a list of {example}")
 
-    name = "integer|auto"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Leave the word as it is."""
-        if value == "auto":
-            return "auto"
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"'{value}' is neither a whole number nor 'auto'", param, ctx)
+def pair_of(name: str, separator: str, parse: Callable[[str], Any]) -> Parsed:
+    """Return the type of ``KEY<separator>VALUE``; the last separator counts, because keys may contain it."""
+
+    def split(text: str) -> tuple[str, Any]:
+        key, _, value = text.rpartition(separator)
+        if not key:
+            raise ValueError(text)
+        return key, parse(value)
+
+    return Parsed(name, split, f"is not {name}")
 
 
 class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
@@ -94,9 +76,11 @@ class Names(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
         return items or [CompletionItem(incomplete, type="file")]
 
 
-STEP = Step()
-RATIO = Pairs("GLOB=R", "=", float)
-SHAPE = Pairs("NAME:D,D,...", ":", lambda text: tuple(int(d) for d in text.split(",")))
+STEP = Parsed(
+    "integer|auto", lambda text: text if text == "auto" else int(text), "is neither a whole number nor 'auto'"
+)
+RATIO = pair_of("GLOB=R", "=", float)
+SHAPE = pair_of("NAME:D,D,...", ":", lambda text: tuple(map(int, text.split(","))))
 PATH = click.Path(path_type=Path)
 
 #: What the names of reports end in.

@@ -129,8 +129,8 @@ def _run(
     place = Place(options["jobs"], options["scheduler"], options["retries"], memory)
     with ProgressBar() as tell:
         rows = run_sweep(
-            request, folder, place, tell, resume=options["resume"], measures_latency=not options["no_latency"],
-            threads=options["threads"],
+            request, folder, place, tell, resume=options["resume"],
+            latency_threads=None if options["no_latency"] else options["threads"],
         )  # fmt: skip
     chosen = None
     if expression is not None:

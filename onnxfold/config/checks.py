@@ -10,6 +10,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
 
+from onnxfold.config.quantities import parse_latency
 from onnxfold.errors import ConfigError, OptionTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,6 +23,7 @@ LARGEST_DIMENSION = 2**31 - 1
 _LARGEST_LIMIT = 10**30
 #: The value of `cache` that keeps nothing.
 NO_CACHE = "none"
+_MOST_MILLISECONDS = 1e8
 #: Most threads that latency is measured with.
 MOST_THREADS = 1024
 
@@ -229,6 +231,21 @@ def cache(name: str, value: Any) -> str:
     if not folder or "\0" in folder:
         raise ConfigError(f"{name} is no folder's path: give one, 'default' or 'none'")
     return folder
+
+
+def latency_limit(name: str, value: Any) -> str:
+    """Return a limit of latency as text; a number alone is milliseconds."""
+    if not isinstance(value, str):
+        value = f"{positive(name, value, most=_MOST_MILLISECONDS):.12g}ms"
+    parse_latency(value)
+    return str(value)
+
+
+def latency_table(name: str, value: Any) -> Any:
+    """Return a table of latencies, or the path of one; raise OptionTypeError if it is neither."""
+    if not isinstance(value, str | os.PathLike | Mapping):
+        raise OptionTypeError(f"{name} is the path of a .json file or a table, not {type(value).__name__}")
+    return value
 
 
 def _short_text(value: Any) -> str:

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
-from onnxfold.config import checks, latency, option, pixels, values
-from onnxfold.config.as_plain import as_plain
-from onnxfold.config.goals import LIMITS, check_goals, describe_goals
+from onnxfold.config import checks, option, pixels, values
+from onnxfold.config.goals import LIMITS, as_plain, check_goals, describe_goals
 from onnxfold.config.option import ALWAYS, LISTED, NEVER, SHARED, Kind, Option, options_of
 from onnxfold.config.quantities import parse_bytes
 from onnxfold.errors import ConfigError
@@ -81,7 +80,7 @@ class FoldConfig:
     )] = None
     max_latency: Annotated[float | str | None, _Goal(
         help="Limit of a run in onnxruntime on this machine, e.g. 3.5ms, or 0.6x of the input's.",
-        more="A number alone is milliseconds.", check=latency.checked_limit, metavar="TIME",
+        more="A number alone is milliseconds.", check=checks.latency_limit, metavar="TIME",
         request="a latency of at most {}",
     )] = None
     tolerance: Annotated[float, _Goal(
@@ -91,7 +90,7 @@ class FoldConfig:
     latency_table: Annotated[str | Path | Mapping[str, Any] | None, _Goal(
         help="Take latencies from this report, and measure nothing.",
         more="The report of an earlier fold, or its ``latency_table``. The same table gives the same bytes.",
-        check=latency.checked_table, kind=Kind.PATH, metavar="FILE.json", reads="", role="the latency table",
+        check=checks.latency_table, kind=Kind.PATH, metavar="FILE.json", reads="", role="the latency table",
     )] = None
     device: Annotated[str | None, _Goal(
         help="Fold until the model fits a device: name or TOML file of a profile.", check=checks.path_text,
@@ -366,7 +365,7 @@ class FoldConfig:
     @property
     def request(self) -> str:
         """The request, in words."""
-        return describe_goals(self)
+        return describe_goals(self, OPTIONS)
 
     @property
     def needs_latency(self) -> bool:
@@ -392,7 +391,7 @@ class FoldConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as plain values, for reports and provenance."""
-        return as_plain(self)
+        return as_plain(self, OPTIONS)
 
 
 #: Every option, by its name.

@@ -1,8 +1,12 @@
-"""The goals of a fold: which exclude each other, and the request in words."""
+"""A request as a whole: goals that exclude each other, and the request in words and as plain values."""
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
-from onnxfold.config.option import options_of
+from onnxfold.config.option import ALWAYS, CHANGED, Option
 from onnxfold.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -10,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Limits by the name of their option, `max_<name>`.
 LIMITS = ("params", "macs", "ram", "flash")
+#: Options that are recorded together, where latency decides.
+_OF_LATENCY = ("max_latency", "latency_table", "threads")
 
 
 def check_goals(config: "FoldConfig") -> None:
@@ -48,11 +54,49 @@ def _require_alone(config: "FoldConfig") -> None:
         raise ConfigError(f"lossless removes only what changes no output: give it without {more[0]}")
 
 
-def describe_goals(config: "FoldConfig") -> str:
+def describe_goals(config: "FoldConfig", options: Mapping[str, Option]) -> str:
     """Return the request of a configuration in words."""
-    values = {name: (getattr(config, name), option.request) for name, option in options_of(type(config)).items()}
+    values = {name: (getattr(config, name), option.request) for name, option in options.items()}
     if isinstance(config.drop_blocks, int):
         values["drop_blocks"] = config.drop_blocks, "{} blocks dropped"
     parts = [request.format(value) for value, request in values.values() if request and value not in (None, False)]
     parts += [f"channel ratio {ratio:g} for '{glob}'" for glob, ratio in config.ratios.items()]
     return ", ".join(parts)
+
+
+def as_plain(config: "FoldConfig", options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the options of a request that decide its result: some always, all others where they are no default."""
+    plain: dict[str, Any] = {}
+    limits = {f"max_{name}": name for name in LIMITS}
+    for name, option in options.items():
+        value = getattr(config, name)
+        if name in limits:
+            recorded = plain.setdefault("limits", {})
+            if value is not None:
+                recorded[limits[name]] = value
+        elif name in _OF_LATENCY:
+            if config.needs_latency:
+                plain[name] = _plain_table(value) if name == "latency_table" else value
+        elif option.recorded == ALWAYS or (option.recorded == CHANGED and value != getattr(type(config), name)):
+            plain[name] = _source(value) if name in ("calibration", "data") else _plain(value)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return fspath(value) if isinstance(value, PathLike) else value
+
+
+def _source(data: Any) -> str | None:
+    """Return where samples come from: a path, or the word 'arrays'."""
+    return None if data is None else fspath(data) if isinstance(data, str | PathLike) else "arrays"
+
+
+def _plain_table(table: Any) -> str | None:
+    """Return a table for reports: its path, or the hash of what it holds."""
+    if isinstance(table, Mapping):
+        return sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()
+    return None if table is None else fspath(table)

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from inspect import Parameter, signature
 from typing import Any, TypeVar, get_type_hints
@@ -24,19 +24,27 @@ def takes_options(names: Iterable[str]) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
+        types, known = get_type_hints(FoldConfig), signature(function).parameters
+        listed = [name for name in names if name not in known]
+        shown = shows_options({name: types[name] for name in listed}, {name: _default(name) for name in listed})
+        before, returns, after = (function.__doc__ or "").partition("\n\n    Returns\n")
+        function.__doc__ = f"{before}\n{textwrap.indent(reference(listed), '    ')}{returns}{after}"
+        return shown(function)
+
+    return decorate
+
+
+def shows_options(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> Callable[[F], F]:
+    """Return a decorator that shows options in the signature of a function that has them as ``**options``."""
+
+    def decorate(function: F) -> F:
         plain = signature(function)
         own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        listed = [name for name in names if name not in plain.parameters]
-        types = get_type_hints(FoldConfig)
         last = [p for p in own if p.name == "progress"]
-        more = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=_default(name), annotation=types[name]) for name in listed
-        ]
-        parameters = [*(p for p in own if p not in last), *more, *last]
-        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
-        before, returns, after = (function.__doc__ or "").partition("\n\n    Returns\n")
-        entries = textwrap.indent(reference(listed), "    ")
-        function.__doc__ = f"{before}\n{entries}{returns}{after}"
+        more = [Parameter(n, Parameter.KEYWORD_ONLY, default=defaults[n], annotation=kind) for n, kind in types.items()]
+        function.__signature__ = plain.replace(  # type: ignore[attr-defined]
+            parameters=[*(p for p in own if p not in last), *more, *last]
+        )
         return function
 
     return decorate

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords
-from onnxfold.config.pixels import PixelScale, pixel_scale
+from onnxfold.config.pixels import RGB, PixelScale, pixel_scale
+from onnxfold.config.signatures import shows_options
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from onnxfold.fidelity.held_out import Texts, held_out_inputs, measure_fidelity
 from onnxfold.fidelity.judged import verdict_on
@@ -37,23 +39,35 @@ _IMAGES = 512
 _LONGEST_WINDOW, _MOST_WINDOWS = 1 << 20, 1 << 20
 
 
+class CompareOptions(TypedDict, total=False):
+    """Options of a comparison by name."""
+
+    text: str | Path | None
+    tokenizer: str | Path | None
+    window: int
+    windows: int
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    channels: str
+    seed: int
+    threads: int
+
+
+_DEFAULTS = CompareOptions(
+    text=None, tokenizer=None, window=WINDOW, windows=WINDOWS, mean=None, std=None, channels=RGB, seed=0, threads=1
+)
+
+
 @known_keywords
+@shows_options(get_type_hints(CompareOptions), _DEFAULTS)
 def compare(
     a: ModelLike,
     b: ModelLike,
     inputs: Given | None = None,
     labels: Array | None = None,
     *,
-    text: str | Path | None = None,
-    tokenizer: str | Path | None = None,
-    window: int = WINDOW,
-    windows: int = WINDOWS,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    channels: str = "rgb",
-    seed: int = 0,
-    threads: int = 1,
     progress: Progress | None = None,
+    **options: Unpack[CompareOptions],
 ) -> ComparisonReport:
     """Measure how close model `b` is to model `a` on the same inputs, and what both of them cost.
 
@@ -110,8 +124,9 @@ def compare(
     >>> report.samples, report.outputs[0].relative_error
     (256, 0.0)
     """
-    tell = progress or silent
-    seed, threads, scale = checks.seed(seed), checks.threads(threads), pixel_scale(mean, std, channels)
+    options = {**_DEFAULTS, **options}
+    seed, threads = checks.seed(options["seed"]), checks.threads(options["threads"])
+    scale = pixel_scale(options["mean"], options["std"], options["channels"])
     if not isinstance(inputs, Mapping | None):
         require_samples(inputs, scaled=scale is not None)
     elif scale is not None:
@@ -121,60 +136,116 @@ def compare(
     for model in (a, b):
         with suppress(UnsupportedModelError):  # too old to be folded; onnxruntime may still run it
             views.append(load(model))  # says what is wrong with a file better than onnxruntime does
-    tokenizer = None if tokenizer is None else checks.path("tokenizer", tokenizer)
-    request = None if text is None else _text_request(text, tokenizer, window, windows)
+    pair = _Pair(a, b, views, seed, threads, progress or silent)
+    tokenizer = None if options["tokenizer"] is None else checks.path("tokenizer", options["tokenizer"])
+    request = None if options["text"] is None else _text_request(options["text"], tokenizer, options)
     if request is not None and inputs is not None:
         raise ConfigError("the models are compared on data or on a text: give one of them")
     if inputs is None and labels is not None:
         raise ConfigError("labels need the inputs that they belong to: give these, too")
     with np.errstate(all="ignore"):  # values that are not finite are reported by name
         if request is not None:
-            return _compare_text(a, b, views, request, tell, seed=seed, threads=threads)
-        report, sample = _fidelity(a, b, views, inputs, labels, scale, seed, Texts(None, a, tokenizer), tell)
-    if len(views) < 2:
-        return ComparisonReport(**vars(report), verdict=verdict_on(report))
-    return _add_costs(report, a, b, views, sample, seed=seed, threads=threads)
+            return pair.compare_on_text(request)
+        if inputs is None:
+            report, sample = pair.compare_on_generated(tokenizer), None
+        else:
+            report, sample = pair.compare_on_given(inputs, labels, scale)
+    return pair.with_costs(report, sample)
 
 
-def _add_costs(
-    report: FidelityReport, a: ModelLike, b: ModelLike, views: list[GraphView], sample: Feeds | None, *,
-    seed: int, threads: int,
-) -> ComparisonReport:  # fmt: skip
-    first, second = views
-    latency = latency_of_two(
-        (a, first), (b, second), lambda infos: sample or noise_inputs(infos, samples=1, seed=seed, view=first),
-        threads=threads,
-    )  # fmt: skip
-    return ComparisonReport(
-        **vars(report), size_a=size_of(first), size_b=size_of(second), latency=latency, verdict=verdict_on(report)
-    )
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Two models that are compared, with what is said of both."""
+
+    a: ModelLike
+    b: ModelLike
+    views: list[GraphView]  # of both; of fewer where an operator set is too old to be folded
+    seed: int
+    threads: int
+    progress: Progress
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether both models can be analysed."""
+        return len(self.views) == 2
+
+    @property
+    def inlined(self) -> list[GraphView]:
+        """Copies of both views without functions."""
+        copies = [view.copy() for view in self.views]
+        for copy in copies:
+            InlineFunctions()(copy)
+        return copies
+
+    def sessions(self) -> list[Session]:
+        """Open both models; their outputs are those that can be compared."""
+        counted = self.views if self.is_readable else (None, None)
+        return [Session(model, counted=view) for model, view in zip((self.a, self.b), counted, strict=True)]
+
+    def compare_on_text(self, request: TextRequest) -> ComparisonReport:
+        """Compare language models on a text, with their perplexities and costs."""
+        if not self.is_readable:
+            raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
+        sessions = self.sessions()
+        _keep_compared_outputs(*sessions)
+        report, perplexity = compare_on_text(sessions, self.inlined, request, self.a, self.progress)
+        del sessions
+        return replace(self.with_costs(report, None), perplexity=perplexity)
+
+    def compare_on_generated(self, tokenizer: Path | None) -> FidelityReport:
+        """Compare on generated inputs."""
+        first, second = self.sessions()
+        names = _compared_outputs(first, second)
+        if not self.is_readable:
+            raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
+        inlined = self.inlined
+        generated = held_out_inputs(
+            *inlined, seed=self.seed, infos=first.inputs, texts=Texts(first, self.a, tokenizer), progress=self.progress
+        )
+        first.output_names, second.output_names = names
+        return measure_fidelity(first, second, generated, called="generated", view=inlined[0])
+
+    def compare_on_given(
+        self, inputs: Given, labels: Array | None, scale: PixelScale | None
+    ) -> tuple[FidelityReport, Feeds]:
+        """Compare on samples of the user; return the first of them, too."""
+        first, second = self.sessions()
+        _keep_compared_outputs(first, second)
+        view = self.views[0] if self.views else None
+        interface = None if view is None else token_interface(view)
+        given = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
+        samples, labels = sample_count(given.arrays), given.labels if labels is None else labels
+        if labels is not None:
+            labels = checked_labels(labels, samples)
+        reference, outputs = (session.run_in_batches(given.arrays) for session in (first, second))
+        called = given.reason if is_folder(inputs) else "given data"
+        report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
+        report = replace(report, notes=[*given.notes, *report.notes])
+        if labels is not None:
+            report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
+        return report, next(in_batches(given.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
+
+    def with_costs(self, report: FidelityReport, sample: Feeds | None) -> ComparisonReport:
+        """Return the report with the verdict and, where both models can be analysed, their costs."""
+        judged = ComparisonReport(**vars(report), verdict=verdict_on(report))
+        if not self.is_readable:
+            return judged
+        first, second = self.views
+        latency = latency_of_two(
+            (self.a, first), (self.b, second),
+            lambda infos: sample or noise_inputs(infos, samples=1, seed=self.seed, view=first), threads=self.threads,
+        )  # fmt: skip
+        return replace(judged, size_a=size_of(first), size_b=size_of(second), latency=latency)
 
 
-def _text_request(text: str | Path, tokenizer: Path | None, window: int, windows: int) -> TextRequest:
-    window = checks.whole("window", window, least=2, most=_LONGEST_WINDOW)
-    windows = checks.whole("windows", windows, least=1, most=_MOST_WINDOWS)
-    path = require_file(checks.path("text", text))
-    return TextRequest(path, tokenizer, window, windows)
+def _text_request(text: str | Path, tokenizer: Path | None, options: CompareOptions) -> TextRequest:
+    window = checks.whole("window", options["window"], least=2, most=_LONGEST_WINDOW)
+    windows = checks.whole("windows", options["windows"], least=1, most=_MOST_WINDOWS)
+    return TextRequest(require_file(checks.path("text", text)), tokenizer, window, windows)
 
 
-def _compare_text(
-    a: ModelLike, b: ModelLike, views: list[GraphView], request: TextRequest, progress: Progress, *,
-    seed: int, threads: int,
-) -> ComparisonReport:  # fmt: skip
-    if len(views) < 2:
-        raise ConfigError("the operator set of a model is too old for a comparison on a text: give --data")
-    sessions = [Session(model, counted=view) for model, view in zip((a, b), views, strict=True)]
-    for session, names in zip(sessions, _compared_outputs(*sessions), strict=True):
-        session.output_names = names
-    report, perplexity = compare_on_text(sessions, [_inline_functions(view) for view in views], request, a, progress)
-    del sessions
-    return replace(_add_costs(report, a, b, views, None, seed=seed, threads=threads), perplexity=perplexity)
-
-
-def _inline_functions(view: GraphView) -> GraphView:
-    copy = view.copy()
-    InlineFunctions()(copy)
-    return copy
+def _keep_compared_outputs(first: Session, second: Session) -> None:
+    first.output_names, second.output_names = _compared_outputs(first, second)
 
 
 def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[str]]:
@@ -200,44 +271,3 @@ def _compared_outputs(first: Session, second: Session) -> tuple[list[str], list[
 
 def _drop_caches(names: Sequence[str]) -> list[str]:
     return [name for name in names if not cache_outputs([name])]
-
-
-def _fidelity(
-    a: ModelLike,
-    b: ModelLike,
-    views: list[GraphView],
-    inputs: Given | None,
-    labels: Array | None,
-    scale: PixelScale | None,
-    seed: int,
-    texts: Texts,
-    progress: Progress,
-) -> tuple[FidelityReport, Feeds | None]:
-    """Return how close two models are, and the first of the given samples."""
-    counted = views if len(views) == 2 else (None, None)
-    first, second = Session(a, counted=counted[0]), Session(b, counted=counted[1])
-    names = _compared_outputs(first, second)
-    if inputs is None:
-        if len(views) < 2:
-            raise ConfigError("inputs cannot be generated for such an old operator set: give --data")
-        texts = replace(texts, writer=first)
-        inlined = [_inline_functions(view) for view in views]
-        generated = held_out_inputs(*inlined, seed=seed, infos=first.inputs, texts=texts, progress=progress)
-        first.output_names, second.output_names = names
-        return measure_fidelity(first, second, generated, called="generated", view=inlined[0]), None
-    first.output_names, second.output_names = names
-    interface = token_interface(views[0]) if views else None
-    user_samples = given_samples(first.inputs, inputs, scale, most=_IMAGES, interface=interface)
-    labels = user_samples.labels if labels is None else labels
-    samples = sample_count(user_samples.arrays)
-    if labels is not None:
-        labels = checked_labels(labels, samples)
-    reference, outputs = first.run_in_batches(user_samples.arrays), second.run_in_batches(user_samples.arrays)
-    called = user_samples.reason if is_folder(inputs) else "given data"
-    view = views[0] if views else None
-    report = fidelity(first.output_names, reference, outputs, inputs=called, view=view, samples=samples)
-    report = replace(report, notes=[*user_samples.notes, *report.notes])
-    if labels is not None:
-        report = replace(report, accuracy_a=accuracy(reference, labels), accuracy_b=accuracy(outputs, labels))
-    sample = next(in_batches(user_samples.arrays, fixed_batch(info.shape for info in first.inputs) or 1))
-    return report, sample

@@ -2,9 +2,9 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 
 import onnx
 
@@ -24,7 +24,7 @@ from onnxfold.fidelity.measures import fidelity
 from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.files.load import ModelLike, checker_problem, load
 from onnxfold.graph.files.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
-from onnxfold.graph.run.session import Feeds, InputInfo, Session
+from onnxfold.graph.run.session import Session
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
@@ -47,59 +47,51 @@ class VerificationResult:
     unmeasured: str = ""  # why the closeness could not be measured; empty where it was
 
 
-def verify(
-    original: ModelLike,
-    view: GraphView,
-    seed: int = 0,
-    progress: Progress = silent,
-    *,
-    threads: int | None = 1,
-    samples: Sequence[dict[str, Array]] = (),
-    texts: Texts | None = None,
-    renamed: Mapping[str, str] = MappingProxyType({}),
-) -> VerificationResult:
-    """Check a folded model; measure its latency, and its fidelity on generated inputs that the fold has not seen.
-
-    The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
-    on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
-    was finite stays finite. How far the values moved is reported, not judged.
-    """
-    progress("verify in onnxruntime", 0, 0)
-    before = load(original)
-    was, is_now = interface(before, renamed), interface(view)
-    if was != is_now:
-        raise VerificationError(f"the interface changed: {was} became {is_now}")
-    before.assume(view.input_shapes)
-    check = _Check(original, before, view, seed, threads, samples, texts or Texts(), progress)
-    if weight_bytes(view) <= PROTOBUF_LIMIT:
-        return check.run(to_model(view))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "folded.onnx"
-        save(view, path, external_data=True)
-        return check.run(str(path))
-
-
-def interface(view: GraphView, renamed: Mapping[str, str] = MappingProxyType({})) -> list[tuple[str, int, int]]:
+def interface(view: GraphView, renamed: Mapping[str, str]) -> list[tuple[str, int, int]]:
     """Return name, element type and rank of every input and output."""
     infos = [i for i in view.graph.input if i.name not in view.weights] + list(view.graph.output)
     kinds = [(i.name, i.type.tensor_type.elem_type, len(i.type.tensor_type.shape.dim)) for i in infos]
     return [(new, *kind) for name, *kind in kinds if (new := renamed.get(name, name))]
 
 
-@dataclass(frozen=True)
-class _Check:
-    """One verification: the original, both as views, the seed, and a user's samples."""
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """The check of a folded model; it measures latency, and fidelity on generated inputs that the fold has not seen.
+
+    The check is structural: onnx's checker with full shape inference accepts the model, onnxruntime loads and runs it
+    on a little noise, names, types and ranks of inputs and outputs are the original's, output shapes agree, and what
+    was finite stays finite. How far the values moved is reported, not judged.
+    """
 
     original: ModelLike
-    before: GraphView
-    view: GraphView
-    seed: int
-    threads: int | None
-    samples: Sequence[dict[str, Array]]
-    texts: Texts
-    progress: Progress
+    view: GraphView  # the folded model
+    seed: int = 0
+    progress: Progress = silent
+    threads: int | None = 1  # threads of the latency; None where it is not measured
+    samples: Sequence[dict[str, Array]] = ()  # samples of a user that were held out of the fit
+    texts: Texts = field(default_factory=Texts)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # new names of outputs; empty where they went
 
-    def run(self, model: onnx.ModelProto | str) -> VerificationResult:
+    @cached_property
+    def before(self) -> GraphView:
+        """The original."""
+        return load(self.original)
+
+    def run(self) -> VerificationResult:
+        """Check the model in memory, or in a file where it is too large for that."""
+        self.progress("verify in onnxruntime", 0, 0)
+        was, is_now = interface(self.before, self.renamed), interface(self.view, {})
+        if was != is_now:
+            raise VerificationError(f"the interface changed: {was} became {is_now}")
+        self.before.assume(self.view.input_shapes)
+        if weight_bytes(self.view) <= PROTOBUF_LIMIT:
+            return self._run(to_model(self.view))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "folded.onnx"
+            save(self.view, path, external_data=True)
+            return self._run(str(path))
+
+    def _run(self, model: onnx.ModelProto | str) -> VerificationResult:
         notes = _checker_notes(self.original, model)
         # Of models over 2 GB only one is in memory at a time.
         folded = None if isinstance(model, str) else open_network(model, self.view)
@@ -107,17 +99,10 @@ class _Check:
         del folded
         latency = None
         if result.fidelity is not None and not isinstance(model, str) and self.threads is not None:
-            latency = self._latency(model, self.threads)
+            feeds = partial(noise_inputs, samples=1, seed=self.seed, view=self.view)
+            latency = latency_of_two((self.original, self.before), (model, self.view), feeds, threads=self.threads)
         more = (_slower(latency),) if latency is not None and latency.is_slower else ()
         return replace(result, notes=(*notes, *result.notes, *more), latency=latency)
-
-    def _latency(self, model: onnx.ModelProto, threads: int) -> LatencyRecord | None:
-        """Return the latencies of one sample of noise; None where they cannot be had."""
-
-        def feeds(infos: list[InputInfo]) -> Feeds:
-            return noise_inputs(infos, samples=1, seed=self.seed, view=self.view)
-
-        return latency_of_two((self.original, self.before), (model, self.view), feeds, threads=threads)
 
     def _compare_original(
         self, model: onnx.ModelProto | str, folded: Session | WalkedNetwork | None
@@ -201,5 +186,5 @@ def _checker_notes(original: ModelLike, model: onnx.ModelProto | str) -> tuple[s
     return (f"onnx's strict shape inference rejects the folded model, onnxruntime alone decides: {problem}",)
 
 
-def _shapes(feeds: dict[str, Array]) -> str:
+def _shapes(feeds: Mapping[str, Array]) -> str:
     return ", ".join(f"{name}:{'x'.join(map(str, v.shape))}" for name, v in feeds.items())

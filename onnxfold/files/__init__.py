@@ -16,28 +16,7 @@ from onnxfold.files.contents import Entry, entries_of, open_regular
 from onnxfold.files.targets import STDOUT, Target, check_ending, is_disk_full, reason, target_of
 
 __all__ = [
-    "STDOUT",
-    "Cache",
-    "Entry",
-    "Output",
-    "Read",
-    "Target",
-    "check_ending",
-    "check_outputs",
-    "check_own",
-    "entries_of",
-    "explain_errors",
-    "is_disk_full",
-    "key_of",
-    "made_folder",
-    "new_folder",
-    "open_regular",
-    "option_outputs",
-    "part_folder",
-    "reason",
-    "replace_by",
-    "replace_file",
-    "target_of",
-    "write",
-    "write_together",
-]
+    "STDOUT", "Cache", "Entry", "Output", "Read", "Target", "check_ending", "check_outputs", "check_own", "entries_of",
+    "explain_errors", "is_disk_full", "key_of", "made_folder", "new_folder", "open_regular", "option_outputs",
+    "part_folder", "reason", "replace_by", "replace_file", "target_of", "write", "write_together",
+]  # fmt: skip

@@ -1,8 +1,6 @@
 """Folders of language models: a model with its tokenizer and the configurations of its runtime."""
 
-from onnxfold.folders.changed import with_changes
-from onnxfold.folders.head_counts import with_heads
-from onnxfold.folders.layer_counts import with_layers
+from onnxfold.folders.configs import with_changes, with_heads, with_layers
 from onnxfold.folders.model_folder import ModelFolder, folder_of, model_file, takes_folders
 
 __all__ = ["ModelFolder", "folder_of", "model_file", "takes_folders", "with_changes", "with_heads", "with_layers"]

@@ -1,4 +1,4 @@
-"""Configurations of a folder, as they are written into its copy."""
+"""Configurations of a folder, as its copy states them after heads of caches or layers of its model went."""
 
 import json
 import os
@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from onnxfold.folders.model_folder import GENAI, TRANSFORMERS, ModelFolder, read_config
+from onnxfold.inputs.tokens.cache_heads import Heads, changes_of
 
+#: Whole groups of heads go: every head of keys and values with all query heads that read it. So their ratio stays, and
+#: where all layers keep equally many, one number says it for all. `num_attention_heads` of ``config.json`` stays,
+#: because libraries divide `hidden_size` by it for the size of a head.
+_QUERIES, _SHARED = "num_attention_heads", "num_key_value_heads"
+#: Their names in Falcon.
+_OTHER_NAMES = ("num_kv_heads",)
+_LAYERS = "num_hidden_layers"
+#: Their names in GPT-2 and others.
+_OTHER_LAYERS = ("n_layer", "num_layers", "n_layers")
+#: Lists with an entry per layer.
+_PER_LAYER = ("layer_types",)
 #: Changes a configuration, given its name, in place.
 Edit = Callable[[str, dict[str, Any]], None]
 
@@ -50,3 +62,87 @@ def _format_like(path: Path, config: dict[str, Any]) -> bytes:
     indentation = re.search(r"\n([ \t]+)\"", text)
     written = json.dumps(config, indent=indentation.group(1) if indentation else None, ensure_ascii=False)
     return (written + text[len(text.rstrip()) :]).encode()
+
+
+def with_changes(
+    folder: ModelFolder | None, before: Heads, after: Heads, layers: tuple[int, list[int]] | None
+) -> tuple[ModelFolder | None, tuple[str, ...]]:
+    """Return the folder, if there is one, with its configurations, and notes on what changed."""
+    notes = changes_of(before, after)
+    if folder is None:
+        return None, notes
+    folder, head_notes = with_heads(folder, before, after)
+    if layers is None:
+        return folder, (*notes, *head_notes)
+    folder, layer_notes = with_layers(folder, *layers)
+    return folder, (*notes, *head_notes, *layer_notes)
+
+
+def with_heads(folder: ModelFolder, before: Heads, after: Heads) -> tuple[ModelFolder, tuple[str, ...]]:
+    """Return a folder whose copy states the heads of a folded model, and notes on what no configuration can state."""
+    if before == after:
+        return folder, ()
+    names = configs_of(folder)
+    was, is_now = set(before.values()), set(after.values())
+    if len(was) != 1 or len(is_now) != 1:
+        unequal = "layers keep different numbers of heads of keys and values, which no configuration states"
+        return folder, (f"{unequal}: {' and '.join(names)} stayed; a runtime must read them from the model",)
+    old, new = was.pop() or 0, is_now.pop() or 0
+    notes: list[str] = []
+
+    def edit(name: str, config: dict[str, Any]) -> None:
+        if name == GENAI:
+            _edit_genai(config, old, new)
+        elif not _edit_transformers(config, new):
+            notes.append(f"{name} stated no {_SHARED}: libraries that take {_QUERIES} for it cannot run this model")
+
+    return with_configs(folder, edit), tuple(notes)
+
+
+def _edit_genai(config: dict[str, Any], old: int, new: int) -> None:
+    decoder = decoder_of(config)
+    if decoder is None:
+        return
+    decoder[_SHARED] = new
+    queries = decoder.get(_QUERIES)
+    if isinstance(queries, int) and old and queries % old == 0:
+        decoder[_QUERIES] = queries // old * new
+
+
+def _edit_transformers(config: dict[str, Any], new: int) -> bool:
+    """Write the number to where it stands, in the part about text perhaps; return whether it stood there."""
+    for part in parts_of(config):
+        for name in (_SHARED, *_OTHER_NAMES):
+            if name in part:
+                part[name] = new
+                return True
+    config[_SHARED] = new
+    return False
+
+
+def with_layers(folder: ModelFolder, before: int, left: list[int]) -> tuple[ModelFolder, tuple[str, ...]]:
+    """Return a folder whose copy states how many layers are left, and notes on what could not be stated."""
+    silent: list[str] = []
+
+    def edit(name: str, config: dict[str, Any]) -> None:
+        parts = (decoder_of(config) or {},) if name == GENAI else parts_of(config)
+        if not any(_state(part, before, left) for part in parts):
+            silent.append(name)
+
+    changed = with_configs(folder, edit)
+    return changed, tuple(f"{name} did not state {before} layers, and stayed as it is" for name in silent)
+
+
+def _state(part: dict[str, Any], before: int, left: list[int]) -> bool:
+    """Write the number to where it stands; return whether it stood there."""
+    key = next((key for key in (_LAYERS, *_OTHER_LAYERS) if part.get(key) == before), None)
+    if key is None:
+        return False
+    part[key] = len(left)
+    for name in _PER_LAYER:
+        if isinstance(part.get(name), list) and len(part[name]) == before:
+            part[name] = [part[name][i] for i in left]
+    sliding = part.get("sliding_window")
+    if isinstance(sliding, dict) and isinstance(sliding.get("layers"), list):
+        sliding["layers"] = [left.index(i) for i in sliding["layers"] if i in left]
+    return True

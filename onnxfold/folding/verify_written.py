@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from onnxfold.fidelity.held_out import Texts
-from onnxfold.fidelity.verify import VerificationResult, verify
+from onnxfold.fidelity.verify import Verification, VerificationResult
 from onnxfold.files import Cache
 from onnxfold.folding.fold_task import FoldTask
 from onnxfold.folding.written_model import WrittenModel
@@ -16,9 +16,9 @@ def verify_written(
     config = task.config
     if not config.verify:
         return VerificationResult(None)
-    return verify(
+    return Verification(
         task.reference, written.view, config.seed, task.progress,
         threads=config.threads if measures_latency else None,
         samples=written.inputs.held_out if written.inputs is not None else (), renamed=renamed,
         texts=Texts(tokenizer=config.tokenizer, cache=Cache(config.cache)),
-    )  # fmt: skip
+    ).run()  # fmt: skip

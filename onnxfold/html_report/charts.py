@@ -39,6 +39,12 @@ def svg_text(x: float, y: float, text: str, anchor: str, class_: str = "label", 
     return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_, **attributes)
 
 
+def _beside(title: str) -> Element:
+    """Return the title of a vertical axis."""
+    turned = f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)"
+    return svg_text(0, 0, title, "middle", "axis-title", transform=turned)
+
+
 def _percent(part: float) -> str:
     return f"{100 * part:.2f}%"
 
@@ -152,14 +158,7 @@ def error_chart(curve: ErrorCurve, scale: ErrorScale) -> Element:
         svg_text(chosen, _BOTTOM + 14, f"{curve.width}", "middle") if far else None,
         svg_text(_RIGHT, _BOTTOM + 14, f"{widest}", "middle"),
         svg_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, "width (channels)", "middle", "axis-title"),
-        svg_text(
-            0,
-            0,
-            "relative error",
-            "middle",
-            "axis-title",
-            transform=f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)",
-        ),
+        _beside("relative error"),
     )
 
 
@@ -208,9 +207,7 @@ def correlation_chart(histogram: CorrelationHistogram) -> Element:
         svg_text(middle, _BOTTOM + 14, "0", "middle"),
         svg_text(right, _BOTTOM + 14, "1", "middle"),
         svg_text(middle, _BOTTOM + 30, "correlation", "middle", "axis-title"),
-        svg_text(
-            0, 0, "pairs", "middle", "axis-title", transform=f"translate(11,{(_TOP + _BOTTOM) / 2:g}) rotate(-90)"
-        ),
+        _beside("pairs"),
     )
 
 

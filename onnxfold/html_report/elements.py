@@ -1,7 +1,8 @@
 """HTML and SVG elements; the standard library's tree escapes their text."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
 from xml.etree import ElementTree
 
 from onnxfold.printable import printable
@@ -45,6 +46,26 @@ def serialise(root: Element) -> str:
     return text
 
 
+def page(title: str, *body: Content, style: str = "", policy: str = "") -> str:
+    """Return a whole page, with a style beside the common one; it fetches nothing but what the policy allows."""
+    common = resources.files("onnxfold.html_report").joinpath("style.css").read_text(encoding="utf-8")
+    allowed = f"default-src 'none'; style-src 'unsafe-inline'{policy and f'; {policy}'}"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=allowed),
+        element("title", title),
+        element("style", common + style),
+    )
+    return f"<!DOCTYPE html>\n{serialise(element('html', head, element('body', *body), lang='en'))}\n"
+
+
+def section(name: str, title: str, *body: Content) -> Element:
+    """Return a section with its heading."""
+    return element("section", element("h2", title, id=f"{name}-title"), *body, id=name, aria_labelledby=f"{name}-title")
+
+
 def table(caption: str, header: Sequence[Content], rows: Iterable[Sequence[Content]], class_: str = "") -> Element:
     """Return a table whose first column names the rows; longer ones end in a part that opens on demand."""
     made = [
@@ -52,24 +73,25 @@ def table(caption: str, header: Sequence[Content], rows: Iterable[Sequence[Conte
         for cells in rows
     ]
 
-    def part(body: Sequence[Element], title: str) -> Element:
+    def part(body: Sequence[Element], more: str = "") -> Element:
         head = element("thead", element("tr", *(element("th", cell, scope="col") for cell in header)))
-        return element("table", element("caption", title), head, element("tbody", *body), class_=class_)
+        return element("table", element("caption", caption + more), head, element("tbody", *body), class_=class_)
 
-    shown = part(made[:_LONGEST_LIST], caption)
-    rest = made[_LONGEST_LIST:]
-    if not rest:
-        return shown
-    return element("div", shown, details(f"{len(rest)} more", part(rest, f"{caption}, continued")))
+    return _shorten(made, part(made[:_LONGEST_LIST]), lambda rest: part(rest, ", continued"))
 
 
 def grid(items: Sequence[Element]) -> Element:
     """Return small charts side by side; many end in a part that opens on demand."""
-    shown = element("div", *items[:_LONGEST_LIST], class_="grid")
+
+    def part(shown: Sequence[Element]) -> Element:
+        return element("div", *shown, class_="grid")
+
+    return _shorten(items, part(items[:_LONGEST_LIST]), part)
+
+
+def _shorten(items: Sequence[Element], shown: Element, part: Callable[[Sequence[Element]], Element]) -> Element:
     rest = items[_LONGEST_LIST:]
-    if not rest:
-        return shown
-    return element("div", shown, details(f"{len(rest)} more", element("div", *rest, class_="grid")))
+    return element("div", shown, details(f"{len(rest)} more", part(rest))) if rest else shown
 
 
 def details(summary: str, *children: Content) -> Element:

@@ -6,9 +6,13 @@ _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 UNKNOWN = "unknown"
 
 
+def _known(value: float | None, form: str) -> str:
+    return UNKNOWN if value is None or not math.isfinite(value) else format(value, form)
+
+
 def whole(value: float | None) -> str:
     """Return a count with separators."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
+    return _known(value, ",.0f")
 
 
 def short(value: float | None) -> str:
@@ -21,7 +25,7 @@ def short(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """Return a fraction as percent."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.1%}"
+    return _known(value, ".1%")
 
 
 def interval(low: float, high: float) -> str:
@@ -31,7 +35,7 @@ def interval(low: float, high: float) -> str:
 
 def decimal(value: float | None) -> str:
     """Return three digits."""
-    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.3g}"
+    return _known(value, ".3g")
 
 
 def removed(before: float | None, after: float | None) -> str:

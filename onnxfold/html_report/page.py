@@ -1,59 +1,29 @@
 """The page: its head, its title with the main numbers, its sections."""
 
-from importlib import resources
 from pathlib import PurePath
 
-from onnxfold.html_report.elements import Element, element, serialise
+from onnxfold.html_report.elements import Element, element, page, section
 from onnxfold.html_report.numbers import UNKNOWN, decimal, interval, percent, plural, removed, short
 from onnxfold.html_report.sections import SECTIONS
 from onnxfold.report import FoldReport, milliseconds
 
-#: Nothing may be fetched, by whatever ends up in the page.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
 
 def render_html(report: FoldReport) -> str:
     """Return a report as one page that needs no other file and no network."""
-    made = [(section, section.content(report)) for section in SECTIONS]
-    contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s, _ in made))
-    main = element(
-        "main",
-        *(
-            element(
-                "section",
-                element("h2", s.title, id=f"{s.name}-title"),
-                element("p", s.explained, class_="explained") if s.explained else None,
-                *body,
-                id=s.name,
-                aria_labelledby=f"{s.name}-title",
-            )
-            for s, body in made
-        ),
-    )
-    page = element(
-        "html",
-        _head(report),
-        element("body", _header(report, element("nav", contents, aria_label="Sections")), main, _footer(report)),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{serialise(page)}\n"
+    sections = [
+        section(s.name, s.title, element("p", s.explained, class_="explained") if s.explained else None,
+                *s.content(report))
+        for s in SECTIONS
+    ]  # fmt: skip
+    contents = element("ul", *(element("li", element("a", s.title, href=f"#{s.name}")) for s in SECTIONS))
+    nav = element("nav", contents, aria_label="Sections")
+    body = _header(report, nav), element("main", *sections), _footer(report)
+    return page(f"{_name(report)}: fold report", *body, policy="img-src data:")
 
 
 def _name(report: FoldReport) -> str:
     # Reports travel between systems: both separators count.
     return PurePath(report.model.replace("\\", "/")).name or "model"
-
-
-def _head(report: FoldReport) -> Element:
-    style = resources.files("onnxfold.html_report").joinpath("style.css").read_text(encoding="utf-8")
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("title", f"{_name(report)}: fold report"),
-        element("style", style),
-    )
 
 
 def _header(report: FoldReport, nav: Element) -> Element:
@@ -78,13 +48,10 @@ def _tiles(report: FoldReport) -> list[Element]:
     before, after = report.before, report.after
     tiles = [
         _tile("Weights removed", percent(report.sparsity), _change(before.parameters, after.parameters)),
-        _tile(
-            f"{before.macs_title} removed",
-            removed(before.macs, after.macs) or UNKNOWN,
-            _change(before.macs, after.macs),
-        ),
+        _tile(f"{before.macs_title} removed", removed(before.macs, after.macs) or UNKNOWN,
+              _change(before.macs, after.macs)),
         _tile("Size", f"{short(after.size_bytes)}B", f"{short(before.size_bytes)}B before"),
-    ]
+    ]  # fmt: skip
     fidelity = report.fidelity
     if fidelity is not None and fidelity.outputs:
         first, on = fidelity.outputs[0], f"{plural(fidelity.samples, 'sample')} of {fidelity.inputs}"

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from onnxfold.files import open_regular
-from onnxfold.html_report.elements import Content, Element, breakable, element, serialise, table
+from onnxfold.html_report.elements import Content, Element, breakable, element, page, section, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
 from onnxfold.sweeps.answers.pick import fronts
@@ -58,19 +58,16 @@ def render_page(rows: Sequence[Row], picked: Row | None = None) -> str:
     """Return the page of a sweep."""
     done = [row for row in rows if row.status == DONE]
     costs, errors = _known(_cost_axes(), done), _known(_error_axes(), done)
-    page = element(
-        "html",
-        _head(),
-        element(
-            "body",
-            _header(rows, done),
-            element("main", *_chart(done, costs, errors, picked), *_tables(rows, done, picked)),
-            _footer(rows),
-            *([element("script", _script())] if costs and errors else []),
-        ),
-        lang="en",
-    )
-    return f"<!DOCTYPE html>\n{serialise(page)}\n"
+    script = _resource("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page(
+        _TITLE,
+        _header(rows, done),
+        element("main", *_chart(done, costs, errors, picked), *_tables(rows, done, picked)),
+        _footer(rows),
+        element("script", script) if costs and errors else None,
+        style="\n" + _resource("page.css"), policy=f"script-src 'sha256-{digest}'",
+    )  # fmt: skip
 
 
 def is_page(path: Path) -> bool:
@@ -98,23 +95,8 @@ def _name(row: Row) -> str:
     return f"{row.model}, {row.goal}, {row.method}, seed {row.seed}"
 
 
-def _script() -> str:
-    return resources.files("onnxfold.sweeps").joinpath("page.js").read_text(encoding="utf-8")
-
-
-def _head() -> Element:
-    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    folders = (("onnxfold.html_report", "style.css"), ("onnxfold.sweeps", "page.css"))
-    style = "\n".join(resources.files(place).joinpath(name).read_text(encoding="utf-8") for place, name in folders)
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("title", _TITLE),
-        element("style", style),
-    )
+def _resource(name: str) -> str:
+    return resources.files("onnxfold.sweeps").joinpath(name).read_text(encoding="utf-8")
 
 
 def _header(rows: Sequence[Row], done: Sequence[Row]) -> Element:
@@ -198,12 +180,12 @@ def _tables(rows: Sequence[Row], done: Sequence[Row], picked: Row | None) -> lis
         caption = f"Folds of each model that no other one beats in {cost} and {quality}."
         head = ("Fold", "Weights", "Latency", QUANTITIES[best.quality].title.capitalize())
         commands = [element("pre", element("code", row.command or "")) for row in best.rows]
-        made.append(_section("front", "The front", table(caption, head, cells, "figures"), *commands))
-        made.append(_section("all", "All folds", element("div", _all_folds(done, picked), class_="scroll")))
+        made.append(section("front", "The front", table(caption, head, cells, "figures"), *commands))
+        made.append(section("all", "All folds", element("div", _all_folds(done, picked), class_="scroll")))
     failed = [row for row in rows if row.status != DONE]
     if failed:
         reasons: list[list[Content]] = [[_fold(row), f"{row.error_type}: {row.error}"] for row in failed]
-        made.append(_section("failed", "Failed", table("Folds without a result.", ("Fold", "Why"), reasons)))
+        made.append(section("failed", "Failed", table("Folds without a result.", ("Fold", "Why"), reasons)))
     return made
 
 
@@ -232,11 +214,6 @@ def _label(*name: Content) -> Element:
 def _number(axis: ChartAxis, value: float | None) -> Element:
     known = {} if value is None else {"data_value": repr(value)}
     return element("td", UNKNOWN if value is None else value_text(axis.key, value), **known)
-
-
-def _section(name: str, title: str, *body: Content) -> Element:
-    heading = element("h2", title, id=f"{name}-title")
-    return element("section", heading, *body, id=name, aria_labelledby=f"{name}-title")
 
 
 def _fold(row: Row) -> Element:

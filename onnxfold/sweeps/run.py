@@ -1,12 +1,20 @@
 """A sweep from the request to the rows: what is missing is run, then latencies, then one file."""
 
-from collections.abc import Iterator
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onnxfold.errors import OnnxFoldError
+from onnxfold.folders import model_file
+from onnxfold.graph.files.load import load
+from onnxfold.inputs.noise import noise_inputs
+from onnxfold.latency.two_models import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
+from onnxfold.report import LatencyRecord
 from onnxfold.sweeps.cluster import (
     ENCRYPTED,
     RETRIES,
@@ -19,13 +27,16 @@ from onnxfold.sweeps.cluster import (
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.grid import SweepRequest
 from onnxfold.sweeps.job import Job
-from onnxfold.sweeps.latency import is_due, measure_latencies
 from onnxfold.sweeps.results import SweepFolder
-from onnxfold.sweeps.row import LOST, Row
+from onnxfold.sweeps.row import DONE, LOST, Row
 from onnxfold.sweeps.work import Outcome
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+#: What the progress calls the work.
+LATENCIES = "latency"
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,9 @@ def run_sweep(
     tell: Progress = silent,
     *,
     resume: bool = True,
-    measures_latency: bool = True,
-    threads: int = 1,
+    latency_threads: int | None = 1,
 ) -> list[Row]:
-    """Run all jobs of a request that have no row yet; return the rows of the request."""
+    """Run all jobs of a request that have no row yet, then time models with these threads; return the rows."""
     jobs = request.jobs()
     with folder.opened():
         rows = folder.rows()
@@ -72,11 +82,14 @@ def run_sweep(
                     tell(f"{NOTED} trusts its network: {UNPROTECTED}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)
         wanted = {job.key: job for job in jobs}
-        if measures_latency:  # the workers of this machine have ended
+        if latency_threads is not None:  # the workers of this machine have ended
             due = [row for key, row in folder.rows().items() if key in wanted and is_due(row)]
             originals = {key: Path(job.model) for key, job in wanted.items()}
             shapes = request.options.get("input_shapes")
-            measure_latencies(due, originals, folder.path, folder.add, tell, threads=threads, input_shapes=shapes)
+            for row in measure_latencies(
+                due, originals, folder.path, tell, threads=latency_threads, input_shapes=shapes
+            ):
+                folder.add(row)
         return [row for row in folder.compact() if row.key in wanted]
 
 
@@ -86,3 +99,39 @@ def _take(folder: SweepFolder, job: Job, outcome: Outcome) -> None:
     if outcome.files and row.file is not None:
         row = replace(row, file=folder.add_model(row.file, outcome.files, is_folder=outcome.is_folder))
     folder.add(row)
+
+
+def is_due(row: Row) -> bool:
+    """Whether nobody has tried to measure the latency of a row."""
+    return row.status == DONE and row.latency_host is None and row.file is not None
+
+
+def measure_latencies(
+    rows: Sequence[Row], originals: Mapping[str, Path], folder: Path, tell: Progress, *,
+    threads: int = 1, input_shapes: Mapping[str, Any] | None = None,
+) -> Iterator[Row]:  # fmt: skip
+    """Time every folded model beside its original, in turn, with nothing else to do here."""
+    for done, row in enumerate(rows):
+        tell(LATENCIES, done, len(rows))
+        assert row.file is not None
+        try:
+            models = [model_file(path) for path in (originals[row.key], folder / row.file)]
+            before, after = ((model, load(model, input_shapes)) for model in models)
+            feeds = partial(noise_inputs, samples=1, seed=row.seed, view=after[1])
+            yield _add_latency(row, latency_of_two(before, after, feeds, threads=threads))
+        except OnnxFoldError as error:
+            yield _mark_untimed(row, str(error))
+
+
+def _add_latency(row: Row, timing: LatencyRecord | None) -> Row:
+    if timing is None:
+        return _mark_untimed(row, "a model does not run in its own type, or may never end")
+    return replace(
+        row, latency_ms_before=1e3 * timing.before_s, latency_ms=1e3 * timing.after_s, latency_ratio=timing.ratio,
+        latency_spread=timing.spread, latency_host=f"{platform.node()}, {timing.how}",
+    )  # fmt: skip
+
+
+def _mark_untimed(row: Row, why: str) -> Row:
+    notes = "; ".join(filter(None, (row.notes, f"latency was not measured: {why}")))
+    return replace(row, notes=notes, latency_host=platform.node())

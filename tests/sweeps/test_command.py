@@ -117,7 +117,7 @@ def test_every_option_reaches_the_folds(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_module, "run_sweep", run)
     arguments = [
         "sweep", str(MODEL), "--out", str(tmp_path / "out"), "--sparsity", "0.3", "--max-macs", "300K", "--method",
-        "fold-ls, ifm", "--seeds", "2", "--jobs", "3", "--no-resume", "--no-latency", "--parity", "--objective",
+        "fold-ls, ifm", "--seeds", "2", "--jobs", "3", "--no-resume", "--parity", "--objective",
         "weights", "--round-to", "4", "--keep", "fc1", "--input-shapes", "input:1,1,32,32", "--dtype", "int8",
         "--samples", "9", "--allocation", "global", "--inputs", "noise", "--max-memory", "2G",
         "--threads", "2", "--retries", "5",
@@ -126,7 +126,7 @@ def test_every_option_reaches_the_folds(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 0, done.output
     assert len(given["jobs"]) == 2 * 2 * 2
     assert (given["place"].jobs, given["place"].retries, given["place"].memory) == (3, 5, 2 << 30)
-    assert given["options"] == {"resume": False, "measures_latency": False, "threads": 2}
+    assert given["options"] == {"resume": False, "latency_threads": 2}
     config = given["jobs"][0].config({"model": MODEL})
     assert (config.objective, config.round_to, config.keep, config.dtype, config.samples) == (
         "weights", 4, ("fc1",), "int8", 9,

@@ -135,7 +135,7 @@ def test_a_sweep_that_was_killed_goes_on(client: Any, tmp_path: Path, monkeypatc
         assert r.key not in first or r.finished == first[r.key].finished
     assert os.listdir(folder.path / "results") == []
     again: list[Job] = []
-    monkeypatch.setattr("onnxfold.sweeps.latency._time_row", None)  # no latency is left to measure
+    monkeypatch.setattr("onnxfold.sweeps.run.latency_of_two", None)  # no latency is left to measure
     monkeypatch.setattr(run_module, "run_jobs", lambda client, jobs, take, tell: again.extend(jobs))
     assert run_sweep(request, folder, Here()) == rows
     assert again == []

@@ -17,9 +17,8 @@ from onnxfold.progress import silent
 from onnxfold.sweeps import measures
 from onnxfold.sweeps.grid import SweepRequest
 from onnxfold.sweeps.job import Goal, Job
-from onnxfold.sweeps.latency import is_due, measure_latencies
 from onnxfold.sweeps.results import SweepFolder
-from onnxfold.sweeps.row import Row
+from onnxfold.sweeps.run import is_due, measure_latencies
 from onnxfold.sweeps.work import Failure, Outcome, make_inputs, run_job
 from testing.model_folders import write_genai_folder
 from tests.sweeps.rows import row
@@ -145,7 +144,7 @@ def test_a_folder_of_a_language_model(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "sweep")
     with folder.opened():
         found = replace(found, file=folder.add_model(found.file or "", done.files, is_folder=True))
-        measure_latencies([found], {found.key: source}, folder.path, folder.add, silent)
+        folder.add(*measure_latencies([found], {found.key: source}, folder.path, silent))
         (timed,) = folder.compact()
     assert timed.latency_ms is not None
     assert timed.latency_ratio is not None
@@ -153,13 +152,12 @@ def test_a_folder_of_a_language_model(tmp_path: Path) -> None:
 
 
 def test_a_latency_that_cannot_be_had_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Row] = []
     missing = row(file="models/gone.onnx", latency_ms=None, latency_host=None, notes="a note")
     assert is_due(missing)
-    measure_latencies([missing], {missing.key: DATA / "lenet5.onnx"}, tmp_path, taken.append, silent)
+    taken = [*measure_latencies([missing], {missing.key: DATA / "lenet5.onnx"}, tmp_path, silent)]
     present = replace(missing, file="lenet5_2x.onnx")
-    monkeypatch.setattr("onnxfold.sweeps.latency.latency_of_two", lambda *_, **__: None)
-    measure_latencies([present], {missing.key: DATA / "lenet5.onnx"}, DATA, taken.append, silent)
+    monkeypatch.setattr("onnxfold.sweeps.run.latency_of_two", lambda *_, **__: None)
+    taken += measure_latencies([present], {missing.key: DATA / "lenet5.onnx"}, DATA, silent)
     for timed, why in zip(taken, ("gone.onnx", "may never end"), strict=True):
         assert not is_due(timed)
         assert timed.latency_ms is None
