@@ -36,7 +36,7 @@ class GroupTasks:
     """The groups of a graph, and all that their candidates are made of but moments."""
 
     prepared: Prepared
-    compared: GraphView  # the graph whose weights are compared
+    matched: GraphView  # the graph whose channels are matched with each other
     stored: GraphView  # the graph as it is stored
     metrics: Mapping[int, Matrix] = field(default_factory=dict)  # what the outputs say of the errors of some groups
 
@@ -44,7 +44,7 @@ class GroupTasks:
         """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
         prepared, inputs, group = self.prepared, self.prepared.inputs, self.prepared.groups[i]
         task = Task(
-            self.compared,
+            self.matched,
             self.stored,
             group,
             prepared.duplicates[i],

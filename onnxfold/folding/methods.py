@@ -53,8 +53,11 @@ class RepairTask:
 
     Parameters
     ----------
-    original : GraphView
+    compared : GraphView
         The graph before the merge, rows in the units of the repair, columns of exact duplicates added up.
+    matched : GraphView
+        The same, whose rows tell how alike channels are: of networks that are merged, with the columns of channels that
+        become one added up.
     plan : FoldPlan
         The fold.
     observation : Observation, optional
@@ -65,22 +68,15 @@ class RepairTask:
         Called for every step.
     refits : Refits, optional
         Takes what a refit does to weights.
-    compared : GraphView, optional
-        The original with the columns of channels that become one added up, where networks are merged.
     """
 
-    original: GraphView
+    compared: GraphView
+    matched: GraphView
     plan: FoldPlan
     observation: Observation | None = None
     seed: int = 0
     progress: Progress = silent
     refits: Refits | None = None
-    compared: GraphView | None = None
-
-    @property
-    def rows(self) -> GraphView:
-        """The graph whose rows tell how alike channels are."""
-        return self.original if self.compared is None else self.compared
 
     @property
     def observed(self) -> Observation:
@@ -130,27 +126,27 @@ REPAIRS = {
         Repair("none", "nothing", lambda task: (), STORED),
         Repair(
             "approximate", "rescale by the correlation of the merged rows (Fold-AR)",
-            lambda t: (RepairApproximate(t.rows, t.plan),),
+            lambda t: (RepairApproximate(t.matched, t.plan),),
             needs_averages=True,
         ),
         Repair(
             "independent", "rescale as if merged channels were independent (IFM's variances)",
-            lambda t: (RepairApproximate(t.rows, t.plan, independent=True),),
+            lambda t: (RepairApproximate(t.matched, t.plan, independent=True),),
             needs_averages=True,
         ),
         Repair(
             "recalibrate", "statistics of the folded network on inputs (Fold-R, REPAIR)",
-            lambda t: (Recalibrate(t.original, t.plan, t.observed, t.progress),),
+            lambda t: (Recalibrate(t.compared, t.plan, t.observed, t.progress),),
             needs_inputs=True,
         ),
         Repair(
             "least-squares", "consumers refitted beside the original, statistics restored",
-            lambda t: (RepairLeastSquares(t.original, t.plan, t.observed, t.seed, t.refits, t.progress),), OUTPUT,
+            lambda t: (RepairLeastSquares(t.compared, t.plan, t.observed, t.seed, t.refits, t.progress),), OUTPUT,
             needs_inputs=True, adds_biases=True,
         ),
         Repair(
             "bias", "the mean of what is dropped becomes a bias (FLAP)",
-            lambda t: (RepairBias(t.original, t.plan, t.observed, t.progress),), STORED,
+            lambda t: (RepairBias(t.compared, t.plan, t.observed, t.progress),), STORED,
             needs_inputs=True, adds_biases=True, adds_nodes=True,
         ),
     )

@@ -1,7 +1,8 @@
 """The fold of one graph: candidates, a plan, the merge, the repair, the clean-up."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -33,14 +34,24 @@ from onnxfold.report import ONLY_DUPLICATES, Diagnostics, GroupRecord
 from onnxfold.statistics.observe import Observation, Observing, Receiver, observe
 
 
+@dataclass(frozen=True, eq=False)
+class _Graphs:
+    """The graphs of a fold."""
+
+    matched: GraphView  # whose channels are matched with each other
+    stored: GraphView  # the same with rows as they are stored
+    compared: GraphView  # what repairs and diagnoses compare the result with
+    written: GraphView  # what is folded, in place
+
+
 def find_candidates(prepared: Prepared, progress: Progress = silent) -> list[Candidates]:
     """Return the candidates of every group of a graph, at any width; the graph stays as it is."""
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         stored = prepared.scope.analysed.copy()  # partitions are computed when asked for, after rows were scaled
-        compared = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
+        matched = _lump_duplicates(_scale_rows(stored.copy(), prepared, prepared.groups), prepared)
         metrics = output_metrics(prepared, progress)
-        with GroupCandidates(GroupTasks(prepared, compared, stored, metrics), progress) as work:
-            observation = _observe_consumers(prepared, compared, progress, work)
+        with GroupCandidates(GroupTasks(prepared, matched, stored, metrics), progress) as work:
+            observation = _observe_consumers(prepared, matched, progress, work)
             candidates = work.finish()
         if observation is None or prepared.inputs is None or not work.are_unsure:
             return candidates
@@ -71,30 +82,22 @@ def fold_graph(prepared: Prepared, widths: Sequence[int], progress: Progress = s
 
 def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tuple[Folded, dict[int, tuple[str, str]]]:
     """Fold a graph; return by which clustering and repair, too, by number of the group."""
-    candidates = prepared.candidates
-    stored, view = prepared.scope.view.copy(), prepared.scope.view
-    _scale_rows(view, prepared, _lossy_groups(prepared, widths))
-    original = _lump_duplicates(view.copy(), prepared)
-    compared = original.copy() if prepared.sources else original
+    graphs = _open_graphs(prepared, widths)
+    work = ChosenCandidates(GroupTasks(prepared, graphs.matched, graphs.stored), widths)
     observation: Observation | None = None
-    work = ChosenCandidates(GroupTasks(prepared, compared, stored), widths)
-    if prepared.method.partitioner.needs_moments and candidates is None:
-        observation = _observe_consumers(prepared, original, progress, work)
+    if prepared.method.partitioner.needs_moments and prepared.candidates is None:
+        observation = _observe_consumers(prepared, graphs.compared, progress, work)
     elif prepared.repair.needs_inputs and prepared.inputs is not None:
         inputs = prepared.inputs
-        observation = Observation(original.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
-    chosen = work.finish() if candidates is None else dict(enumerate(candidates))
-
-    def partition(i: int, width: int) -> ChannelPartition:
-        chosen_partition = chosen[i].partition(width)
-        if prepared.sources:
-            _read_alike(compared, prepared.groups[i], chosen_partition)
-        return chosen_partition
-
+        observation = Observation(graphs.compared.copy(), inputs.batches, rules=inputs.fit_rules, was_run=False)
+    chosen = work.finish() if prepared.candidates is None else dict(enumerate(prepared.candidates))
+    partition = partial(_partition, prepared, chosen, graphs.matched)
     plan = plan_folds(prepared.groups, widths, partition, progress, prepared.duplicates)
-    analysis = prepared.scope.analysis
+    analysis, view = prepared.scope.analysis, graphs.written
     refits = Refits() if prepared.keeps_refits else None
-    repair = prepared.repair.passes(RepairTask(original, plan, observation, prepared.seed, progress, refits, compared))
+    repair = prepared.repair.passes(
+        RepairTask(graphs.compared, graphs.matched, plan, observation, prepared.seed, progress, refits)
+    )
     streams = view.uses_scratch or (not repair and prepared.inputs is None)
     merge = FoldChannels(plan, tuple(analysis.counts), tuple(analysis.selects), streams)
     first, last = ((), repair) if prepared.repair.adds_nodes else (repair, ())
@@ -102,8 +105,9 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     diagnostics = Diagnostics()
     if prepared.diagnoses:
         batches = None if prepared.inputs is None else prepared.inputs.front
-        curves = () if candidates is None else error_curves(prepared.groups, [c.errors for c in candidates], widths)
-        measured = diagnose(original, view, plan, prepared.groups, batches, progress)
+        errors = [choice.errors for choice in prepared.candidates or ()]
+        curves = error_curves(prepared.groups, errors, widths) if errors else ()
+        measured = diagnose(graphs.compared, view, plan, prepared.groups, batches, progress)
         diagnostics = replace(measured, error_curves=curves)
     if last:
         records = (*records, *Pipeline(last, progress)(view).records)
@@ -115,6 +119,25 @@ def _fold(prepared: Prepared, widths: Sequence[int], progress: Progress) -> tupl
     }
     passes = (*prepared.scope.records, *records, *clean_up(prepared.scope.copies)(view).records)
     return Folded(plan, (), passes, diagnostics, refits), used
+
+
+def _open_graphs(prepared: Prepared, widths: Sequence[int]) -> _Graphs:
+    """Return the graphs of a fold, rows in the units that they are merged in."""
+    written = prepared.scope.view
+    stored = written.copy()
+    _scale_rows(written, prepared, _lossy_groups(prepared, widths))
+    compared = _lump_duplicates(written.copy(), prepared)
+    return _Graphs(compared.copy() if prepared.sources else compared, stored, compared, written)
+
+
+def _partition(
+    prepared: Prepared, chosen: Mapping[int, Candidates], matched: GraphView, i: int, width: int
+) -> ChannelPartition:
+    """Return the partition of a group; of networks, what reads it is matched as it will be."""
+    partition = chosen[i].partition(width)
+    if prepared.sources:
+        _read_alike(matched, prepared.groups[i], partition)
+    return partition
 
 
 def _read_alike(view: GraphView, group: FoldGroup, partition: ChannelPartition) -> None:
