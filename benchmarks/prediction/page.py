@@ -1,6 +1,6 @@
 """The page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from benchmarks.accuracy.store import environment
 from benchmarks.coverage.text import table_row
@@ -10,6 +10,10 @@ from onnxfold.fidelity.estimate import REGRESSION
 
 _USAGE = "python -m benchmarks.prediction --data DATA --models MODELS --out OUT --page benchmarks/prediction.md"
 _HOW = {"auto": "default", "dead-leaves": "dead leaves", "data": "250 images", "crops": "250 crops of photographs"}
+#: Estimates of a network that say how often its intervals hold, and how often they should at least.
+_ENOUGH, _LEAST = 5, 0.75
+#: Images that are held out of 250.
+_HELD_OUT = 50
 _COLUMNS = ("network", "fitted on", "sparsity", "held out", "variety", "estimate", "interval", "agreement", "")
 _QUALITY = ("cells", "estimated", "in the interval", "over by more than 10 points", "mean absolute error, points")
 
@@ -31,7 +35,9 @@ def render(rows: Sequence[Row]) -> str:
         "Fashion-MNIST or CIFAR-10, or 250 of imagenet_even_500.zip. Of samples (250 images of the data set, or 250",
         "crops of two photographs, which are images of another kind), 50 are held out of the fit: the agreement on",
         "these is the estimate. On generated inputs it comes from a regression in which no file of the same training",
-        "took part. *Variety* says how many classes the original names on the inputs that are held out.",
+        "took part; the interval is of the tenth and ninetieth percentile of residuals, every training weighing the",
+        "same, in units of a deviation among networks and of the share that the held-out inputs show. *Variety* says",
+        "how many classes the original names on the inputs that are held out.",
         "",
         f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}; commit {machine['commit']}; "
         f"{len(networks)} networks; {len(versions)} version{'s' if len(versions) > 1 else ''} of the code "
@@ -48,11 +54,13 @@ def render(rows: Sequence[Row]) -> str:
         table_row(["---"] * (1 + len(_QUALITY))),
         *(_summary(name, [r for r in rows if r["network"] == name], estimates) for name in networks),
         "",
+        *_below(rows, estimates, networks),
+        "",
         "## The regression",
         "",
         f"Of all rows on generated inputs: logit of the agreement = {fitted.coefficients[0]:.2f} + "
         f"{fitted.coefficients[1]:.2f} x logit of the agreement on held-out inputs; interval "
-        f"{fitted.spread[0]:+.2f} to {fitted.spread[1]:+.2f}. The package has {REGRESSION.coefficients} and "
+        f"{fitted.spread[0]:+.2f} to {fitted.spread[1]:+.2f} deviations. The package has {REGRESSION.coefficients} and "
         f"{REGRESSION.spread}.",
         "",
         "## Cells",
@@ -74,6 +82,22 @@ def _summary(name: str, rows: Sequence[Row], estimates: dict[int, Judged]) -> st
     over = sum(miss > 0.1 for miss in missed) / len(rows)
     error = 100 * sum(map(abs, missed)) / len(missed)
     return table_row([*cells, f"{inside:.0%}", f"{over:.1%} of all", f"{error:.1f}"])
+
+
+def _below(rows: Sequence[Row], estimates: dict[int, Judged], networks: Iterable[str]) -> list[str]:
+    """Return what the table of networks shows, in words."""
+    shares = {}
+    for name in networks:
+        known = [estimates[id(row)] for row in rows if row["network"] == name and id(row) in estimates]
+        if len(known) >= _ENOUGH:
+            shares[name] = sum(low <= row["agreement"] <= high for row, _, (low, high) in known) / len(known)
+    low = [f"{name} ({share:.0%})" for name, share in shares.items() if share < _LEAST]
+    said = f"; below it: {', '.join(low)}" if low else ""
+    return [
+        f"Of {len(shares)} networks with {_ENOUGH} estimates or more, {len(shares) - len(low)} have {_LEAST:.0%} of "
+        f"them inside{said}. Estimates on images are shares of the same {_HELD_OUT} held-out images, so cells of one",
+        "network miss together.",
+    ]
 
 
 def _cell(row: Row, known: Judged | None) -> str:

@@ -210,7 +210,7 @@ def measure_fidelity(
     meter = FidelityMeter(reference.output_names, view)
     for samples, feeds in inputs.batches:
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples)
-    return meter.report(f"{called} {inputs.kind}")
+    return replace(meter.report(f"{called} {inputs.kind}"), is_generated=not isinstance(inputs, HeldOutSamples))
 
 
 def _reference_run(reference: Network, feeds: Feeds) -> list[Array]:

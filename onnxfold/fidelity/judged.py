@@ -45,14 +45,22 @@ LIMITS: Mapping[str, tuple[Limits, ...]] = {
 
 
 def verdict_on(
-    measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None
+    measured: FidelityReport | None, why_not: str = "", *, estimate: AgreementEstimate | None = None, doubt: str = ""
 ) -> Verdict:
-    """Return the verdict on a network, by the output that keeps least."""
+    """Return the verdict on a network, by the output that keeps least.
+
+    A `doubt` says why answers on the measured inputs tell nothing of others: it takes the word of a verdict on class
+    scores that are kept, and leaves a bad one.
+    """
     states = [] if measured is None else [v for o in measured.outputs if (v := _output_state(o, estimate)) is not None]
     if measured is None or not states:
         return Verdict(NOT_KNOWN, kept=why_not or "no output could be compared")
     state, output, kept = max(states, key=lambda v: _STATES.index(v[0]))
-    return Verdict(state, output, kept, f"{measured.samples} samples of {measured.inputs}")
+    samples = f"{measured.samples} samples of {measured.inputs}"
+    if doubt and state == KEPT and any(o.output == output and o.kind == AnswerKind.CLASSES for o in measured.outputs):
+        return Verdict(NOT_KNOWN, output, f"{kept} are kept on {samples}, but {doubt}", samples, measured.is_generated)
+    is_estimated = estimate is not None and estimate.output == output
+    return Verdict(state, output, kept, samples, measured.is_generated and not is_estimated)
 
 
 def _output_state(measured: Fidelity, estimate: AgreementEstimate | None) -> tuple[str, str, str] | None:

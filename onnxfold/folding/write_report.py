@@ -59,7 +59,10 @@ def write_report(
         not_estimated=not_estimated,
         fidelity_on_samples=verified.samples,
         verdict=verdict_on(
-            verified.samples or verified.fidelity, verified.unmeasured or "not verified", estimate=estimate
+            verified.samples or verified.fidelity,
+            verified.unmeasured or "not verified",
+            estimate=estimate,
+            doubt=not_estimated,
         ),
         latency=verified.latency,
         latency_table=config.latency_table if isinstance(config.latency_table, dict) else None,

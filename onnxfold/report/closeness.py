@@ -120,6 +120,8 @@ class FidelityReport:
         Accuracies in [0, 1], where labels were given.
     notes : list of str
         What could not be compared.
+    is_generated : bool
+        Whether this program made the inputs.
     """
 
     outputs: list[Fidelity]
@@ -128,6 +130,7 @@ class FidelityReport:
     accuracy_a: float | None = None
     accuracy_b: float | None = None
     notes: list[str] = field(default_factory=list)
+    is_generated: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; None where a number is not finite."""
@@ -153,12 +156,15 @@ class Verdict:
         What is kept of it, and of what.
     measured_on : str
         Which inputs that was measured on.
+    only_generated : bool
+        Whether these were made by this program, and nothing says what holds on real ones.
     """
 
     state: str
     output: str = ""
     kept: str = ""
     measured_on: str = ""
+    only_generated: bool = False
 
     @property
     def is_destroyed(self) -> bool:
@@ -170,7 +176,8 @@ class Verdict:
         if self.state == NOT_KNOWN:
             return f"verdict: not known: {self.kept}"
         how = "keeps" if self.state == KEPT else f"{self.state}: keeps only"
-        return f"verdict: {how} {self.kept}, measured on {self.measured_on}"
+        unseen = " (real inputs were not seen)" if self.only_generated else ""
+        return f"verdict: {how} {self.kept}, measured on {self.measured_on}{unseen}"
 
 
 #: A model that gives fewer of the original's answers than this is of no use.

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.prediction.cells import Row, Rows, subjects
 from benchmarks.prediction.page import render
 from benchmarks.prediction.regression import fit, has_estimate, is_on_samples, judged, rounded
-from onnxfold.fidelity.estimate import REGRESSION, features
+from onnxfold.fidelity.estimate import REGRESSION
 from onnxfold.report import Signs
 
 MEASURED = Path(__file__).parents[2] / "benchmarks" / "prediction.json"
@@ -32,7 +32,7 @@ def rows() -> list[Row]:
     random, rows = np.random.default_rng(0), []
     for i in range(240):
         signs = Signs("deep-inversion", random.uniform(0.3, 0.99), 256, float(random.uniform(0.05, 0.8)), 0.1, 0.5)
-        rows.append(_row(f"net{i % 8}", signs, REGRESSION.at(features(signs))[0]))
+        rows.append(_row(f"net{i % 8}", signs, REGRESSION.at(signs)[0]))
     return rows
 
 
@@ -87,12 +87,20 @@ def test_the_page_has_every_cell(rows: list[Row]) -> None:
 
 
 def test_the_package_has_what_was_measured() -> None:
-    """On at least 8 trainings: 70 to 92 % of the intervals hold, and 5 % of all estimates are 10 points too high."""
+    """On at least 8 trainings: 75 to 92 % of the intervals hold, of generated inputs in every network with many cells.
+
+    And 5 % of all estimates are 10 points too high at most.
+    """
     rows = json.loads(MEASURED.read_text(encoding="utf-8"))
     generated = [row for row in rows if not is_on_samples(row)]
     assert len({row["training"] for row in generated}) >= 8
     assert rounded(fit(generated)) == REGRESSION
     stated = judged(rows)
     assert len(stated) >= len(rows) / 3
-    assert 0.7 <= np.mean([low <= row["agreement"] <= high for row, _, (low, high) in stated]) <= 0.92
+    assert 0.75 <= np.mean([low <= row["agreement"] <= high for row, _, (low, high) in stated]) <= 0.92
     assert sum(estimate - row["agreement"] > 0.1 for row, estimate, _ in stated) <= 0.05 * len(rows)
+    known: dict[str, list[bool]] = {}
+    for row, _, (low, high) in stated:
+        if not is_on_samples(row):
+            known.setdefault(row["network"], []).append(low <= row["agreement"] <= high)
+    assert min(np.mean(holds) for holds in known.values() if len(holds) >= 4) > 0.6

@@ -45,10 +45,14 @@ def _pessimistic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_estimate_is_the_logistic_function_of_a_sum() -> None:
-    found, (low, high) = Regression((1.0, -2.0), (-1.0, 0.5)).at((1.0, 0.5))
-    assert found == 0.5
-    assert low == pytest.approx(1 / (1 + math.e))
-    assert high == pytest.approx(1 / (1 + math.exp(-0.5)))
+    """And of a share that many samples show, networks alone decide the width."""
+    many, few = (replace(SIGNS, held_out_agreement=0.5, held_out_samples=count) for count in (10**9, 20))
+    found, (low, high) = Regression((1.0, 2.0), (-1.0, 0.5)).at(many)
+    assert found == pytest.approx(1 / (1 + math.exp(-1)))
+    assert low == pytest.approx(1 / (1 + math.exp(-0.7)))
+    assert high == pytest.approx(1 / (1 + math.exp(-1.15)))
+    wider = Regression((1.0, 2.0), (-1.0, 0.5)).at(few)[1]
+    assert wider[1] - wider[0] > 2 * (high - low)
 
 
 def test_logits_of_all_and_of_no_samples_are_finite() -> None:

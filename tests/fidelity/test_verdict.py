@@ -10,6 +10,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+from onnxfold import compare
 from onnxfold.cli import cli
 from onnxfold.errors import BudgetError
 from onnxfold.fidelity.answer_measures import Dense, Detections, Embedding, Tokens
@@ -75,6 +76,31 @@ def test_a_verdict_says_what_is_kept(share: float, state: str) -> None:
     assert verdict.state == state
     assert f"{share:.0%} of the original's answers" in str(verdict)
     assert str(verdict).endswith("measured on 256 samples of held-out dead leaves")
+
+
+def test_a_verdict_on_generated_inputs_says_that_no_real_ones_were_seen(tmp_path: Path) -> None:
+    model = models.mlp(0)
+    verdict = compare(model, model).verdict
+    assert verdict is not None
+    assert str(verdict).endswith("(real inputs were not seen)")
+    name, shape = model.graph.input[0].name, (8, model.graph.input[0].type.tensor_type.shape.dim[1].dim_value)
+    given = compare(model, model, {name: RNG.normal(size=shape).astype(np.float32)}).verdict
+    assert given is not None
+    assert "not seen" not in str(given)
+
+
+def test_a_doubt_takes_the_word_of_answers_that_are_kept() -> None:
+    """Crops of two photographs name few classes: 92 % of a LeNet's answers on them were kept, and 16 % on its data."""
+    few = "the original's answers on given samples have 20% of the variety that evenly drawn classes have"
+    report = FidelityReport([Fidelity("y", 0.1, 0.92, kind="classes")], 50, "held-out samples")
+    verdict = verdict_on(report, doubt=few)
+    assert (verdict.state, verdict.output) == ("not known", "y")
+    assert str(verdict) == (
+        "verdict: not known: 92% of the original's answers (class scores) are kept on 50 samples of held-out samples, "
+        f"but {few}"
+    )
+    bad = FidelityReport([Fidelity("y", 0.9, 0.03, kind="classes")], 50, "held-out samples")
+    assert verdict_on(bad, doubt=few).is_destroyed
 
 
 @pytest.mark.parametrize(("noise", "state"), [(3.0, "destroyed"), (9.7, "damaged"), (25.0, "kept")])
