@@ -9,6 +9,9 @@ DATA   ?= data
 MODELS ?= models
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Containers often forbid it: every process that a test starts would compile the package, and every worker all tests.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test test-long test-times fuzz same lint types imports bench docs site dist olive clean
 
 $(BIN)/python:

@@ -108,7 +108,7 @@ def test_duplicates_are_lossless(name: str) -> None:
     wide, _ = widen(model, 0, per_row=True, order="backward")
     _check(name, wide)
     assert relative_difference(expected, run(wide, feeds)) <= 1e-4
-    result = quick_fold(wide, channel_ratio=0.5, method="fold-ar")
+    result = quick_fold(wide, channel_ratio=0.5, method="fold-ar", verify=False)
     assert [g.folded_width for g in result.report.groups] == [g.size for g in onnxfold.inspect(model)]
     assert relative_difference(expected, run(result.model, feeds)) <= 1e-4
 

@@ -59,7 +59,7 @@ def test_permuting_channels_permutes_nothing_observable(name: str, seed: int) ->
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_keeping_all_channels_is_the_identity(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
-    result = quick_fold(model, channel_ratio=0.0, method=method)
+    result = quick_fold(model, channel_ratio=0.0, method=method, verify=False)
     assert all(g.folded_width == g.width for g in result.report.groups)
     assert result.report.after.parameters == result.report.before.parameters
     before, after = ({t.name: t.raw_data for t in m.graph.initializer} for m in (model, result.model))
@@ -74,7 +74,7 @@ def test_keeping_all_channels_is_the_identity(name: str, method: str) -> None:
 def test_names_do_not_matter(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
     renamed = _renamed(model, 1)
-    plain, other = (quick_fold(m, channel_ratio=RATIO, method=method) for m in (model, renamed))
+    plain, other = (quick_fold(m, channel_ratio=RATIO, method=method, verify=False) for m in (model, renamed))
     widths = [[(g.width, g.folded_width) for g in r.report.groups] for r in (plain, other)]
     assert widths[0] == widths[1]
     assert plain.report.after.parameters == other.report.after.parameters

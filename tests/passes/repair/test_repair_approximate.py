@@ -287,7 +287,7 @@ def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
             changed = value(w[name]) if callable(value) else np.asarray(value)
             replaced[name] = np.resize(changed, w[name].shape)
     model = _with(model, **replaced)
-    folded = quick_fold(model, channel_ratio=0.5, method=method).model
+    folded = quick_fold(model, channel_ratio=0.5, method=method, verify=False).model
     assert all(np.isfinite(v).all() for v in _weights(folded).values())
     assert all(np.isfinite(y).all() for y in run(folded, random_input(model, 0)))
 
@@ -296,7 +296,7 @@ def test_denominators_are_clamped(what: str, base: str, method: str) -> None:
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_no_group_vanishes_at_high_ratios(name: str, method: str) -> None:
     model = ALL_MODELS[name](0)
-    result = quick_fold(model, channel_ratio=0.97, method=method)
+    result = quick_fold(model, channel_ratio=0.97, method=method, verify=False)
     blocks = {g.name: g.block_count for g in onnxfold.inspect(model)}
     assert {g.name: g.folded_width for g in result.report.groups} == blocks
     assert all(min(t.dims, default=1) > 0 for t in result.model.graph.initializer)
