@@ -18,7 +18,13 @@ SEEDS = range(300)
 CHUNK = 25
 
 
-@pytest.mark.parametrize("first", range(SEEDS.start, SEEDS.stop, CHUNK))
+#: A chunk takes seven seconds: `make test` folds every second one.
+CHUNKS = [
+    pytest.param(first, marks=[pytest.mark.long] if i % 2 else []) for i, first in enumerate(SEEDS[::CHUNK])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", CHUNKS)
 def test_random_graphs(first: int) -> None:
     outcomes = [check(seed) for seed in range(first, first + CHUNK)]
     assert not {o.seed: o.failures for o in outcomes if o.failures}
