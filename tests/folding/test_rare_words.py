@@ -37,7 +37,7 @@ from testing.models import run
 #: Words, the width of their table, the rank of its rare rows, and hidden channels.
 WORDS, WIDTH, RANK, HIDDEN = 37_200, 16, 5, 24
 RARE = range(24_000, 36_000)
-IDS = {"input_ids": np.random.default_rng(9).integers(0, WORDS, (3, 40))}
+IDS = {"input_ids": np.random.default_rng(9).integers(0, WORDS, (3, 16))}
 SHAPE = {"input_ids": (1, 40)}
 #: Those that are half as rare, and those between them and the common ones.
 CLASSES = (range(12_000, 18_000), range(18_000, 24_000), RARE)
