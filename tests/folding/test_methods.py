@@ -43,7 +43,7 @@ def _weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
 
 
-def _check(kind: str, result: onnxfold.FoldResult, repair: str) -> None:
+def _check(kind: str, result: onnxfold.FoldResult, repair: str, *, verified: bool = True) -> None:
     model = _model(kind)
     assert [(g.width, g.folded_width) for g in result.report.groups] == [(6, 3), (8, 4)]
     layer = "conv" if kind == "batch norm" else "gemm"
@@ -53,8 +53,9 @@ def _check(kind: str, result: onnxfold.FoldResult, repair: str) -> None:
     assert result.report.sparsity > 0.3
     repairs = [p.name for p in result.report.passes if p.name in PASSES.values()]
     assert repairs == ([PASSES[repair]] if repair in PASSES else [])
-    assert result.report.fidelity is not None  # verified in onnxruntime
-    assert result.report.fidelity.outputs[0].output == "y"
+    if verified:
+        assert result.report.fidelity is not None  # verified in onnxruntime
+        assert result.report.fidelity.outputs[0].output == "y"
     onnx.checker.check_model(result.model, full_check=True)
     feeds = random_input(model, 1)
     before, after = run(model, feeds)[0], run(result.model, feeds)[0]
@@ -72,9 +73,10 @@ def test_unsupported_cells_are_cells() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize(("cluster", "repair"), SUPPORTED)
 def test_every_partition_with_every_repair(cluster: str, repair: str, kind: str) -> None:
-    result = quick_fold(_model(kind), channel_ratio=0.5, cluster=cluster, repair=repair)
+    verified = repair == "none"  # the others run in onnxruntime below
+    result = quick_fold(_model(kind), channel_ratio=0.5, cluster=cluster, repair=repair, verify=verified)
     assert (result.report.cluster, result.report.repair) == (cluster, repair)
-    _check(kind, result, repair)
+    _check(kind, result, repair, verified=verified)
 
 
 @pytest.mark.parametrize(("cluster", "repair"), sorted(UNSUPPORTED))
