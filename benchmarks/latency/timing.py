@@ -9,8 +9,7 @@ import onnx
 import onnxfold
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
-from onnxfold.latency.two_models import open_timed, runs_of
+from onnxfold.latency.interleaved import Timing, clock_for, open_timed, runs_of, time_interleaved
 
 SPARSITIES = (0.25, 0.5, 0.7, 0.85)
 ROUND_TO = (1, 4, 8, 16)

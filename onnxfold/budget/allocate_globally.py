@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxfold.budget.costs.lengths import Cost, Integers
-from onnxfold.budget.next_moves import NextMoves
+from onnxfold.budget.moves import NextMoves
 from onnxfold.budget.objectives import Tradeoff
 from onnxfold.budget.requests import Budgets
 from onnxfold.budget.ties import TiedWidths

@@ -1,4 +1,10 @@
-"""Objectives: what the error of widths is traded against, beside the budgets that must hold."""
+"""Objectives: what the error of widths is traded against, beside the budgets that must hold.
+
+Readers in branches: how much of a group's error counts where what reads it is added to something else.
+
+An error curve is relative to the result of the layer that reads the group. In a residual network that result is added
+to a stream that carries as much or more, so the same relative error does less harm there.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +13,36 @@ from typing import Any
 
 import numpy as np
 
-from onnxfold.budget.branches import shares_of_error
 from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.lengths import Cost, Graphs
-from onnxfold.budget.costs.tiled_macs import TiledMacsCost
+from onnxfold.budget.costs.macs import TiledMacsCost
 from onnxfold.budget.costs.weights import WeightCost
-from onnxfold.channels import FoldGroup
+from onnxfold.channels.declarations import Role
+from onnxfold.channels.group import FoldGroup
 from onnxfold.config.checks import choice
 from onnxfold.graph.tensors import Matrix
 from onnxfold.latency.table import LatencyTable
+
+#: What the error of a result counts that is added to one of about the same size.
+_ADDED = 0.5
+
+
+def shares_of_error(groups: Sequence[FoldGroup]) -> list[float]:
+    """Return, for every group of a graph, what its error counts: the mean over the layers that read it.
+
+    A layer's result is added to others where several layers produce the same channels.
+    """
+    added = set[str]()
+    for group in groups:
+        producers = group.by_node(Role.PRODUCER)
+        if len(producers) > 1:
+            added.update(producers)
+    shares = []
+    for group in groups:
+        readers = group.by_node(Role.CONSUMER)
+        counts = [_ADDED if reader in added else 1.0 for reader in readers]
+        shares.append(sum(counts) / len(counts) if counts else 1.0)
+    return shares
 
 
 @dataclass(frozen=True)

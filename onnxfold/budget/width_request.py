@@ -11,11 +11,10 @@ from onnxfold.budget.costs.latency import LatencyCost
 from onnxfold.budget.costs.weights import WeightCost
 from onnxfold.budget.devices import device_budgets, load_device
 from onnxfold.budget.objectives import Tradeoff, find_objective
-from onnxfold.budget.preferred_steps import preferred_steps
 from onnxfold.budget.requests import NANOSECONDS, Budget, Budgets, tightest
 from onnxfold.budget.ties import TiedWidths
-from onnxfold.budget.width_space import WidthSpace
-from onnxfold.channels import FoldGroup
+from onnxfold.budget.width_space import WidthSpace, preferred_steps
+from onnxfold.channels.group import FoldGroup
 from onnxfold.channels.layers import find_layers, is_rescalable
 from onnxfold.config import DEFAULT_OBJECTIVE, DEFAULT_SPARSITY, LIMITS, FoldConfig
 from onnxfold.config.quantities import parse_bytes, parse_count, parse_latency

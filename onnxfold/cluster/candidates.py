@@ -18,7 +18,7 @@ from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.partition import ChannelPartition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.row_parts import row_parts
+from onnxfold.statistics.samples import row_parts
 
 #: The part of its energy that a consumer can lose at most: the estimate is not surer.
 _MOST_LOST = 0.99

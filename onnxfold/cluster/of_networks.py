@@ -11,9 +11,14 @@ from functools import partial
 import numpy as np
 
 from onnxfold.cluster.candidates import Candidates, Computed
-from onnxfold.cluster.clusterings.top_norm import row_norms
-from onnxfold.cluster.clusterings.weight_matching import Partners, match_weights, partners_by_place
-from onnxfold.cluster.clusterings.zipping import correlations, zip_channels
+from onnxfold.cluster.clusterings.scores import row_norms
+from onnxfold.cluster.clusterings.weight_matching import (
+    Partners,
+    correlations,
+    match_weights,
+    partners_by_place,
+    zip_channels,
+)
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
 from onnxfold.cluster.partitioners import PARTITIONERS, SELECTION, Partitioner, Task
 from onnxfold.errors import ConfigError

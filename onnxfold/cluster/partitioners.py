@@ -11,9 +11,14 @@ import numpy.typing as npt
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
 from onnxfold.cluster.candidates import Candidates, Computed
-from onnxfold.cluster.clusterings.agglomerative import average_linkage, complete_linkage, single_linkage, ward_linkage
+from onnxfold.cluster.clusterings.agglomerative import (
+    average_linkage,
+    complete_linkage,
+    greedy,
+    single_linkage,
+    ward_linkage,
+)
 from onnxfold.cluster.clusterings.elimination import eliminate
-from onnxfold.cluster.clusterings.greedy import greedy
 from onnxfold.cluster.clusterings.ifm import ifm
 from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.clusterings.rotation import (
@@ -24,26 +29,26 @@ from onnxfold.cluster.clusterings.rotation import (
     seen_moments,
     shared_rotations,
 )
-from onnxfold.cluster.clusterings.seen_scores import (
+from onnxfold.cluster.clusterings.scores import (
     ByComparedScore,
     ByScore,
     fluctuation_errors,
     fluctuations,
+    row_norms,
+    top_norm,
     wanda_scores,
 )
 from onnxfold.cluster.clusterings.spectral import spectral
-from onnxfold.cluster.clusterings.top_norm import row_norms, top_norm
 from onnxfold.cluster.clusterings.weight_matching import Partners
 from onnxfold.cluster.duplicates import lossless_width
 from onnxfold.cluster.features import features
-from onnxfold.cluster.gram import Points, centred_gram, rotate
+from onnxfold.cluster.gram import Points, Products, centred_gram, kmeans_by_products, rotate
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition, partial_partition
-from onnxfold.cluster.products import Products, kmeans_by_products
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.row_parts import WIDE
+from onnxfold.statistics.samples import WIDE
 
 
 @dataclass(frozen=True, eq=False)

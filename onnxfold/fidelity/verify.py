@@ -29,7 +29,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.inputs.tokens.cache_heads import comparable_outputs
-from onnxfold.latency.two_models import latency_of_two
+from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import Progress, silent
 from onnxfold.report import FidelityReport, LatencyRecord
 

@@ -8,7 +8,7 @@ from os import PathLike
 
 import numpy as np
 
-from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.budget.costs.macs import forward_cost
 from onnxfold.channels.layers import own_statistics
 from onnxfold.config.pixels import PixelScale
 from onnxfold.errors import ConfigError

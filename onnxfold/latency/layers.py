@@ -20,8 +20,7 @@ from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.shapes.footprint import feed_shapes
 from onnxfold.graph.shapes.shape_inference import infer_types
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.interleaved import Clock, clock_for, time_interleaved
-from onnxfold.latency.two_models import open_timed, runs_of
+from onnxfold.latency.interleaved import Clock, clock_for, open_timed, runs_of, time_interleaved
 
 #: Runs of a profile: as many as take about so long, within bounds.
 _SECONDS = 1.0

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_float, attr_int
 from onnxfold.quantize.quiet import quiet
-from onnxfold.statistics.ranges import Range
+from onnxfold.statistics.activations import Range
 
 #: Operators on integers: those with weights, and those between them that have integer kernels or move values only.
 #: Normalisations and softmax stay in float32, because no CPU kernel of them is faster in integers.

@@ -26,8 +26,7 @@ from onnxfold.progress import Progress, silent
 from onnxfold.quantize.integer_products import to_integer_products
 from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq
 from onnxfold.quantize.refuse import require_small
-from onnxfold.statistics.activations import Batches
-from onnxfold.statistics.ranges import Range, activation_ranges
+from onnxfold.statistics.activations import Batches, Range, activation_ranges
 
 #: Normalisations become part of the layers before them.
 PREPARE = Pipeline((FuseBatchNorm(), RemoveUnused()))

@@ -17,8 +17,7 @@ import numpy as np
 
 from onnxfold.graph.axes import working_type
 from onnxfold.graph.tensors import Array, Matrix
-from onnxfold.statistics.row_parts import row_parts
-from onnxfold.statistics.samples import Samples
+from onnxfold.statistics.samples import Samples, row_parts
 
 #: Products of so many samples are added up in float32; the sums of these in float64.
 _CHUNK = 8192

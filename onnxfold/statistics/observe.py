@@ -9,6 +9,11 @@ so the covariance C of x and the Gram matrix G say all that a linear estimate of
 **Matched BatchNormalization.** Inputs that only look like data have other statistics than the data had. The
 network is then run with the statistics of these inputs in every BatchNormalization: what leaves a
 normalisation has its true mean and variance, beta and gamma^2, and only the correlations come from the inputs.
+
+Moments of what a consumer reads, and sizes of what it weights it by, place by place.
+
+A channel may lie on several places of an axis (the dimensions of a head, the positions of a Flatten). Covariances take
+all of them together; scores of channels that come from the pruning of single weights do not.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +24,7 @@ from typing import Protocol
 import numpy as np
 from onnx import NodeProto
 
-from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.declarations import Axis, Positions, Role
 from onnxfold.channels.group import FoldGroup, Member
 from onnxfold.channels.layers import own_statistics, takes_mean
 from onnxfold.channels.rows import rows_of
@@ -29,12 +34,46 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.progress import Progress, silent
 from onnxfold.statistics.activations import Activations, Batches
-from onnxfold.statistics.lengths import Batch, length_factors, weighted_batches
 from onnxfold.statistics.moments import ChannelMoments
-from onnxfold.statistics.places import Places, places_of
-from onnxfold.statistics.row_parts import row_parts
-from onnxfold.statistics.samples import Samples, stride_for, unit_samples
+from onnxfold.statistics.samples import (
+    Batch,
+    Samples,
+    length_factors,
+    row_parts,
+    stride_for,
+    unit_samples,
+    weighted_batches,
+)
 from onnxfold.statistics.shrinkage import NO_DOUBT, Classes, Doubt, intensity, shrink_covariance, split_moments
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Every field has the shape (n_units, r)."""
+
+    mean: Matrix
+    variance: Matrix
+    absolute: Matrix  # sums of |w| and of w^2 over the consumer's weights for it
+    squared: Matrix
+
+    @property
+    def root_mean_square(self) -> Matrix:
+        """Root of the mean of the squares of what is read."""
+        root: Matrix = np.sqrt(self.variance + self.mean**2)
+        return root
+
+
+def places_of(view: GraphView, member: Member, positions: Positions, read: ChannelMoments) -> Places:
+    """Return the places of a group's units."""
+    columns = rows_of(view, member).astype(np.float64)
+    absolute, squared = np.abs(columns).sum(axis=2), np.square(columns).sum(axis=2)
+    mean, variance = read.mean[positions], read.variance[positions]
+    if absolute.shape != mean.shape:  # places of the weight are not those of the activation
+        mean, variance = mean.mean(axis=1, keepdims=True), (variance + mean**2).mean(axis=1, keepdims=True)
+        variance -= mean**2
+        absolute, squared = (part.sum(axis=1, keepdims=True) for part in (absolute, squared))
+    return Places(mean, variance, absolute, squared)
+
 
 #: Enough samples per covariance; more positions than this are thinned out evenly.
 MAX_SAMPLES = 100_000
@@ -49,7 +88,7 @@ class FitRules:
     matches: bool = False  # whether BatchNormalizations take the statistics of these inputs, which are not the data's
     shrinks: bool = False  # whether covariances are shrunk, see :mod:`onnxfold.statistics.shrinkage`
     doubt: Doubt = NO_DOUBT  # how far the inputs may differ from data
-    by_length: bool = False  # whether positions count by their length, see :mod:`onnxfold.statistics.lengths`
+    by_length: bool = False  # whether positions count by their length, see :mod:`onnxfold.statistics.samples`
     alone: bool = False  # whether repairs look at every group as if nothing else was folded
 
 

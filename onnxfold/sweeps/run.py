@@ -12,7 +12,7 @@ from onnxfold.errors import OnnxFoldError
 from onnxfold.folders import model_file
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.two_models import latency_of_two
+from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
 from onnxfold.report import LatencyRecord
 from onnxfold.sweeps.cluster import (

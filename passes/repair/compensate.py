@@ -20,10 +20,17 @@ from onnxfold.passes.repair.least_squares import correction, decode_samples, rid
 from onnxfold.passes.repair.patches import read_patches
 from onnxfold.passes.repair.refits import ColumnMap, Refits
 from onnxfold.passes.repair.side_by_side import SideBySide
-from onnxfold.statistics.lengths import Batch, length_factors, weighted_batches
 from onnxfold.statistics.moments import CrossMoments
 from onnxfold.statistics.observe import FitRules
-from onnxfold.statistics.samples import Positions, Samples, stride_for, unit_samples
+from onnxfold.statistics.samples import (
+    Batch,
+    Positions,
+    Samples,
+    length_factors,
+    stride_for,
+    unit_samples,
+    weighted_batches,
+)
 
 #: Strength of the pulls towards the plain fold and towards no change of single taps, relative to the mean variance.
 RIDGE, TAP_RIDGE = 1e-2, 1e-1

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 import onnxfold
 from onnxfold.budget.allocate_globally import allocate_globally
-from onnxfold.budget.branches import shares_of_error
-from onnxfold.budget.objectives import OBJECTIVES, Tradeoff, find_objective
-from onnxfold.budget.preferred_steps import preferred_steps
+from onnxfold.budget.objectives import OBJECTIVES, Tradeoff, find_objective, shares_of_error
 from onnxfold.budget.requests import Budgets
 from onnxfold.budget.width_request import width_request
-from onnxfold.budget.width_space import WidthSpace
+from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError
 from testing.compare import relative_difference

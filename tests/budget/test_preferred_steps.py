@@ -7,8 +7,7 @@ from typing import cast
 
 import pytest
 
-from onnxfold.budget.preferred_steps import preferred_steps
-from onnxfold.budget.width_space import WidthSpace
+from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.channels.group import FoldGroup
 from testing.models import ALL_MODELS, chain_conv, depthwise_separable, flatten_conv, grouped_conv, mlp
 from testing.rule_models.table import RULE_MODELS

@@ -11,7 +11,7 @@ from onnxfold.cluster.clusterings import drops, elimination
 from onnxfold.cluster.clusterings.elimination import MERGE_CHARGE, eliminate
 from onnxfold.cluster.partition import partial_partition
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.row_parts import parts
+from onnxfold.statistics.samples import parts
 
 Matrix = NDArray[np.float64]
 

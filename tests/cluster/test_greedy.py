@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onnxfold.cluster.clusterings.greedy import greedy
+from onnxfold.cluster.clusterings.agglomerative import greedy
 
 #: Hypothesis draws floats from the ends first; what goes wrong shows in between as well.
 SHARES = st.sampled_from([0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0])

@@ -8,9 +8,9 @@ from onnxfold.channels import find_groups
 from onnxfold.cluster import partitioners
 from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.duplicates import find_duplicates
+from onnxfold.cluster.gram import Products, kmeans_by_products
 from onnxfold.cluster.partition import renumber
 from onnxfold.cluster.partitioners import PARTITIONERS, Task
-from onnxfold.cluster.products import Products, kmeans_by_products
 from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS
 from testing.widening.widen import widen

@@ -8,7 +8,7 @@ import pytest
 import onnxfold
 from onnxfold.channels import find_groups
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.clusterings.seen_scores import (
+from onnxfold.cluster.clusterings.scores import (
     ByComparedScore,
     ByScore,
     fluctuation_errors,

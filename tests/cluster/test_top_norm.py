@@ -8,7 +8,7 @@ import pytest
 from onnxfold.channels import find_groups
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup
-from onnxfold.cluster.clusterings.top_norm import row_norms, top_norm
+from onnxfold.cluster.clusterings.scores import row_norms, top_norm
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onnxfold
-from onnxfold.cluster.clusterings.top_norm import top_norm
+from onnxfold.cluster.clusterings.scores import top_norm
 from onnxfold.cluster.gram import Points
 from onnxfold.cluster.partition import Labels
 from onnxfold.cluster.partitioners import PARTITIONERS, cluster_row

@@ -11,9 +11,8 @@ from onnxfold.budget.costs.latency import timed_nodes
 from onnxfold.folding.probes.measure_latency import Instruments
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.interleaved import Timing
-from onnxfold.latency.layer_shapes import LayerShape
 from onnxfold.latency.layers import LatencyProfile, LayerLatency
-from onnxfold.latency.micro_models import Sample
+from onnxfold.latency.micro_models import LayerShape, Sample
 
 Law = Callable[[LayerShape, int, int], float]
 

@@ -22,8 +22,7 @@ from onnxfold.folding.probes import measure_latency
 from onnxfold.folding.probes.measure_latency import measure_table
 from onnxfold.folding.search import latency_search
 from onnxfold.graph.files.load import load
-from onnxfold.latency.layer_shapes import LayerShape
-from onnxfold.latency.micro_models import measure_shape, pairs_of, widths_of
+from onnxfold.latency.micro_models import LayerShape, measure_shape, pairs_of, widths_of
 from onnxfold.latency.table import LatencyTable
 from onnxfold.progress import ProgressBar, fold_stages, silent
 from testing import models

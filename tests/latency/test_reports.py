@@ -20,7 +20,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report import render_html
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.two_models import latency_of_two
+from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.report import LatencyRecord, milliseconds
 from testing import models
 from testing.quick import quick_fold

@@ -12,8 +12,8 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.merge.fold_channels import FoldChannels
 from onnxfold.passes.repair.repair_least_squares import RepairLeastSquares
-from onnxfold.statistics.lengths import length_factors, weighted_means
 from onnxfold.statistics.observe import FitRules, Observing, observe
+from onnxfold.statistics.samples import length_factors, weighted_means
 from testing.graph_builder import GraphBuilder
 from testing.models import run
 

@@ -22,14 +22,13 @@ from onnxfold.budget.costs.lengths import (
     group_count,
     number_groups,
 )
-from onnxfold.budget.costs.macs import axis_lengths
+from onnxfold.budget.costs.macs import ALIGNED, UNIT, UNTILED, UNTILED_DEPTHWISE, axis_lengths
 from onnxfold.budget.costs.shapes import BatchOfOne
-from onnxfold.budget.costs.tiled_macs import ALIGNED, UNIT, UNTILED, UNTILED_DEPTHWISE
 from onnxfold.budget.costs.weights import used_nodes
 from onnxfold.channels.layers import linear
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.view import GraphView
-from onnxfold.latency.layer_shapes import LayerShape, shape_of, width_axes
+from onnxfold.latency.micro_models import LayerShape, shape_of, width_axes
 from onnxfold.latency.table import Factors, LatencyTable, fit
 
 #: Costs are nanoseconds; their parts are counted in this fraction of them, so that none is rounded to nothing.

@@ -16,6 +16,21 @@ References
 ----------
 Lance and Williams, "A general theory of classificatory sorting strategies", 1967, doi:10.1093/comjnl/9.4.373.
 Ward, "Hierarchical grouping to optimize an objective function", 1963, doi:10.1080/01621459.1963.10500845.
+
+Greedy pairs: repeatedly merge the two most similar channels.
+
+Points are compared by direction only. Each is scaled to unit length; a cluster is the weighted mean of its members'
+unit vectors, and the two clusters whose means are nearest are merged. In squared distances D, with weights a and b,
+
+    D(u+v, s) = (a D(u,s) + b D(v,s)) / (a + b) - a b D(u,v) / (a + b)^2.
+
+For points from :func:`onnxfold.cluster.gram.rotate`, which are centred, the distance of two unit vectors is
+sqrt(2 - 2 r) with r the cosine of the two channels' deviations from the mean channel: the pair with the highest r goes
+first, as in ZipIt's greedy matching, which compares activations by their correlation.
+
+References
+----------
+Stoica et al., "ZipIt! Merging Models from Different Tasks without Training", arXiv 2305.03053.
 """
 
 from collections.abc import Callable
@@ -134,3 +149,21 @@ def merge_nearest(distances: Points, k: int, merge: Callable[[int, int], Vector]
         closer[u] = False
         nearest[closer], gap[closer] = u, row[closer]
     return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+#: Points nearer to the origin than this, relative to the farthest one, have no direction: they stay there.
+_NO_DIRECTION = 1e-9
+
+
+def greedy(points: Points, weights: Vector, k: int, *, seed: int) -> Labels:
+    """Merge nearest pairs of normalised points, one at a time."""
+    check_clusters(k, len(points))
+    length = np.linalg.norm(points, axis=1)
+    has_direction = length > _NO_DIRECTION * length.max()
+    unit = np.where(has_direction[:, None], points / np.where(has_direction, length, 1.0)[:, None], 0.0)
+    return agglomerate(squared_distances(unit), weights, k, _centroid)
+
+
+def _centroid(us: Vector, vs: Vector, uv: float, a: float, b: float, c: Vector) -> Vector:
+    merged: Vector = (a * us + b * vs) / (a + b) - a * b * uv / (a + b) ** 2
+    return merged

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfold.cluster.partition import Labels
-from onnxfold.statistics.row_parts import parts
+from onnxfold.statistics.samples import parts
 
 #: So many channels are dropped before the matrices are brought up to date, and so many rows at a time.
 _WAITING, _PART = 512, 512

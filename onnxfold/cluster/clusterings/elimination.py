@@ -33,7 +33,7 @@ from onnxfold.cluster.clusterings.drops import Drops, Kept
 from onnxfold.cluster.partition import ChannelPartition, Labels, partial_partition
 from onnxfold.graph.tensors import Matrix
 from onnxfold.statistics.observe import ConsumerMoments
-from onnxfold.statistics.row_parts import WIDE, row_parts
+from onnxfold.statistics.samples import WIDE, row_parts
 
 #: Factor on the cost of merges, see above; tuned on synthetic inputs and training images.
 MERGE_CHARGE = 1.5

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from os import PathLike
 
-from onnxfold.budget.costs.size import model_size
+from onnxfold.budget.costs.macs import model_size
 from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.files.model_files import lazy_files
 from onnxfold.graph.files.save import file_bytes

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxfold.budget.costs.run_cost import forward_cost
+from onnxfold.budget.costs.macs import forward_cost
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError
 from onnxfold.graph.run.session import fixed_batch, in_batches, sample_count

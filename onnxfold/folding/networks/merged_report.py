@@ -10,7 +10,7 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Feeds, InputInfo, Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.two_models import latency_of_two
+from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.report import FidelityReport, LatencyRecord, MergeRecord, NetworkShare
 
 

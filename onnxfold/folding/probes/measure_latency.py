@@ -19,9 +19,8 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import Feeds, InputInfo
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.layer_shapes import LayerShape
 from onnxfold.latency.layers import LatencyProfile, profile_layers
-from onnxfold.latency.micro_models import Measure, Sample, measure_shape, pairs_of
+from onnxfold.latency.micro_models import LayerShape, Measure, Sample, measure_shape, pairs_of
 from onnxfold.latency.table import LatencyTable, samples_of
 from onnxfold.progress import Progress
 

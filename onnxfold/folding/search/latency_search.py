@@ -22,9 +22,8 @@ from onnxfold.graph.files.save import to_model
 from onnxfold.graph.run.session import Session
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
-from onnxfold.latency.interleaved import Timing, clock_for, time_interleaved
+from onnxfold.latency.interleaved import Timing, clock_for, open_timed, runs_of, time_interleaved
 from onnxfold.latency.table import LatencyTable
-from onnxfold.latency.two_models import open_timed, runs_of
 from onnxfold.progress import silent
 from onnxfold.report import milliseconds
 
