@@ -1,9 +1,8 @@
 """Objectives: what the error of widths is traded against, beside the budgets that must hold.
 
-Readers in branches: how much of a group's error counts where what reads it is added to something else.
-
-An error curve is relative to the result of the layer that reads the group. In a residual network that result is added
-to a stream that carries as much or more, so the same relative error does less harm there.
+How much of a group's error counts depends on what its readers are added to. An error curve is relative to the result of
+the layer that reads the group. In a residual network that result is added to a stream that carries as much or more, so
+the same relative error does less harm there.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The widths that groups can have.
+"""The widths that groups can have, and the steps between them that a runtime computes fast.
 
-Steps of widths that a runtime computes fast: a static table, so the same input gives the same bytes everywhere.
+These steps are a static table, so the same input gives the same bytes everywhere.
 
 onnxruntime computes the channels of convolutions of images in tiles of 8 or 16, and only where their number is a
 multiple of 4 (:mod:`onnxfold.budget.costs.macs` has the prices). Matrix products have no such steps.

@@ -1,9 +1,7 @@
-r"""Exact reduction of long feature vectors to as many dimensions as there are points.
+r"""Exact reduction of long feature vectors to as many dimensions as there are points, and k-means by inner products.
 
-k-means of points of which only inner products are known.
-
-With the Gram matrix K of the points, and a matrix M whose rows average the members of a cluster, the squared distance
-of point i to the mean of cluster c is
+Where only the Gram matrix K of the points is known, and with a matrix M whose rows average the members of a cluster,
+the squared distance of point i to the mean of cluster c is
 
     K_ii - 2 (M K)_ci + (M K M^T)_cc.
 

@@ -1,4 +1,4 @@
-"""A network run node by node over batches of inputs."""
+"""A network run node by node over batches of inputs, and the ranges of its activations."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-r"""Samples of channels, taken from batches of activations.
-
-Positions of texts, weighted by their length.
+r"""Samples of channels, taken from batches of activations, and weighted by their length where they are of texts.
 
 A few positions of a language model, its first word above all, have activations hundreds of times as long as those of
 all others: behind the twelfth feed-forward layer of SmolLM2, one position in 256 has 94 % of the energy. In a sum of

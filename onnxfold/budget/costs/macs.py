@@ -1,4 +1,4 @@
-"""Multiply-accumulate operations per sample."""
+"""Multiply-accumulates per sample, plain and as a processor computes them in tiles; the size of a model."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-r"""Pruning by scores of channels that were seen: Wanda in its structured form, and FLAP's fluctuations.
+r"""Pruning by scores of channels: Wanda in its structured form, FLAP's fluctuations, and the norm of weights.
 
 Let a consumer with weights w_ij read x_j, and let a channel be the places j that lie in it (one, or those of a head).
 
@@ -16,18 +16,14 @@ weight that goes with it, is exp(z).
 channels of several blocks must go, as query heads that share keys and values, these go together. A merge of
 exact duplicates would be free, but is not looked for: both methods drop channels.
 
+**Norm.** The channels with the largest rows stay. What consumes a channel is not looked at, and nothing is compensated:
+the columns of dropped channels vanish.
+
 References
 ----------
 Sun et al., "A Simple and Effective Pruning Approach for Large Language Models", arXiv 2306.11695, equation 1;
 An et al., "Fluctuation-based Adaptive Structured Pruning for Large Language Models", arXiv 2312.11983, section 3, and
 its published implementation, which has Wanda-sp, too.
-
-Structured magnitude pruning: keep the channels with the largest rows, drop the others.
-
-What consumes a channel is not looked at, and nothing is compensated: the columns of dropped channels vanish.
-
-References
-----------
 Li et al., "Pruning Filters for Efficient ConvNets", arXiv 1608.08710, section 3: filters are ranked by their L1 norm.
 Where a residual stream couples filters, the paper ranks those of the projection shortcut alone, here the rows of all
 producers of the stream are concatenated.

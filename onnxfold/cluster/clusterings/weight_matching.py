@@ -1,4 +1,4 @@
-r"""Weight matching: which channel of one network stands for which channel of another.
+r"""Channels of several networks: which stands for which by weights, and greedy merges by correlation (ZipIt!).
 
 Networks beside each other have block-diagonal weights. Let W_A and W_B be the blocks of one weight, and P, Q
 permutations of the channels that it produces and consumes. Sought are the permutations of all groups that maximise the
@@ -15,10 +15,9 @@ References
 ----------
 Ainsworth et al., "Git Re-Basin: Merging Models modulo Permutation Symmetries", arXiv 2209.04836, section 3.2.
 
-ZipIt!: greedy merges of the most correlated channels, also of two channels of one network.
-
-A merged channel is as like another one as the less like of its members, times alpha, so that channels which were merged
-already wait. Of every network only a part beta of what has to go may be merged within itself.
+ZipIt! merges the most correlated channels first, also two channels of one network. A merged channel is as like another
+one as the less like of its members, times alpha, so that channels which were merged already wait. Of every network only
+a part beta of what has to go may be merged within itself.
 
 References
 ----------
