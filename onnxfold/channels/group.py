@@ -129,6 +129,12 @@ class FoldGroup:
         """Number of blocks; widths are multiples of it."""
         return 1 if self.blocks is None else int(self.blocks.max()) + 1
 
+    @property
+    def units_by_block(self) -> list[npt.NDArray[np.int64]]:
+        """The units of every block, ascending."""
+        blocks = np.zeros(self.size, np.int64) if self.blocks is None else self.blocks
+        return [np.flatnonzero(blocks == block) for block in range(self.block_count)]
+
     def positions(self, axis: Axis) -> Positions | None:
         """Return the positions on a weight's or an activation's axis, None if the group is not there."""
         if axis in self.tensors:

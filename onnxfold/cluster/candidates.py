@@ -9,7 +9,6 @@ network. Where they are sure, sums of errors tell better what to give up.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,19 +28,14 @@ _GRID = 12
 class Candidates(ABC):
     """The partitions of one group, one per width."""
 
-    @property
-    @abstractmethod
-    def cluster(self) -> str:
-        """Name of the clustering: a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`."""
+    #: Name of the clustering: a row of :data:`onnxfold.cluster.partitioners.PARTITIONERS`.
+    cluster: str
+    #: The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one.
+    errors: Matrix
 
     @abstractmethod
     def partition(self, k: int) -> ChannelPartition:
         """Return the partition into k clusters, a multiple of the group's blocks."""
-
-    @property
-    @abstractmethod
-    def errors(self) -> Matrix:
-        """The relative error of the group's consumers for k remaining channels, shape (n + 1,); infinite below one."""
 
     @property
     def losses(self) -> Matrix:
@@ -53,27 +47,18 @@ class Candidates(ABC):
         _ = self.errors
 
 
-@dataclass(frozen=True, eq=False)
 class Weighted(Candidates):
     """Candidates that come from unsure covariances; their errors count by what they do to the outputs."""
 
-    plain: Candidates
-    factor: float  # what their errors are multiplied by
-
-    @property
-    def cluster(self) -> str:
-        """That of the candidates."""
-        return self.plain.cluster
-
-    @property
-    def errors(self) -> Matrix:
-        """The errors, multiplied."""
-        return self.plain.errors * self.factor
+    def __init__(self, plain: Candidates, factor: float) -> None:
+        self.plain, self.cluster = plain, plain.cluster
+        self.errors = plain.errors * factor
+        self._losses = compound_errors(plain.errors) * factor
 
     @property
     def losses(self) -> Matrix:
         """The errors, compounded and multiplied."""
-        return compound_errors(self.plain.errors) * self.factor
+        return self._losses
 
     def partition(self, k: int) -> ChannelPartition:
         """Return that of the candidates."""
@@ -93,18 +78,13 @@ class Computed(Candidates):
         cluster: str,
         afterwards: Callable[[int], ChannelPartition] | None = None,
     ) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._group = group
         self._partition, self._afterwards = partition, afterwards
         self._distinct = distinct
         self._moments = moments
         self._scatter = scatter
         self._known: dict[int, ChannelPartition] = {}
-
-    @property
-    def cluster(self) -> str:
-        """The name that was given."""
-        return self._cluster
 
     def partition(self, k: int) -> ChannelPartition:
         """Compute a partition, once."""
@@ -113,7 +93,7 @@ class Computed(Candidates):
         return self._known[k]
 
     @cached_property
-    def errors(self) -> Matrix:
+    def errors(self) -> Matrix:  # type: ignore[override]  # computed when it is asked for
         """Monotone, linear between the widths of a grid."""
         n, step = self._group.size, self._group.block_count
         grid = sorted({max(round(w / step), 1) * step for w in np.geomspace(step, n, _GRID)} | {self._distinct, n})

@@ -27,39 +27,36 @@ from onnxfold.errors import ConfigError
 def _merge_partners(task: Task, k: int) -> ChannelPartition:
     """Join every channel of a further network with its partner in the first one, the most alike first."""
     group, partners = task.group, task.partners
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     labels = np.arange(group.size)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
-        known = [] if partners is None else [u for u in units.tolist() if partners.unit[u] >= 0]
-        ranked = sorted(known, key=lambda u: (-partners.likeness[u], u)) if partners is not None else []
-        for unit in ranked[: max(len(units) - k // group.block_count, 0)]:
-            assert partners is not None
-            labels[unit] = partners.unit[unit]
-    return _strongest(task, labels, blocks, k)
+    if partners is None:
+        return _strongest(task, labels, k)
+    for units in group.units_by_block:
+        known = units[partners.unit[units] >= 0]
+        ranked = known[np.argsort(-partners.likeness[known], kind="stable")]
+        merged = ranked[: max(len(units) - k // group.block_count, 0)]
+        labels[merged] = partners.unit[merged]
+    return _strongest(task, labels, k)
 
 
 def _merge_correlated(task: Task, k: int) -> ChannelPartition:
     """Merge the most correlated pairs, greedily."""
     group = task.group
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     sources = np.zeros(group.size, np.int64) if task.sources is None else task.sources
     likeness = correlations([seen.covariance for seen in task.moments])
     labels = np.arange(group.size)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
+    for units in group.units_by_block:
         inner = zip_channels(likeness[np.ix_(units, units)], sources[units], k // group.block_count)
         labels[units] = units[inner]
-    return _strongest(task, labels, blocks, k)
+    return _strongest(task, labels, k)
 
 
-def _strongest(task: Task, labels: Labels, blocks: Labels, k: int) -> ChannelPartition:
+def _strongest(task: Task, labels: Labels, k: int) -> ChannelPartition:
     """Keep, in every block, the clusters with the largest norm, if there are more than wanted."""
     kept = labels.copy()
     norms = np.zeros(len(labels))
     np.add.at(norms, labels, row_norms(task.stored, task.group, order=2) ** 2)
-    for block in range(task.group.block_count):
-        clusters = np.unique(labels[blocks == block])
+    for units in task.group.units_by_block:
+        clusters = np.unique(labels[units])
         ranked = clusters[np.argsort(-norms[clusters], kind="stable")]
         kept[np.isin(labels, ranked[k // task.group.block_count :])] = -1
     return partial_partition(kept)

@@ -153,11 +153,9 @@ Clustering = Callable[..., Labels]
 def _clusters(clustering: Clustering, wide: Clustering | None, task: Task, k: int) -> ChannelPartition:
     """Merge exact duplicates first, then cluster what is left as weighted representatives, block by block."""
     group, classes = task.group, task.classes
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     per_block = k // group.block_count
     labels = np.zeros(group.size, np.int64)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
+    for block, units in enumerate(group.units_by_block):
         distinct = np.unique(classes[units])
         if len(distinct) <= per_block:
             local = split_duplicates(classes[units], per_block)
@@ -188,12 +186,10 @@ def split_duplicates(classes: Labels, k: int) -> Labels:
 def _distinct(task: Task, k: int) -> ChannelPartition:
     """Merge exact duplicates, then keep the channels with the largest norm, equally many in every block."""
     group, classes = task.group, task.classes
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     per_block = k // group.block_count
     norms = row_norms(task.stored, group, order=2)
     labels = np.full(group.size, -1, np.int64)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
+    for block, units in enumerate(group.units_by_block):
         distinct, first = np.unique(classes[units], return_index=True)
         if len(distinct) <= per_block:
             local = split_duplicates(classes[units], per_block)

@@ -47,27 +47,18 @@ _PORTIONS = 64
 _MOST_INFLATION = 100.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Elimination(Candidates):
     """Every step from n channels downwards."""
 
     #: Pairs (gone, into): the unit that goes, and the one that it is merged into, -1 where it is dropped.
     steps: tuple[tuple[int, int], ...]
-    costs: Matrix  # accumulated relative error of the consumers' outputs when k channels are left, by k
-
-    @property
-    def cluster(self) -> str:
-        """Backward elimination."""
-        return "elimination"
-
-    @property
-    def errors(self) -> Matrix:
-        """The accumulated costs."""
-        return self.costs
+    errors: Matrix  # what was lost at every width, added up
+    cluster: str = "elimination"
 
     def partition(self, k: int) -> ChannelPartition:
         """Return the partition into k clusters."""
-        n = len(self.costs) - 1
+        n = len(self.errors) - 1
         labels = np.arange(n)
         for gone, into in self.steps[: n - k]:
             labels[labels == gone] = into

@@ -46,11 +46,9 @@ def ifm(view: GraphView, group: FoldGroup, k: int, *, seed: int, classes: Labels
     """Merge the most similar features of a group, one pair after the other."""
     check_clusters(k, group.size, group.block_count)
     rows, columns = _gram(view, group, Role.PRODUCER), _gram(view, group, Role.CONSUMER)
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     classes = np.arange(group.size) if classes is None else classes
     labels = np.zeros(group.size, np.int64)
-    for block in range(group.block_count):
-        units = np.flatnonzero(blocks == block)
+    for block, units in enumerate(group.units_by_block):
         inside = np.ix_(units, units)
         merged = merge_features(rows[inside], columns[inside], classes[units], k // group.block_count)
         labels[units] = merged + block * group.size

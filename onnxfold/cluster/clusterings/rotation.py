@@ -49,25 +49,16 @@ _FACTOR_RIDGE = 1e-6
 _CHUNK = 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Rotations(Candidates):
     """Principal axes, the leading ones first."""
 
     encode: Matrix  # P and Q with all axes: rows of P, columns of Q
     decode: Matrix
-    costs: Matrix  # what the consumers lose with k of them, by k
+    errors: Matrix  # what the consumers lose with k of them, added up
     normed: bool = False  # whether norms take their mean square
     centred: bool = False  # whether norms subtract their mean; the first axis is the vector of ones then
-
-    @property
-    def cluster(self) -> str:
-        """Principal axes."""
-        return "rotation"
-
-    @property
-    def errors(self) -> Matrix:
-        """The sums over the consumers."""
-        return self.costs
+    cluster: str = "rotation"
 
     def partition(self, k: int) -> ChannelPartition:
         """Return the leading k axes."""

@@ -60,9 +60,8 @@ def keep_largest(scores: npt.NDArray[np.float64], group: FoldGroup, k: int) -> C
         raise UnsupportedModelError(
             f"weights of group '{group.name}' are NaN, infinite, or too large to compare: check the training"
         )
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
-    ranked = np.argsort(-scores, kind="stable")
-    kept = [ranked[blocks[ranked] == block][: k // group.block_count] for block in range(group.block_count)]
+    per_block = k // group.block_count
+    kept = [units[np.argsort(-scores[units], kind="stable")[:per_block]] for units in group.units_by_block]
     return select_partition(np.concatenate(kept), group.size)
 
 
@@ -135,23 +134,13 @@ class ByComparedScore(Candidates):
     """Channels kept by a score that means the same in every group."""
 
     def __init__(self, group: FoldGroup, scores: Scores, errors: Scores, weights: int, cluster: str) -> None:
-        self._group, self._scores, self._cluster = group, scores, cluster
-        self._errors = self._losses_by_width(errors)
+        self._group, self._scores, self.cluster = group, scores, cluster
+        self.errors = self._losses_by_width(errors)  # those of the channels that go, added up
         self._losses = self._losses_by_width(weights * np.exp(np.minimum(scores, _MOST)))
-
-    @property
-    def cluster(self) -> str:
-        """The name that was given."""
-        return self._cluster
 
     def partition(self, k: int) -> ChannelPartition:
         """Keep the k channels with the largest scores."""
         return keep_largest(self._scores, self._group, k)
-
-    @property
-    def errors(self) -> Matrix:
-        """Accumulated errors of the channels that go."""
-        return self._errors
 
     @property
     def losses(self) -> Matrix:
@@ -160,10 +149,9 @@ class ByComparedScore(Candidates):
 
     def _losses_by_width(self, lost: Scores) -> Matrix:
         """Return by width what is lost with all channels that go, one per block in every step."""
-        n, count, blocks = self._group.size, self._group.block_count, self._group.blocks
+        n, count = self._group.size, self._group.block_count
         steps = np.zeros(n // count)
-        for block in range(count):
-            inside = np.arange(n) if blocks is None else np.flatnonzero(blocks == block)
+        for inside in self._group.units_by_block:
             steps += lost[inside[np.argsort(-self._scores[inside], kind="stable")[::-1]]]
         by_width = np.concatenate(([0.0], np.cumsum(steps)))[::-1]
         losses = np.interp(np.arange(n + 1), count * np.arange(n // count + 1), by_width)

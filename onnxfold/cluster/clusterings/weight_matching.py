@@ -83,11 +83,10 @@ def _sides(group: FoldGroup, source: Labels | None) -> list[tuple[Labels, Labels
     """Return the channels of the first network and of a further one, for each of these and every block."""
     if source is None:
         return []
-    blocks = np.zeros(group.size, np.int64) if group.blocks is None else group.blocks
     return [
-        (np.flatnonzero((source == 0) & (blocks == block)), np.flatnonzero((source == network) & (blocks == block)))
+        (units[source[units] == 0], units[source[units] == network])
         for network in range(1, int(source.max(initial=0)) + 1)
-        for block in range(group.block_count)
+        for units in group.units_by_block
     ]
 
 
