@@ -54,7 +54,7 @@ def _strongest(task: Task, labels: Labels, k: int) -> ChannelPartition:
     """Keep, in every block, the clusters with the largest norm, if there are more than wanted."""
     kept = labels.copy()
     norms = np.zeros(len(labels))
-    np.add.at(norms, labels, row_norms(task.stored, task.group, order=2) ** 2)
+    np.add.at(norms, labels, row_norms(task.graph.stored, task.group, order=2) ** 2)
     for units in task.group.units_by_block:
         clusters = np.unique(labels[units])
         ranked = clusters[np.argsort(-norms[clusters], kind="stable")]

@@ -1,7 +1,7 @@
 """Table of clusterings, by the names that ``--cluster`` takes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -52,52 +52,29 @@ from onnxfold.statistics.samples import WIDE
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """One group to be partitioned.
+class ComparedGraph:
+    """A graph whose groups are to be partitioned, and what is known of all of them."""
 
-    Parameters
-    ----------
-    view : GraphView
-        The graph whose weights are compared, columns of duplicates added up.
-    stored : GraphView
-        The graph as it is stored.
-    group : FoldGroup
-        The group.
-    classes : ndarray of shape (n_units,)
-        Classes of exact duplicates.
-    seed : int
-        Seed.
-    with_deviation : bool
-        Compare running variances too; for rows that are not normalised.
-    moments : sequence of ConsumerMoments
-        Moments of the consumers on some inputs; empty without a run.
-    narrowest : int
-        The smallest width that may be requested.
-    merges : bool
-        Whether elimination may merge channels that are not equal.
-    words : ndarray of shape (rows,), optional
-        How common every token is, of a language model.
-    sources : ndarray of shape (n_units,), optional
-        The network that every unit comes from, where networks are merged.
-    partners : Partners, optional
-        What stands for what in these networks, where the row asks for it.
-    metric : ndarray of shape (n_units, n_units), optional
-        What errors of the channels do to the outputs of the network.
-    """
-
-    view: GraphView
-    stored: GraphView
-    group: FoldGroup
-    classes: Labels
+    view: GraphView  # the graph whose weights are compared, columns of duplicates added up
+    stored: GraphView  # the graph as it is stored
     seed: int
-    with_deviation: bool = False
-    moments: Sequence[ConsumerMoments] = field(default=())
-    narrowest: int = 1
-    merges: bool = True
-    words: Matrix | None = None
-    sources: Labels | None = None
-    partners: Partners | None = None
-    metric: Matrix | None = None
+    with_deviation: bool = False  # whether running variances are compared, too; for rows that are not normalised
+    merges: bool = True  # whether elimination may merge channels that are not equal
+    words: Matrix | None = None  # how common every token is, of a language model, shape (rows,)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One group to be partitioned."""
+
+    graph: ComparedGraph
+    group: FoldGroup
+    classes: Labels  # classes of exact duplicates, shape (n_units,)
+    moments: Sequence[ConsumerMoments] = ()  # moments of the consumers on some inputs; empty without a run
+    narrowest: int = 1  # the smallest width that may be requested
+    sources: Labels | None = None  # the network that every unit comes from, where networks are merged
+    partners: Partners | None = None  # what stands for what in these networks, where the row asks for it
+    metric: Matrix | None = None  # what errors of the channels do to the outputs of the network
 
     @cached_property
     def points(self) -> Points:
@@ -118,7 +95,7 @@ class Task:
         merge = mean_partition(self.classes)
 
         def blocks() -> Iterator[npt.NDArray[np.floating]]:
-            for role, rows in features(self.view, self.group, with_deviation=self.with_deviation):
+            for role, rows in features(self.graph.view, self.group, with_deviation=self.graph.with_deviation):
                 if merge.is_identity:
                     yield rows
                 else:
@@ -162,9 +139,9 @@ def _clusters(clustering: Clustering, wide: Clustering | None, task: Task, k: in
         else:
             weights = np.bincount(classes[units])[distinct].astype(np.float64)
             if wide is not None and task.is_wide:
-                of_class = wide(task.products.of(distinct), weights, per_block, seed=task.seed)
+                of_class = wide(task.products.of(distinct), weights, per_block, seed=task.graph.seed)
             else:
-                of_class = clustering(task.points[distinct], weights, per_block, seed=task.seed)
+                of_class = clustering(task.points[distinct], weights, per_block, seed=task.graph.seed)
             local = of_class[np.searchsorted(distinct, classes[units])]
         labels[units] = local + block * per_block
     return mean_partition(labels)
@@ -187,7 +164,7 @@ def _distinct(task: Task, k: int) -> ChannelPartition:
     """Merge exact duplicates, then keep the channels with the largest norm, equally many in every block."""
     group, classes = task.group, task.classes
     per_block = k // group.block_count
-    norms = row_norms(task.stored, group, order=2)
+    norms = row_norms(task.graph.stored, group, order=2)
     labels = np.full(group.size, -1, np.int64)
     for block, units in enumerate(group.units_by_block):
         distinct, first = np.unique(classes[units], return_index=True)
@@ -202,16 +179,16 @@ def _distinct(task: Task, k: int) -> ChannelPartition:
 
 
 def _top(order: Literal[1, 2], task: Task, k: int) -> ChannelPartition:
-    return top_norm(task.stored, task.group, k, order=order)
+    return top_norm(task.graph.stored, task.group, k, order=order)
 
 
 def _ifm(task: Task, k: int) -> ChannelPartition:
-    return ifm(task.stored, task.group, k, seed=task.seed, classes=task.classes)
+    return ifm(task.graph.stored, task.group, k, seed=task.graph.seed, classes=task.classes)
 
 
 def _eliminate(task: Task) -> Candidates:
     group = task.group
-    merges = task.merges and not group.apart
+    merges = task.graph.merges and not group.apart
     return eliminate(task.moments, task.classes, group.blocks, narrowest=task.narrowest, merges=merges)
 
 
@@ -223,16 +200,16 @@ def _rotate(task: Task) -> Candidates:
     if group.blocks is not None:
         return Computed(group, partial(_rotate_blocks, task), task.distinct, task.moments, task.scatter, ROTATION)
     if group.scoring:
-        return shared_rotations(task.stored, group, task.moments)
+        return shared_rotations(task.graph.stored, group, task.moments)
     if group.is_between_factors:
-        return factor_rotations(task.stored, group, task.moments)
-    seen = seen_moments(task.view if group.norms else task.stored, group, task.moments, task.words)
+        return factor_rotations(task.graph.stored, group, task.moments)
+    seen = seen_moments(task.graph.view if group.norms else task.graph.stored, group, task.moments, task.graph.words)
     return rotations(seen, task.metric, normed=bool(group.norms), centred=group.centred)
 
 
 def _rotate_blocks(task: Task, k: int) -> ChannelPartition:
     assert task.group.blocks is not None
-    return rotated_blocks(linear_moments(task.stored, task.group, task.moments), task.group.blocks, k)
+    return rotated_blocks(linear_moments(task.graph.stored, task.group, task.moments), task.group.blocks, k)
 
 
 def _by_norm(task: Task) -> Candidates:
@@ -255,8 +232,8 @@ def _wanda(task: Task) -> Candidates:
 
 def _flap(task: Task) -> Candidates:
     sizes = (
-        task.stored.weight_size(m.axis.tensor)
-        // (task.stored.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks)
+        task.graph.stored.weight_size(m.axis.tensor)
+        // (task.graph.stored.weights[m.axis.tensor].shape[m.axis.axis] * m.axis.blocks)
         for m in task.group.members
     )
     weights = sum(size * m.positions.shape[1] for size, m in zip(sizes, task.group.members, strict=True))
@@ -280,8 +257,8 @@ class Partitioner:
         Whether channels are averaged; others only select.
     needs_moments : bool
         Whether partitions are chosen by what consumers see on some inputs; a task without moments is never given then.
-    rotates_tables, rotates_streams : bool
-        Whether tables of words, or residual streams, are groups whose channels the row :data:`ROTATION` rotates.
+    rotates : str
+        Groups whose channels the row :data:`ROTATION` rotates: "tables" of words, residual "streams", or none.
     needs_places : bool
         Whether these moments are to hold what is seen place by place.
     compares : bool
@@ -297,16 +274,10 @@ class Partitioner:
     summary: str
     averages: bool = True
     needs_moments: bool = False
-    rotates_tables: bool = False
-    rotates_streams: bool = False
+    rotates: Literal["", "tables", "streams"] = ""
     needs_places: bool = False
     compares: bool = False
     pairs: Callable[[GraphView, Sequence[FoldGroup], Sequence[Labels | None]], list[Partners]] | None = None
-
-    @property
-    def rotates(self) -> bool:
-        """Whether there are groups that are rotated."""
-        return self.rotates_tables or self.rotates_streams
 
     @property
     def stand_in(self) -> str:
@@ -358,7 +329,7 @@ PARTITIONERS = {
     for p in (
         Partitioner(
             "elimination", _eliminate, "drop or merge, at the least loss after least squares (needs inputs)",
-            needs_moments=True, rotates_tables=True,
+            needs_moments=True, rotates="tables",
         ),
         cluster_row("kmeans", kmeans, "k-means on producer rows and consumer columns", wide=kmeans_by_products),
         cluster_row(
@@ -376,11 +347,11 @@ PARTITIONERS = {
         width_row("top-l2", partial(_top, 2), "keep the channels with the largest L2 norm", averages=False),
         Partitioner(
             "rotation", _rotate, "principal axes of channels that may be rotated, top-l2 for others",
-            averages=False, rotates_tables=True,
+            averages=False, rotates="tables",
         ),
         Partitioner(
             "streams", _rotate, "principal axes of residual streams, top-l2 for others (needs inputs)",
-            averages=False, needs_moments=True, rotates_streams=True,
+            averages=False, needs_moments=True, rotates="streams",
         ),
         Partitioner(
             "wanda", _wanda, "keep the channels with the largest weights times activations (needs inputs)",

@@ -78,12 +78,12 @@ def open_task(
     names = {"cluster": config.cluster, "repair": config.repair}
     method = find_method(config.method, **names, of_networks=networks is not None)
     ties = allowed_ties(allowed=config.allow_cache_change, per_layer=config.per_layer_cache)
-    tables = method.partitioner.rotates_tables and config.may_add_products
+    tables = method.partitioner.rotates == "tables" and config.may_add_products
     form = GraphForm(
         ties,
         tables=tables,
         queries=tables,
-        streams=method.partitioner.rotates_streams,
+        streams=method.partitioner.rotates == "streams",
         inside_heads=config.inside_heads,
         rare=rare_words(model, config.tokenizer) if tables else (),
     )

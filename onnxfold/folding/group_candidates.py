@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from onnxfold.cluster.candidates import Candidates
-from onnxfold.cluster.partitioners import Task
+from onnxfold.cluster.partitioners import ComparedGraph, Task
 from onnxfold.folding.prepare import Prepared
 from onnxfold.folding.probes.sensitivity import Probe
 from onnxfold.graph.tensors import Matrix
@@ -42,25 +42,32 @@ class GroupTasks:
 
     def candidates(self, i: int, moments: Sequence[ConsumerMoments], narrowest: int = 1) -> Candidates:
         """Return the candidates of a group, by the stand-in of the method where its consumers were not seen."""
-        prepared, inputs, group = self.prepared, self.prepared.inputs, self.prepared.groups[i]
+        prepared, group = self.prepared, self.prepared.groups[i]
         task = Task(
-            self.matched,
-            self.stored,
+            self._graph,
             group,
             prepared.duplicates[i],
-            prepared.seed,
-            with_deviation=prepared.repair.units.keeps_deviation,
-            moments=moments,
+            moments,
             narrowest=max(narrowest, group.block_count),
-            # Inner channels of language models are products of gates, which means of factors say little of.
-            merges=inputs is None or not inputs.are_tokens,
-            words=None if inputs is None else inputs.words,
             sources=prepared.sources[i] if prepared.sources else None,
             partners=prepared.partners[i] if prepared.partners else None,
             metric=self.metrics.get(i),
         )
         row = prepared.method_with(moments=bool(moments), rotates=group.is_there_to_rotate).partitioner
         return row.candidates(task)
+
+    @property
+    def _graph(self) -> ComparedGraph:
+        prepared, inputs = self.prepared, self.prepared.inputs
+        return ComparedGraph(
+            self.matched,
+            self.stored,
+            prepared.seed,
+            with_deviation=prepared.repair.units.keeps_deviation,
+            # Inner channels of language models are products of gates, which means of factors say little of.
+            merges=inputs is None or not inputs.are_tokens,
+            words=None if inputs is None else inputs.words,
+        )
 
 
 class ChosenCandidates:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from onnxfold.channels import FoldGroup
 from onnxfold.cluster.of_networks import find_partitioner
@@ -172,12 +173,11 @@ class Method:
         What the network is run on where that is needed, see :mod:`onnxfold.inputs.model_inputs`.
     summary : str
         One line for the help text.
-    drops_blocks : bool
-        Whether it drops whole residual blocks, and keeps the widths of all others.
+    narrows : str
+        What it narrows: "groups"; residual "streams", so that other groups keep their widths unless a ratio is given
+        for them; or "depth": it drops whole residual blocks, and keeps the widths of all others.
     depth : Depth
         The blocks that are folded unless a ratio is given for their groups.
-    only_streams : bool
-        Whether groups other than residual streams keep their widths unless a ratio is given for them.
     adds_text : bool
         Whether a model that continues texts reads, between those that a user gives, what it writes itself.
     language : Method, optional
@@ -189,11 +189,20 @@ class Method:
     repair: str
     inputs: str
     summary: str
-    drops_blocks: bool = False
+    narrows: Literal["groups", "streams", "depth"] = "groups"
     depth: Depth = WHOLE_DEPTH
-    only_streams: bool = False
     adds_text: bool = False
     language: "Method | None" = None
+
+    @property
+    def drops_blocks(self) -> bool:
+        """Whether it drops whole residual blocks, and keeps the widths of all others."""
+        return self.narrows == "depth"
+
+    @property
+    def only_streams(self) -> bool:
+        """Whether groups other than residual streams keep their widths unless a ratio is given for them."""
+        return self.narrows == "streams"
 
     @property
     def partitioner(self) -> Partitioner:
@@ -213,7 +222,7 @@ class Method:
     @property
     def rotates(self) -> bool:
         """Whether channels are rotated where any orthonormal basis of them will do."""
-        return self.partitioner.rotates
+        return bool(self.partitioner.rotates)
 
     def whole(self, graphs: Sequence[Sequence[FoldGroup]]) -> tuple[list[int], str]:
         """Return the indices of the groups that keep their widths unless a ratio names them, and a note that says so.
@@ -301,9 +310,9 @@ METHODS = {
         Method("ifm", "ifm", "independent", "auto", "iterative feature merging"),
         Method(
             "slicegpt", "streams", "none", "auto", "rotate residual streams, keep their leading principal axes",
-            only_streams=True,
+            narrows="streams",
         ),
-        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", True),
+        Method("shortgpt", "elimination", "none", "auto", "drop the blocks that change their stream least", "depth"),
     )
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 from onnxfold.channels import find_groups
 from onnxfold.cluster.candidates import compound_errors
 from onnxfold.cluster.partition import ChannelPartition, partial_partition
-from onnxfold.cluster.partitioners import PARTITIONERS, Task
+from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from onnxfold.statistics.observe import observe
 from testing.models import mlp, random_input
@@ -59,7 +59,7 @@ def test_settled_candidates_keep_no_moments_and_choose_the_same(name: str) -> No
 
     def made() -> tuple[Task, weakref.ref[object]]:
         (moments, *_) = observe(view, [group], [feeds]).moments
-        return Task(view, view, group, np.arange(group.size), 0, moments=moments), weakref.ref(moments[0])
+        return Task(ComparedGraph(view, view, 0), group, np.arange(group.size), moments), weakref.ref(moments[0])
 
     task, seen = made()
     candidates = PARTITIONERS[name].candidates(task)

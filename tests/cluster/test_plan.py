@@ -8,7 +8,7 @@ from onnxfold.channels.declarations import Axis, Role
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.features import features
 from onnxfold.cluster.partition import ChannelPartition, Labels, mean_partition
-from onnxfold.cluster.partitioners import PARTITIONERS, Task
+from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
 from onnxfold.cluster.plan import FoldPlan, plan_folds
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
@@ -17,7 +17,7 @@ from testing.widening.widen import widen
 
 
 def partition_group(view: GraphView, group: FoldGroup, k: int, classes: Labels) -> ChannelPartition:
-    return PARTITIONERS["kmeans"].candidates(Task(view, view, group, classes, seed=0)).partition(k)
+    return PARTITIONERS["kmeans"].candidates(Task(ComparedGraph(view, view, seed=0), group, classes)).partition(k)
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)

@@ -10,7 +10,7 @@ from onnxfold.cluster.clusterings.kmeans import kmeans
 from onnxfold.cluster.duplicates import find_duplicates
 from onnxfold.cluster.gram import Products, kmeans_by_products
 from onnxfold.cluster.partition import renumber
-from onnxfold.cluster.partitioners import PARTITIONERS, Task
+from onnxfold.cluster.partitioners import PARTITIONERS, ComparedGraph, Task
 from onnxfold.graph.files.load import load
 from testing.models import ALL_MODELS
 from testing.widening.widen import widen
@@ -46,7 +46,7 @@ def test_wide_groups_are_clustered_alike(monkeypatch: pytest.MonkeyPatch) -> Non
             found = []
             for wide in (4096, 0):
                 monkeypatch.setattr(partitioners, "WIDE", wide)
-                task = Task(view, view, group, classes, seed=0)
+                task = Task(ComparedGraph(view, view, seed=0), group, classes)
                 partition = PARTITIONERS["kmeans"].candidates(task).partition(k)
                 found.append((partition.labels, task.scatter(partition)))
             np.testing.assert_array_equal(found[0][0], found[1][0])
