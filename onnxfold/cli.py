@@ -82,20 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if debug:
             say_traceback(error)
-        if isinstance(error, OSError) and (why := _outside(error)):
-            say(f"error: {why}", error=True)
-            sys.exit(1)
-        if isinstance(error, MemoryError):
-            say(
-                "error: out of memory: a lower --max-memory refuses such a request earlier",
-                error=True,
-            )
-            sys.exit(1)
-        text = " ".join(str(error).split())[:300]
-        say(
-            f"error: {type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback",
-            error=True,
-        )
+        say(f"error: {_describe(error)}", error=True)
         sys.exit(1)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -109,6 +96,16 @@ def _check_surroundings(arguments: Sequence[str]) -> None:
         os.getcwd()
     except OSError:
         raise ConfigError("the working folder does not exist any more: change to another one") from None
+
+
+def _describe(error: Exception) -> str:
+    """Return an error that nothing below has explained: of the machine, of its files, or of this program."""
+    if isinstance(error, OSError) and (why := _outside(error)):
+        return why
+    if isinstance(error, MemoryError):
+        return "out of memory: a lower --max-memory refuses such a request earlier"
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}; this is a bug in onnxfold, --debug shows the traceback"
 
 
 def _outside(error: OSError) -> str:

@@ -8,19 +8,7 @@ from typing import Any
 
 import click
 
-from onnxfold.commands.shared import (
-    HTML,
-    JSON,
-    PATH,
-    SHAPE,
-    Names,
-    common,
-    file_named,
-    json_on_stdout,
-    max_memory,
-    set_flags,
-    wrote,
-)
+from onnxfold.commands import shared
 from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, check_outputs, option_outputs, write
 from onnxfold.progress import ProgressBar
@@ -28,9 +16,9 @@ from onnxfold.terminal import say, say_table
 
 
 @click.command()
-@click.argument("models", metavar="MODEL...", type=PATH, nargs=-1, required=True)
+@click.argument("models", metavar="MODEL...", type=shared.PATH, nargs=-1, required=True)
 @click.option(
-    "--device", "devices", type=Names("onnxfold.budget.devices:known_devices", "host", "all"), multiple=True,
+    "--device", "devices", type=shared.Names("onnxfold.budget.devices:known_devices", "host", "all"), multiple=True,
     default=("all",), show_default=True, metavar="NAME",
     help="A profile's name or TOML file, 'host' for this machine, or 'all'.",
 )  # fmt: skip
@@ -44,13 +32,13 @@ from onnxfold.terminal import say, say_table
 @click.option(
     "--warm-up", type=click.IntRange(0), default=10, show_default=True, help="Number of untimed inferences before them."
 )
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free dimensions; a free batch is 1.")
+@click.option("--input-shapes", type=shared.SHAPE, multiple=True, help="Sizes of free dimensions; a free batch is 1.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs.")
-@click.option("--json", "json_path", type=PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
-@click.option("--html", "html_path", type=PATH, metavar="FILE", help="Write a page with charts.")
-@click.option("--png", "png_path", type=PATH, metavar="FILE", help="Write a chart (needs matplotlib).")
-@max_memory()
-@common
+@click.option("--json", "json_path", type=shared.PATH, metavar="FILE", help="Write all rows as JSON; - prints it.")
+@click.option("--html", "html_path", type=shared.PATH, metavar="FILE", help="Write a page with charts.")
+@click.option("--png", "png_path", type=shared.PATH, metavar="FILE", help="Write a chart (needs matplotlib).")
+@shared.max_memory()
+@shared.common
 @click.pass_context
 def bench(
     context: click.Context,
@@ -73,14 +61,14 @@ def bench(
     from onnxfold.graph.files.model_files import claims_on
     from onnxfold.inputs.images.png_grid import PNG
 
-    set_flags(context, options)
+    shared.set_flags(context, options)
     check_outputs(
         [
-            *option_outputs(json_path, "--json", JSON, may_be_stdout=True),
-            *option_outputs(html_path, "--html", HTML),
+            *option_outputs(json_path, "--json", shared.JSON, may_be_stdout=True),
+            *option_outputs(html_path, "--html", shared.HTML),
             *option_outputs(png_path, "--png", PNG),
         ],
-        claims_on(models, {f"--device {name}": file_named(name, ".toml") for name in devices}),
+        claims_on(models, {f"--device {name}": shared.file_named(name, ".toml") for name in devices}),
     )
     if png_path is not None:
         check_png()
@@ -89,13 +77,13 @@ def bench(
         rows = run(models, devices, progress=tell, **options)
     contents, undrawn = _contents(rows, json_path, html_path, png_path)
     write(contents)  # before anything is printed: nobody may be there to read it
-    with json_on_stdout(json_path == STDOUT, partial(_results, rows)):
+    with shared.json_on_stdout(json_path == STDOUT, partial(_results, rows)):
         for table in tables(rows):
             say_table(table)
         for line in notes(rows):
             say(line)
         for path in contents:
-            say(wrote(path))
+            say(shared.wrote(path))
     if undrawn is not None:
         raise undrawn
     if not any(row.status in ("ok", "does-not-fit") for row in rows):

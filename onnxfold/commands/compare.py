@@ -6,34 +6,30 @@ from typing import Any
 
 import click
 
+from onnxfold.commands import shared
 from onnxfold.commands.options import option
-from onnxfold.commands.shared import (
-    PATH,
-    common,
-    latency_line,
-    max_memory,
-    set_flags,
-    size_cells,
-)
 from onnxfold.progress import ProgressBar
 from onnxfold.report import ComparisonReport, Thresholds
 from onnxfold.terminal import Table, say, say_json, say_table
 
 
 @click.command()
-@click.argument("a", metavar="A.onnx|DIR", type=PATH)
-@click.argument("b", metavar="B.onnx|DIR", type=PATH)
+@click.argument("a", metavar="A.onnx|DIR", type=shared.PATH)
+@click.argument("b", metavar="B.onnx|DIR", type=shared.PATH)
 @click.option(
-    "--data", type=PATH, metavar="FILE.npz|DIR",
+    "--data", type=shared.PATH, metavar="FILE.npz|DIR",
     help="Arrays named after the inputs, of which labels 'y' add the accuracy; or a folder of JPEG and PNG files, with "
     "--mean and --std.",
 )  # fmt: skip
 @click.option(
-    "--text", type=PATH, metavar="FILE",
+    "--text", type=shared.PATH, metavar="FILE",
     help="Compare language models on this text, and measure their perplexities: the front of it, in windows.",
 )  # fmt: skip
 @click.option(
-    "--tokenizer", type=PATH, metavar="FILE.json", help="Their tokenizer.  [default: tokenizer.json beside A.onnx]"
+    "--tokenizer",
+    type=shared.PATH,
+    metavar="FILE.json",
+    help="Their tokenizer.  [default: tokenizer.json beside A.onnx]",
 )
 @click.option("--window", type=int, default=1024, show_default=True, metavar="N", help="Tokens of a window of --text.")
 @click.option("--windows", type=int, default=24, show_default=True, metavar="N", help="Windows of --text at most.")
@@ -48,8 +44,8 @@ from onnxfold.terminal import Table, say, say_json, say_table
 @click.option("--max-kl", type=float, metavar="K", help="Exit with 1 if the KL divergence of classes is above this.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("threads")
-@max_memory()
-@common
+@shared.max_memory()
+@shared.common
 @click.pass_context
 def compare(
     context: click.Context,
@@ -66,7 +62,7 @@ def compare(
     """
     from onnxfold import api
 
-    set_flags(context, options)
+    shared.set_flags(context, options)
     thresholds = Thresholds.of(*(options.pop(f.name) for f in fields(Thresholds)))
     with ProgressBar() as tell:
         report = api.compare(a, b, data, progress=tell, **options)
@@ -85,8 +81,8 @@ def _say_report(report: ComparisonReport) -> None:
     first, *lines = str(report).splitlines()
     say(first)
     if report.size_a is not None and report.size_b is not None:
-        cells = size_cells(report.size_a, report.size_b, report.latency)
+        cells = shared.size_cells(report.size_a, report.size_b, report.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
-        lines[:0] = [] if report.latency is None else [latency_line(report.latency)]
+        lines[:0] = [] if report.latency is None else [shared.latency_line(report.latency)]
     for line in lines:
         say(line)

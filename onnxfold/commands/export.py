@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from onnxfold.commands import shared
 from onnxfold.commands.options import option
-from onnxfold.commands.shared import JSON, PATH, SHAPE, common, json_on_stdout, max_memory, set_flags, wrote
 from onnxfold.errors import ConfigError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
 from onnxfold.terminal import say
@@ -20,8 +20,8 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
 
 
 @click.command()
-@click.argument("model", metavar="IN.onnx", type=PATH)
-@click.argument("output", metavar="OUT", type=PATH)
+@click.argument("model", metavar="IN.onnx", type=shared.PATH)
+@click.argument("output", metavar="OUT", type=shared.PATH)
 @click.option(
     "--backend", type=click.Choice(["direct", "onnx2tf", "auto"]), default="direct", show_default=True,
     help="Direct writer, onnx2tf, or onnx2tf where the direct writer refuses.",
@@ -42,23 +42,23 @@ _ABOUT_SAMPLES = ("calibration", "data", "mean", "std", "channels", "force")
     help="Type of the weights; int8 also quantises activations.",
 )  # fmt: skip
 @click.option("--keep-nchw-inputs", is_flag=True, help="Keep ONNX's axis order of the inputs.")
-@click.option("--input-shapes", type=SHAPE, multiple=True, help="Sizes of free input dimensions.")
+@click.option("--input-shapes", type=shared.SHAPE, multiple=True, help="Sizes of free input dimensions.")
 @click.option(
-    "--calibration", type=PATH, metavar="FILE.npz|DIR",
+    "--calibration", type=shared.PATH, metavar="FILE.npz|DIR",
     help="Take the ranges of int8 from these samples: arrays named after the inputs, or a folder of JPEG and PNG "
     "files, with --mean and --std.  [default: generated inputs]",
 )  # fmt: skip
 @click.option(
-    "--data", type=PATH, metavar="FILE.npz|DIR",
+    "--data", type=shared.PATH, metavar="FILE.npz|DIR",
     help="Check the file on these samples.  [default: those of --calibration, or generated inputs]",
 )  # fmt: skip
 @option("mean", "std", "channels")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs that check the file.")
 @click.option("--force", is_flag=True, help="Write an int8 file even if its outputs have a noise above -20 dB.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the file's outputs with onnxruntime's.")
-@click.option("--report", type=PATH, metavar="FILE", help="Write a JSON report; - prints it.")
-@max_memory()
-@common
+@click.option("--report", type=shared.PATH, metavar="FILE", help="Write a JSON report; - prints it.")
+@shared.max_memory()
+@shared.common
 @click.pass_context
 def export(
     context: click.Context,
@@ -75,12 +75,12 @@ def export(
     from onnxfold.export.firmware import write_project
     from onnxfold.graph.files.model_files import claims_on
 
-    set_flags(context, options)
+    shared.set_flags(context, options)
     is_project = options["output_format"] in PROJECTS
     check_outputs(
         [
             Output(output, "OUT", is_folder=is_project),
-            *option_outputs(report, "--report", JSON, may_be_stdout=True),
+            *option_outputs(report, "--report", shared.JSON, may_be_stdout=True),
         ],
         claims_on([model], {"--calibration": options["calibration"], "--data": options["data"]}),
     )
@@ -88,14 +88,14 @@ def export(
     if is_project:
         _check_project(context, runtime, options)
         samples = {name: options[name] for name in _ABOUT_SAMPLES}
-        common = {name: options[name] for name in ("dtype", "input_shapes", "verify", "seed", "within")}
+        about = {name: options[name] for name in ("dtype", "input_shapes", "verify", "seed", "within")}
         kind = options["output_format"]
-        done: Any = write_project(model, output, kind, runtime=runtime or "", samples=samples, **common)
+        done: Any = write_project(model, output, kind, runtime=runtime or "", samples=samples, **about)
     elif runtime is None:
         done = export_model(model, output, **options)
     else:
         raise ConfigError(f"--runtime is for projects: give it with --format {', '.join(PROJECTS)}")
-    with json_on_stdout(report == STDOUT, lambda: asdict(done) if is_project else done.to_dict()):
+    with shared.json_on_stdout(report == STDOUT, lambda: asdict(done) if is_project else done.to_dict()):
         (_print_project if is_project else _print)(done)
 
 
@@ -146,6 +146,6 @@ def _print(done: Any) -> None:
     for note in done.notes:
         say(f"note: {note}")
     say(
-        f"{wrote(Path(done.path))} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) "
+        f"{shared.wrote(Path(done.path))} ({done.size_bytes:,} bytes of TFLite, {done.dtype}, {done.backend}) "
         f"in {done.seconds:.1f} s"
     )

@@ -11,24 +11,8 @@ from typing import Any, Self
 import click
 import cloup
 
+from onnxfold.commands import shared
 from onnxfold.commands.options import FIRST, files_named, options_for, values_of
-from onnxfold.commands.shared import (
-    HTML,
-    JSON,
-    PATH,
-    change,
-    debug_flag,
-    json_on_stdout,
-    json_report,
-    latency_line,
-    print_refusals,
-    quiet,
-    report_file,
-    set_flags,
-    size_cells,
-    verbose_flag,
-    wrote,
-)
 from onnxfold.config import INT8
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
@@ -38,16 +22,16 @@ from onnxfold.terminal import Table, say, say_table
 
 _MORE = {
     INPUTS: [
-        cloup.option("--save-inputs", type=PATH, metavar="FILE.png", help="Write the images that were used.")
+        cloup.option("--save-inputs", type=shared.PATH, metavar="FILE.png", help="Write the images that were used.")
     ],
     OUTPUT: [
         cloup.option(
-            "--merge-map", "map_file", type=PATH, metavar="FILE.npz",
+            "--merge-map", "map_file", type=shared.PATH, metavar="FILE.npz",
             help="Write the matrices that channels were merged by; a JSON report holds which became one.",
         ),
         cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
         cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
-        json_report, quiet, verbose_flag, debug_flag,
+        shared.json_report, shared.quiet, shared.verbose_flag, shared.debug_flag,
     ],
     MACHINE: [
         cloup.option("--no-cache", is_flag=True, help="Neither keep generated inputs nor take kept ones.")
@@ -56,9 +40,9 @@ _MORE = {
 
 
 @cloup.command()
-@click.argument("model", metavar="IN.onnx|DIR", type=PATH)
-@click.argument("output", metavar="OUT.onnx|DIR", type=PATH)
-@options_for("fold", {FIRST: [report_file], **_MORE})
+@click.argument("model", metavar="IN.onnx|DIR", type=shared.PATH)
+@click.argument("output", metavar="OUT.onnx|DIR", type=shared.PATH)
+@options_for("fold", {FIRST: [shared.report_file], **_MORE})
 @click.pass_context
 def fold(
     context: click.Context,
@@ -127,14 +111,14 @@ class Delivery:
     @classmethod
     def of(cls, context: click.Context, output: Path, options: dict[str, Any]) -> Self:
         """Take what a command line says of it out of the options."""
-        set_flags(context, options)
+        shared.set_flags(context, options)
         taken = {name: options.pop(name) for name in ("report", "as_json", "quiet", "force")}
         return cls(output, **taken, verbose=context.obj["verbose"])
 
     @property
     def outputs(self) -> list[Output]:
         """The file of the report, to be checked before any work."""
-        return option_outputs(self.report, "--report", (*JSON, *HTML), may_be_stdout=True)
+        return option_outputs(self.report, "--report", (*shared.JSON, *shared.HTML), may_be_stdout=True)
 
     def progress(self, stages: Sequence[Sequence[str]]) -> AbstractContextManager[Progress]:
         """Return what shows the progress of the fold."""
@@ -155,7 +139,7 @@ class Delivery:
                 write()
             result.save(self.output)
         wants_json = self.as_json or self.report == STDOUT
-        with json_on_stdout(wants_json, lambda: json.loads(report.to_json()), quiet=self.quiet):
+        with shared.json_on_stdout(wants_json, lambda: json.loads(report.to_json()), quiet=self.quiet):
             print_fold(report, self.output, verbose=self.verbose)
 
     def _report_file(self, report: Any) -> dict[Path, bytes]:
@@ -163,7 +147,7 @@ class Delivery:
 
         if self.report is None or self.report == STDOUT:
             return {}
-        text = render_html(report) if self.report.suffix.lower() in HTML else report.to_json()
+        text = render_html(report) if self.report.suffix.lower() in shared.HTML else report.to_json()
         return {self.report: text.encode()}
 
 
@@ -172,7 +156,8 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.verdict is not None:
         say(str(report.verdict))
     channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
-    cells = [*size_cells(report.before, report.after, report.latency), ("channels in groups", *change(*channels))]
+    cells = shared.size_cells(report.before, report.after, report.latency)
+    cells.append(("channels in groups", *shared.change(*channels)))
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
     say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)
@@ -180,12 +165,12 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     for group in report.groups if verbose else ():
         how = f" (cluster {group.cluster}, repair {group.repair})" if group.cluster else ""
         say(f"  {group.name}: {group.width} -> {group.folded_width}{how}")
-    print_refusals(report.refusals, verbose=verbose)
+    shared.print_refusals(report.refusals, verbose=verbose)
     for line in _measured_lines(report):
         say(line)
     for note in report.notes:
         say(f"note: {note}")
-    say(f"{wrote(output)} in {report.seconds:.1f} s")
+    say(f"{shared.wrote(output)} in {report.seconds:.1f} s")
 
 
 def _measured_lines(report: Any) -> Iterator[str]:
@@ -199,7 +184,7 @@ def _measured_lines(report: Any) -> Iterator[str]:
     if report.estimate_line:
         yield report.estimate_line
     if report.latency is not None:
-        yield latency_line(report.latency, "the first" if merged is None else "all networks beside each other")
+        yield shared.latency_line(report.latency, "the first" if merged is None else "all networks beside each other")
     if merged is not None and merged.latency is not None:
         yield merged.beside_one
     yield from (str(record) for record in (report.tuning, report.quantization) if record is not None)

@@ -6,16 +6,9 @@ from typing import Any
 import click
 import cloup
 
+from onnxfold.commands import shared
 from onnxfold.commands.fold import Delivery
 from onnxfold.commands.options import FIRST, files_named, options_for, values_of
-from onnxfold.commands.shared import (
-    PATH,
-    debug_flag,
-    json_report,
-    quiet,
-    report_file,
-    verbose_flag,
-)
 from onnxfold.config import INT8
 from onnxfold.config.option import METHOD, OUTPUT
 from onnxfold.files import check_outputs
@@ -33,7 +26,7 @@ _MORE = {
             help="What becomes of the outputs: join (classes of all networks, in their order), average, first (A's), "
             "or auto: average where shapes agree, else join.",
         ),
-        report_file,
+        shared.report_file,
     ],
     METHOD: [
         cloup.option(
@@ -44,14 +37,14 @@ _MORE = {
         cloup.option("--labels", metavar="NAME[,NAME...]", help="Names of the classes of OUT, for its metadata."),
         cloup.option("--no-verify", is_flag=True, help="Write the result without running it in onnxruntime."),
         cloup.option("--force", is_flag=True, help="Write the result even if it is destroyed."),
-        json_report, quiet, verbose_flag, debug_flag,
+        shared.json_report, shared.quiet, shared.verbose_flag, shared.debug_flag,
     ],
 }  # fmt: skip
 
 
 @cloup.command()
-@click.argument("models", metavar="A.onnx B.onnx [C.onnx ...]", type=PATH, nargs=-1, required=True)
-@click.argument("output", metavar="OUT.onnx", type=PATH)
+@click.argument("models", metavar="A.onnx B.onnx [C.onnx ...]", type=shared.PATH, nargs=-1, required=True)
+@click.argument("output", metavar="OUT.onnx", type=shared.PATH)
 @options_for("merge", _MORE, {"cluster": ("matching", "zip", "by-place")})
 @click.pass_context
 def merge(

@@ -8,16 +8,7 @@ from typing import Any
 import click
 import cloup
 
-from onnxfold.commands.shared import (
-    PATH,
-    RATIO,
-    SHAPE,
-    STEP,
-    Names,
-    Parsed,
-    limit_memory,
-    numbers_of,
-)
+from onnxfold.commands import shared
 from onnxfold.config import NOTHING, OPTIONS, FoldConfig
 from onnxfold.config.option import GROUPS, LISTED, SHARED, Kind, Option, file_of, flag_of
 
@@ -27,11 +18,11 @@ FIRST = "Most used"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DEFAULTS = {entry.name: entry.default for entry in fields(FoldConfig)}
-_ONCE_PER_KEY: Mapping[Kind, Parsed] = {Kind.SHARES: RATIO, Kind.SHAPES: SHAPE}
+_ONCE_PER_KEY: Mapping[Kind, shared.Parsed] = {Kind.SHARES: shared.RATIO, Kind.SHAPES: shared.SHAPE}
 _TYPES: Mapping[Kind, Any] = {
-    Kind.NUMBER: float, Kind.INTEGER: int, Kind.PATH: PATH, Kind.STEP: STEP,
-    Kind.NUMBERS: numbers_of(float, "numbers, such as 0.485,0.456,0.406"),
-    Kind.INTEGERS: numbers_of(int, "whole numbers, such as 30,25"), **_ONCE_PER_KEY,
+    Kind.NUMBER: float, Kind.INTEGER: int, Kind.PATH: shared.PATH, Kind.STEP: shared.STEP,
+    Kind.NUMBERS: shared.numbers_of(float, "numbers, such as 0.485,0.456,0.406"),
+    Kind.INTEGERS: shared.numbers_of(int, "whole numbers, such as 30,25"), **_ONCE_PER_KEY,
 }  # fmt: skip
 
 
@@ -86,11 +77,11 @@ def _single(name: str, entry: Option, words: Sequence[str], *, left_to_folds: bo
     if entry.kind is Kind.FLAG:
         settings["is_flag"] = True
     else:
-        kind = Names(entry.words, *words) if entry.words else _TYPES.get(entry.kind, str)
+        kind = shared.Names(entry.words, *words) if entry.words else _TYPES.get(entry.kind, str)
         settings |= {"type": kind, "metavar": entry.metavar, "multiple": several}
         settings |= {"default": default, "show_default": not entry.default and default != ()} if has_default else {}
     if name == "max_memory":
-        settings["callback"] = limit_memory
+        settings["callback"] = shared.limit_memory
     return cloup.option(flag_of(name, entry), name, **settings)
 
 
@@ -99,7 +90,7 @@ def _list_option(name: str, entry: Option) -> Decorator:
     text = f"{entry.command_line_help.partition('  [default')[0].rstrip('.')}: a list, one goal each."
     if entry.kind is Kind.NUMBER:
         return cloup.option(flag_of(name, entry), name, metavar="LIST", help=text)
-    kind = Names(entry.words) if entry.words else str
+    kind = shared.Names(entry.words) if entry.words else str
     return cloup.option(flag_of(name, entry), name, metavar="LIST", type=kind, callback=split_words, help=text)
 
 

@@ -150,8 +150,8 @@ def _finished_rows(folder: Any) -> list[Any]:
 
 
 def _answer(rows: list[Any], folder: Any, expression: Any, prefer: str | None, *, as_json: bool) -> None:
+    from onnxfold.sweeps.answers.pick import details, summary
     from onnxfold.sweeps.answers.pick import pick as picked
-    from onnxfold.sweeps.answers.summary import details, summary
 
     chosen = None if expression is None else picked(rows, expression, prefer)
     if as_json:

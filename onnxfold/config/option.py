@@ -34,7 +34,52 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class WrittenForm:
+    """How a command line writes an option.
+
+    Parameters
+    ----------
+    kind : Kind
+        How a command line writes it.
+    metavar : str
+        What stands for the value in ``--help``.
+    flag : str
+        The name on the command line, where it is another.
+    words : str
+        Values that shells complete: ``module:name`` of their table.
+    first : bool
+        Whether it is one of those that most people need.
+    """
+
+    kind: Kind = Kind.TEXT
+    metavar: str | None = None
+    flag: str = ""
+    words: str = ""
+    first: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uses:
+    """Which commands have an option, and whether reports hold it.
+
+    Parameters
+    ----------
+    in_command, in_merge : bool
+        Whether the commands have it, and whether ``merge`` does.
+    in_sweep : str
+        SHARED, LISTED, or empty where ``sweep`` does not have it.
+    recorded : str
+        ALWAYS, CHANGED or NEVER.
+    """
+
+    in_command: bool = True
+    in_merge: bool = False
+    in_sweep: str = ""
+    recorded: str = CHANGED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(WrittenForm, Uses):
     """An option of a fold; its name, type and default are those of the field of FoldConfig that it annotates.
 
     Parameters
@@ -47,24 +92,8 @@ class Option:
         One of GROUPS.
     more : str
         What references say beyond that.
-    kind : Kind
-        How a command line writes it.
-    metavar : str
-        What stands for the value in ``--help``.
-    flag : str
-        The name on the command line, where it is another.
     default : str
         What happens without it, where the default does not say that.
-    words : str
-        Values that shells complete: ``module:name`` of their table.
-    first : bool
-        Whether it is one of those that most people need.
-    in_command, in_merge : bool
-        Whether the commands have it, and whether ``merge`` does.
-    in_sweep : str
-        SHARED, LISTED, or empty where ``sweep`` does not have it.
-    recorded : str
-        ALWAYS, CHANGED or NEVER.
     reads : str, optional
         It names a file that the fold reads, if the name ends so.
     role : str
@@ -77,16 +106,7 @@ class Option:
     check: Callable[[str, Any], Any]
     group: str
     more: str = ""
-    kind: Kind = Kind.TEXT
-    metavar: str | None = None
-    flag: str = ""
     default: str = ""
-    words: str = ""
-    first: bool = False
-    in_command: bool = True
-    in_merge: bool = False
-    in_sweep: str = ""
-    recorded: str = CHANGED
     reads: str | None = None
     role: str = ""
     request: str = ""

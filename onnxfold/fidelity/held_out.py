@@ -16,14 +16,7 @@ from onnxfold.graph.files.load import ModelLike
 from onnxfold.graph.run.session import Feeds, InputInfo, Session, fixed_batch, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
-from onnxfold.inputs.images.synthetic import (
-    ACTIVATION_BYTES,
-    BATCH,
-    affordable_samples,
-    describe_inputs,
-    sample_cost,
-    synthetic_inputs,
-)
+from onnxfold.inputs.images import synthetic
 from onnxfold.inputs.input_plan import InputRequest
 from onnxfold.inputs.token_inputs import TokenSource
 from onnxfold.inputs.tokens.interface import TokenInterface, token_interface
@@ -77,13 +70,13 @@ class HeldOut:
     @property
     def kind(self) -> str:
         """Description of the inputs."""
-        return describe_inputs(self.view)
+        return synthetic.describe_inputs(self.view)
 
     @property
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
         """Batches, each with its number of samples."""
         for i in range(-(-self.samples // self.batch)):
-            for feeds in synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
+            for feeds in synthetic.synthetic_inputs(self.view, samples=self.batch, seed=self.seed + 1000 * i):
                 yield self.batch, _cast_feeds(feeds, self.infos)
 
 
@@ -146,12 +139,12 @@ def held_out_inputs(
     interface = token_interface(view)
     if interface is not None:
         return _held_out_text(view, interface.with_session_types(infos), texts or Texts(), seed, progress)
-    costs = [sample_cost(graph) for graph in (view, *others)]
+    costs = [synthetic.sample_cost(graph) for graph in (view, *others)]
     cost = sum(graph_cost or max(costs) for graph_cost in costs)
     samples = SAMPLES if not cost else min(SAMPLES, max(int(_COST / cost), _FEWEST))
     fixed = fixed_batch(map(view.shape, view.input_names))
-    fitting = affordable_samples(view, min(ACTIVATION_BYTES, memory.limit() // 2))
-    batch = fixed or min(BATCH, max(fitting, 1))
+    fitting = synthetic.affordable_samples(view, min(synthetic.ACTIVATION_BYTES, memory.limit() // 2))
+    batch = fixed or min(synthetic.BATCH, max(fitting, 1))
     return HeldOut(view, -(-samples // batch) * batch, batch, _OTHER_SEED + seed, infos)
 
 

@@ -9,17 +9,7 @@ from pathlib import Path
 import onnx
 
 from onnxfold.errors import EndlessRunError, VerificationError
-from onnxfold.fidelity.held_out import (
-    SAMPLES,
-    HeldOut,
-    HeldOutSamples,
-    Network,
-    NotRunError,
-    Recording,
-    Texts,
-    held_out_inputs,
-    measure_fidelity,
-)
+from onnxfold.fidelity import held_out
 from onnxfold.fidelity.measures import fidelity
 from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.files.load import ModelLike, checker_problem, load
@@ -69,7 +59,7 @@ class Verification:
     progress: Progress = silent
     threads: int | None = 1  # threads of the latency; None where it is not measured
     samples: Sequence[dict[str, Array]] = ()  # samples of a user that were held out of the fit
-    texts: Texts = field(default_factory=Texts)
+    texts: held_out.Texts = field(default_factory=held_out.Texts)
     renamed: Mapping[str, str] = field(default_factory=dict)  # new names of outputs; empty where they went
 
     @cached_property
@@ -124,7 +114,7 @@ class Verification:
         # Of the folded model, whose constants are folded and functions inlined: it tells more about its inputs.
         writer = session if isinstance(session, Session) else None
         texts = replace(self.texts, writer=writer, beside=self.original)
-        inputs = held_out_inputs(
+        inputs = held_out.held_out_inputs(
             self.view, self.before, seed=self.seed, infos=session.inputs, texts=texts, progress=self.progress
         )
         if writer is None:  # every batch reads all weights again
@@ -132,10 +122,10 @@ class Verification:
         session.output_names = compared = comparable_outputs(self.before.output_names, self.view.output_names)
         expected = [everything[name] for name in compared]
         try:
-            reference: Network = session
-            user_samples = HeldOutSamples(self.samples, session.inputs) if self.samples else None
+            reference: held_out.Network = session
+            user_samples = held_out.HeldOutSamples(self.samples, session.inputs) if self.samples else None
             if folded is None:
-                reference = recording = Recording(session, inputs)
+                reference = recording = held_out.Recording(session, inputs)
                 inputs, user_samples = recording.inputs, None
             was_twin = session.is_twin
             del session, writer
@@ -144,18 +134,14 @@ class Verification:
             if was_twin != folded.is_twin:
                 return _unmeasured("only one of the models runs in its own type")
             self._require_same_kind(folded.output_names, expected, folded.run(feeds))
-            report = measure_fidelity(reference, folded, inputs, called="held-out", view=self.before)
-            samples = None
-            if user_samples is not None:
-                samples = measure_fidelity(reference, folded, user_samples, called="held-out", view=self.before)
-        except NotRunError as error:
+            measure = partial(held_out.measure_fidelity, reference, folded, called="held-out", view=self.before)
+            report, samples = measure(inputs), None if user_samples is None else measure(user_samples)
+        except held_out.NotRunError as error:
             return _unmeasured(f"the original does not run on {inputs.kind}: {error}; give --input-shapes")
-        few = (
-            f"fidelity was measured on {report.samples} samples instead of {SAMPLES}: the network is large, so the "
-            "confidence interval is wider"
-        )
-        is_less = isinstance(inputs, HeldOut) and report.samples < SAMPLES
-        notes = [*report.notes, *([few] if is_less else [])]
+        notes = list(report.notes)
+        if isinstance(inputs, held_out.HeldOut) and report.samples < held_out.SAMPLES:
+            few = f"fidelity was measured on {report.samples} samples instead of {held_out.SAMPLES}"
+            notes.append(f"{few}: the network is large, so the confidence interval is wider")
         return VerificationResult(report, tuple(notes), samples=samples)
 
     def _require_same_kind(self, names: list[str], expected: list[Array], got: list[Array]) -> None:

@@ -74,8 +74,7 @@ def made_folder(path: Path) -> Iterator[None]:
             made = [folder for folder in (path, *path.parents) if not folder.exists()]
             path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-            why = reason(error) if isinstance(error, OSError) else error
-            raise ModelSaveError(f"cannot create the folder '{path}': {why}") from None
+            raise ModelSaveError(f"cannot create the folder '{path}': {reason(error)}") from None
         yield
     except BaseException:
         with suppress(OSError):

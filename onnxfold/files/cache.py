@@ -70,7 +70,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            self._note(f"the cached file '{path}' cannot be read, so it was computed again: {_why(error)}")
+            self._note(f"the cached file '{path}' cannot be read, so it was computed again: {reason(error)}")
             return None
         content = framed[len(_HEAD) + _DIGEST :]
         if framed != _HEAD + _digest(path.name, content) + content:
@@ -106,8 +106,9 @@ class Cache:
                 part.move_to(self._folder / name, None)
             _trim(self._folder, self._limit)
         except (OSError, ValueError) as error:
-            why = _why(error)
-            self._note(f"the cache folder '{self._folder}' cannot be written, so nothing is kept there: {why}")
+            self._note(
+                f"the cache folder '{self._folder}' cannot be written, so nothing is kept there: {reason(error)}"
+            )
 
     def _note(self, text: str) -> None:
         if text not in self._notes:
@@ -208,7 +209,3 @@ def _trim(folder: Path, limit: int) -> None:
         with suppress(OSError):
             (folder / name).unlink()
             total -= size
-
-
-def _why(error: OSError | ValueError) -> str:
-    return reason(error) if isinstance(error, OSError) else str(error)

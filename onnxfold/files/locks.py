@@ -12,28 +12,27 @@ with suppress(ImportError):  # Windows: then nothing is locked, and no remains a
     _fcntl = import_module("fcntl")
 
 
-def hold(descriptor: int) -> bool:
-    """Lock an open file or folder until it is closed; return False if somebody else holds it, or none can."""
+def _lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed; return False if somebody else holds it, None if nobody can."""
     if _fcntl is None:
-        return False
+        return None
     try:
         _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
-    except OSError:  # held, or a file system without locks
+    except BlockingIOError:
         return False
+    except OSError:  # a file system without locks
+        return None
     return True
+
+
+def hold(descriptor: int) -> bool:
+    """Lock an open file or folder until it is closed; return False if somebody else holds it, or none can."""
+    return _lock(descriptor) is True
 
 
 def is_held_elsewhere(descriptor: int) -> bool:
     """Lock an open file until it is closed; return whether somebody else holds it: never where there are no locks."""
-    if _fcntl is None:
-        return False
-    try:
-        _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
-    return False
+    return _lock(descriptor) is False
 
 
 @contextmanager

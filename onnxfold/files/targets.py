@@ -81,8 +81,10 @@ def is_disk_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def reason(error: OSError) -> str:
-    """Return why a file operation failed, in words."""
+def reason(error: OSError | ValueError) -> str:
+    """Return why a file operation failed, in words; a ValueError is a name that no file may have."""
+    if not isinstance(error, OSError):
+        return str(error)
     if error.errno == errno.ENOSPC:
         return "no space left on the disk"
     text = error.strerror or str(error) or type(error).__name__
@@ -95,8 +97,7 @@ def _stat(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        text = reason(error) if isinstance(error, OSError) else str(error)
-        raise ModelSaveError(f"'{path}' cannot be written: {text}") from None
+        raise ModelSaveError(f"'{path}' cannot be written: {reason(error)}") from None
 
 
 def _is_null(status: os.stat_result) -> bool:

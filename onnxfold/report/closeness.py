@@ -11,8 +11,8 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Fidelity:
-    """Closeness of one output of the folded model to the original's.
+class AnswerFidelity:
+    """Closeness of the values of one output, and of the classes that it names.
 
     Parameters
     ----------
@@ -37,6 +37,25 @@ class Fidelity:
         Samples whose largest entry changed.
     snr_db : float, optional
         Signal-to-noise ratio of all elements, in dB.
+    """
+
+    output: str
+    relative_error: float
+    top1_agreement: float | None = None
+    top1_interval: tuple[float, float] | None = None
+    top1_samples: int | None = None
+    top1_variety: float | None = None
+    kind: str = ""
+    flips: int | None = None
+    snr_db: float | None = None
+
+
+@dataclass(frozen=True)
+class Fidelity(AnswerFidelity):
+    """Closeness of one output of the folded model to the original's, with the measures of its kind of answer.
+
+    Parameters
+    ----------
     pixel_agreement, mean_iou : float, optional
         Fraction of the positions that keep their class, and intersection over union, the mean over the classes.
     boxes_kept : float, optional
@@ -55,15 +74,6 @@ class Fidelity:
         of scores, or of stated probabilities.
     """
 
-    output: str
-    relative_error: float
-    top1_agreement: float | None = None
-    top1_interval: tuple[float, float] | None = None
-    top1_samples: int | None = None
-    top1_variety: float | None = None
-    kind: str = ""
-    flips: int | None = None
-    snr_db: float | None = None
     pixel_agreement: float | None = None
     mean_iou: float | None = None
     boxes_kept: float | None = None

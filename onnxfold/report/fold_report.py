@@ -186,11 +186,8 @@ class AccuracyRecord:
 
 
 @dataclass
-class FoldReport:
-    """Record of one fold.
-
-    Sparsity is the fraction of the input file's weights that the folded model no longer has, before it is quantised.
-    """
+class FoldOutline:
+    """The request of a fold, the costs before and after it, and what it did."""
 
     method: str
     allocation: str
@@ -200,6 +197,12 @@ class FoldReport:
     groups: list[GroupRecord]
     refusals: list[Refusal]
     passes: list[PassRecord] = field(default_factory=list)
+
+
+@dataclass
+class FoldMeasures(FoldOutline):
+    """How channels were chosen, the inputs that the networks were run on, and how close the result is."""
+
     cluster: str = ""
     repair: str = ""
     inputs: InputRecord | None = None
@@ -209,6 +212,12 @@ class FoldReport:
     estimate: AgreementEstimate | None = None
     not_estimated: str = ""
     fidelity_on_samples: FidelityReport | None = None
+
+
+@dataclass
+class FoldRun(FoldMeasures):
+    """The run that made the result, so that it can be repeated, and what it measured on the way."""
+
     notes: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
@@ -218,6 +227,15 @@ class FoldReport:
     diagnostics: Diagnostics | None = None
     latency: LatencyRecord | None = None
     latency_table: dict[str, Any] | None = None
+
+
+@dataclass
+class FoldReport(FoldRun):
+    """Record of one fold.
+
+    Sparsity is the fraction of the input file's weights that the folded model no longer has, before it is quantised.
+    """
+
     merge_map: list[MergeMap] = field(default_factory=list)
     dropped: list[DroppedBlock] = field(default_factory=list)
     merged: MergeRecord | None = None

@@ -12,8 +12,7 @@ from onnxfold.files import open_regular
 from onnxfold.html_report.elements import Content, Element, breakable, element, page, section, table
 from onnxfold.html_report.numbers import UNKNOWN, plural
 from onnxfold.printable import printable
-from onnxfold.sweeps.answers.pick import fronts
-from onnxfold.sweeps.answers.summary import part, plain, value_text
+from onnxfold.sweeps.answers.pick import fronts, part, plain, value_text
 from onnxfold.sweeps.row import COSTS, DONE, QUALITIES, QUANTITIES, Quantity, Row
 
 #: Values of a model that is compared with itself; what is lacking there is nothing.

@@ -15,15 +15,7 @@ from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.progress import NOTED, Progress, silent
 from onnxfold.report import LatencyRecord
-from onnxfold.sweeps.cluster import (
-    ENCRYPTED,
-    RETRIES,
-    UNPROTECTED,
-    default_jobs,
-    describe_cluster,
-    existing_cluster,
-    local_cluster,
-)
+from onnxfold.sweeps import cluster
 from onnxfold.sweeps.engine import run_jobs
 from onnxfold.sweeps.grid import SweepRequest
 from onnxfold.sweeps.job import Job
@@ -46,17 +38,18 @@ class Place:
     jobs: int | None = None  # workers of this machine; by default one per core
     scheduler: str | None = None  # address of a scheduler instead
     #: How often a job is given to another worker of this machine when its worker dies; a scheduler decides for itself.
-    retries: int = RETRIES
+    retries: int = cluster.RETRIES
     memory: int | None = None  # bytes that a job of this machine may take; by default its share of the limit of memory
 
     @contextmanager
     def opened(self, jobs: int) -> Iterator["Client"]:
         """Connect, with no more workers of this machine than there are jobs."""
         if self.scheduler is not None:
-            with existing_cluster(self.scheduler) as client:
+            with cluster.existing_cluster(self.scheduler) as client:
                 yield client
         else:
-            with local_cluster(min(self.jobs or default_jobs(), jobs), self.retries, self.memory) as client:
+            workers = min(self.jobs or cluster.default_jobs(), jobs)
+            with cluster.local_cluster(workers, self.retries, self.memory) as client:
                 yield client
 
 
@@ -77,9 +70,9 @@ def run_sweep(
         tell(f"{NOTED} of {len(jobs)} jobs, {len(jobs) - len(missing)} of them finished before", 0, 0)
         if missing:
             with place.opened(len(missing)) as client:
-                tell(f"{NOTED} on {describe_cluster(client)}", 0, 0)
-                if not client.scheduler.address.startswith(ENCRYPTED):
-                    tell(f"{NOTED} trusts its network: {UNPROTECTED}", 0, 0)
+                tell(f"{NOTED} on {cluster.describe_cluster(client)}", 0, 0)
+                if not client.scheduler.address.startswith(cluster.ENCRYPTED):
+                    tell(f"{NOTED} trusts its network: {cluster.UNPROTECTED}", 0, 0)
                 run_jobs(client, missing, lambda job, outcome: _take(folder, job, outcome), tell)
         wanted = {job.key: job for job in jobs}
         if latency_threads is not None:  # the workers of this machine have ended

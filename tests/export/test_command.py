@@ -5,23 +5,12 @@ from pathlib import Path
 
 import onnx
 import pytest
-from click.testing import CliRunner, Result
 
-from onnxfold.commands.export import export
 from onnxfold.errors import ConfigError, ExportError
+from tests.export.command import run
 from tests.export.test_tflite import chain
 
 pytest.importorskip("ai_edge_litert")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    onnx.save(chain("conv", "relu"), tmp_path / "net.onnx")
-    return tmp_path / "net.onnx"
 
 
 def test_report_and_terminal_state_layout_and_errors(model: Path, tmp_path: Path) -> None:

@@ -5,30 +5,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner, Result
 from onnx import helper
 
-from onnxfold.commands.export import export
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export import export_model
 from onnxfold.export.parity import reference_inputs
 from onnxfold.graph.files.load import load
 from onnxfold.inputs.images import synthetic
 from testing.graph_builder import GraphBuilder
+from tests.export.command import run
 from tests.export.test_tflite import chain
 
 pytest.importorskip("ai_edge_litert")
 pytest.importorskip("ai_edge_quantizer")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(export, [str(a) for a in arguments], obj={"debug": False, "verbose": False})
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    onnx.save(chain("conv", "relu"), tmp_path / "net.onnx")
-    return tmp_path / "net.onnx"
 
 
 def _samples(path: Path, model: Path, factor: float) -> Path:

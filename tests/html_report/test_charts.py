@@ -7,7 +7,6 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from onnxfold.html_report.activations import correlations, error_curves
 from onnxfold.html_report.charts import (
     correlation_chart,
     error_chart,
@@ -18,6 +17,7 @@ from onnxfold.html_report.charts import (
     width_bar,
 )
 from onnxfold.html_report.elements import element, serialise
+from onnxfold.html_report.sections import correlations, error_curves
 from onnxfold.report import CorrelationHistogram, Diagnostics, ErrorCurve, VarianceRatio
 
 

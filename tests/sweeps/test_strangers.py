@@ -84,7 +84,7 @@ def test_a_network_that_is_trusted_is_named_once(
     request = SweepRequest((MODEL,), (Goal("sparsity", 0.5),))
     own = LocalCluster(n_workers=0, security=encrypted or None, dashboard_address=None)
     with own as cluster, Client(cluster) as client:
-        monkeypatch.setattr("onnxfold.sweeps.run.existing_cluster", lambda _: Client(cluster))
+        monkeypatch.setattr("onnxfold.sweeps.cluster.existing_cluster", lambda _: Client(cluster))
         place = Place(scheduler=client.scheduler.address)
         run_sweep(request, SweepFolder(tmp_path / "out"), place, lambda text, *_: said.append(text))
     told = [text for text in said if "trusts its network" in text]

@@ -163,16 +163,13 @@ class _Parser:
         return expression
 
     def _parse_any(self) -> Expression:
-        parts = [self._parse_all()]
-        while self._takes("or"):
-            parts.append(self._parse_all())
-        return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=False)
+        return self._parse_joined("or", lambda: self._parse_joined("and", self._parse_term))
 
-    def _parse_all(self) -> Expression:
-        parts = [self._parse_term()]
-        while self._takes("and"):
-            parts.append(self._parse_term())
-        return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=True)
+    def _parse_joined(self, word: str, parse: Callable[[], Expression]) -> Expression:
+        parts = [parse()]
+        while self._takes(word):
+            parts.append(parse())
+        return parts[0] if len(parts) == 1 else Joined(tuple(parts), all_of_them=word == "and")
 
     def _parse_term(self) -> Expression:
         self._depth += 1
