@@ -8,6 +8,7 @@ import click
 
 from onnxfold.commands import shared
 from onnxfold.commands.options import option
+from onnxfold.html_report.numbers import size_cells
 from onnxfold.progress import ProgressBar
 from onnxfold.report import ComparisonReport, Thresholds
 from onnxfold.terminal import Table, say, say_json, say_table
@@ -81,7 +82,7 @@ def _say_report(report: ComparisonReport) -> None:
     first, *lines = str(report).splitlines()
     say(first)
     if report.size_a is not None and report.size_b is not None:
-        cells = shared.size_cells(report.size_a, report.size_b, report.latency)
+        cells = size_cells(report.size_a, report.size_b, report.latency)
         say_table(Table("costs", ("", "A", "B", "removed"), cells, left=("",)))
         lines[:0] = [] if report.latency is None else [shared.latency_line(report.latency)]
     for line in lines:

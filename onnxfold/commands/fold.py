@@ -17,6 +17,7 @@ from onnxfold.config import INT8
 from onnxfold.config.option import INPUTS, MACHINE, OUTPUT
 from onnxfold.errors import BudgetError
 from onnxfold.files import STDOUT, Output, check_outputs, option_outputs, write_together
+from onnxfold.html_report.numbers import change, size_cells
 from onnxfold.progress import Progress, ProgressBar, fold_stages, silent
 from onnxfold.terminal import Table, say, say_table
 
@@ -156,8 +157,8 @@ def print_fold(report: Any, output: Path, *, verbose: bool) -> None:
     if report.verdict is not None:
         say(str(report.verdict))
     channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
-    cells = shared.size_cells(report.before, report.after, report.latency)
-    cells.append(("channels in groups", *shared.change(*channels)))
+    cells = size_cells(report.before, report.after, report.latency)
+    cells.append(("channels in groups", *change(*channels)))
     title = f"{report.method}, {report.allocation} allocation, {report.requested}"
     say_table(Table(title, ("", "before", "after", "removed"), cells, left=("",)))
     folded = sum(g.folded_width < g.width for g in report.groups)

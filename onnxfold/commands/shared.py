@@ -163,28 +163,6 @@ def json_on_stdout(wanted: bool, values: Callable[[], Any], *, quiet: bool = Fal
         say_json(values())
 
 
-def size_cells(before: Any, after: Any, latency: Any) -> list[tuple[str, str, str, str]]:
-    """Return the rows of a table of the costs of two models, and of their latency, if it was measured."""
-    from onnxfold.report import milliseconds
-
-    rows = [
-        ("parameters", *change(before.parameters, after.parameters)),
-        (before.macs_title, *change(before.macs, after.macs)),
-        ("size (bytes)", *change(before.size_bytes, after.size_bytes)),
-    ]
-    if latency is not None and latency.is_sure:
-        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
-        rows.insert(2, ("latency (ms)", *times, f"{1.0 - latency.ratio:.1%}"))
-    return rows
-
-
-def change(old: int | None, new: int | None) -> tuple[str, str, str]:
-    """Return two counts, and which part of the first is gone."""
-    if old is None or new is None:
-        return "unknown", "unknown", ""
-    return f"{old:,}", f"{new:,}", f"{1 - new / old:.1%}" if old else ""
-
-
 def latency_line(latency: Any, before: str = "the first") -> str:
     """Return how a latency was measured, against which model, and how sure the ratio is."""
     return f"latency: {latency.ratio:.2f} of {before}, spread {latency.spread:.0%} ({latency.how})"

@@ -20,7 +20,7 @@ from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.images.png_grid import PNG, write_png_grid
 from onnxfold.inputs.model_inputs import ModelInputs
-from onnxfold.report import FoldReport, milliseconds
+from onnxfold.report import FoldReport
 
 
 class FoldResult:
@@ -66,19 +66,12 @@ class FoldResult:
     def _repr_html_(self) -> str:
         """Return a small table for notebooks; it fetches nothing."""
         from onnxfold.html_report.elements import element, serialise, table
-        from onnxfold.html_report.numbers import removed, whole
+        from onnxfold.html_report.numbers import change, size_cells
 
         report = self.report
-        counts = (
-            ("parameters", report.before.parameters, report.after.parameters),
-            (report.before.macs_title, report.before.macs, report.after.macs),
-            ("size (bytes)", report.before.size_bytes, report.after.size_bytes),
-            ("channels in groups", sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)),
-        )
-        rows = [(what, whole(old), whole(new), removed(old, new)) for what, old, new in counts]
-        if (latency := report.latency) is not None and latency.is_sure:
-            times = milliseconds(latency.before_s), milliseconds(latency.after_s)
-            rows.insert(2, ("latency (ms)", *times, removed(1.0, latency.ratio)))
+        rows = size_cells(report.before, report.after, report.latency)
+        channels = sum(g.width for g in report.groups), sum(g.folded_width for g in report.groups)
+        rows.append(("channels in groups", *change(*channels)))
         name = f"{Path(report.model).name}: " if report.model else ""
         made = table(
             f"{name}{report.method}, {report.allocation} allocation, {report.requested}",

@@ -2,6 +2,8 @@
 
 import math
 
+from onnxfold.report import LatencyRecord, ModelSize, milliseconds
+
 _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 UNKNOWN = "unknown"
 
@@ -46,3 +48,21 @@ def removed(before: float | None, after: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count and its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size_cells(before: ModelSize, after: ModelSize, latency: LatencyRecord | None) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a table of the costs of two models, and of their latency, if it is known well."""
+    rows = [
+        ("parameters", *change(before.parameters, after.parameters)),
+        (before.macs_title, *change(before.macs, after.macs)),
+        ("size (bytes)", *change(before.size_bytes, after.size_bytes)),
+    ]
+    if latency is not None and latency.is_sure:
+        times = milliseconds(latency.before_s), milliseconds(latency.after_s)
+        rows.insert(2, ("latency (ms)", *times, removed(1.0, latency.ratio)))
+    return rows
+
+
+def change(old: int | None, new: int | None) -> tuple[str, str, str]:
+    """Return two counts, and which part of the first is gone."""
+    return (UNKNOWN, UNKNOWN, "") if old is None or new is None else (whole(old), whole(new), removed(old, new))

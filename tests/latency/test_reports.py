@@ -14,11 +14,11 @@ from click.testing import CliRunner
 import onnxfold
 from onnxfold.api import FoldResult
 from onnxfold.cli import cli
-from onnxfold.commands.shared import size_cells
 from onnxfold.fidelity import verify as verify_module
 from onnxfold.graph.files.load import load
 from onnxfold.graph.run.session import InputInfo
 from onnxfold.html_report import render_html
+from onnxfold.html_report.numbers import size_cells
 from onnxfold.inputs.noise import noise_inputs
 from onnxfold.latency.interleaved import latency_of_two
 from onnxfold.report import LatencyRecord, milliseconds
