@@ -1,16 +1,18 @@
 """int8 exports of real models: which are written, how noisy their outputs are, and how the others are refused.
 
-Usage: python -m benchmarks.int8 --models DIR [--images ZIP] [--out benchmarks/int8.md]
+Usage: python -m benchmarks.int8 --models DIR [--images ZIP] [--jobs 4] [--out benchmarks/int8.md]
 
 Models that take photographs in a normalisation that their authors state get every fourth of `--images` for the ranges,
 and others for the check; all other models get generated inputs, the check some of another seed.
 """
 
 import argparse
+import multiprocessing
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True, help="folder of .onnx files")
     parser.add_argument("--images", type=Path, help="archive of photographs")
+    parser.add_argument("--jobs", type=int, default=4, help="files that are exported at a time")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/int8.md"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         images = None if args.images is None else _unpacked(args.images, Path(folder))
-        rows = list(_rows(sorted(args.models.glob("*.onnx")), Path(folder) / "model.tflite", images))
+        make_row = partial(_row, folder=Path(folder), images=images)
+        with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
+            rows = list(pool.map(make_row, sorted(args.models.glob("*.onnx"))))
     exported, written = (sum(row[i] == "yes" for row in rows) for i in (1, 2))
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     args.out.write_text(f"{_HEAD}{lines}\n\nOf {exported} files that are exported in float32, {written} are in int8.\n")
@@ -60,33 +65,34 @@ def main() -> None:
 
 def _unpacked(archive: Path, folder: Path) -> dict[str, Path]:
     """Return folders of photographs, for the ranges and for the check."""
-    with zipfile.ZipFile(archive) as found:
-        names = [n for n in found.namelist() if n.endswith(".jpg")]
+    with zipfile.ZipFile(archive) as content:
+        names = [n for n in content.namelist() if n.endswith(".jpg")]
         for part, start in (("calibration", 0), ("data", 2)):
-            found.extractall(folder / part, names[start::4])
+            content.extractall(folder / part, names[start::4])
     return {part: folder / part for part in ("calibration", "data")}
 
 
-def _rows(paths: list[Path], target: Path, images: dict[str, Path] | None) -> Iterator[list[str]]:
-    for path in paths:
-        found = _row(path, target, images)
-        print(" | ".join(found), flush=True)
-        yield found
+def _row(path: Path, folder: Path, images: dict[str, Path] | None) -> list[str]:
+    """Return the row of a model, and print it."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        row = _cells(path, Path(own) / "model.tflite", images)
+    print(" | ".join(row), flush=True)
+    return row
 
 
-def _row(path: Path, target: Path, images: dict[str, Path] | None) -> list[str]:
+def _cells(path: Path, target: Path, images: dict[str, Path] | None) -> list[str]:
     try:
         export_model(path, target)
     except OnnxFoldError as error:
         return [path.stem, "no", "", "", "", "", _short(error)]
-    given = {**images, **PIXELS[path.stem]} if images is not None and path.stem in PIXELS else {}
-    kind = "photographs" if given else "generated"
+    pictures = {**images, **PIXELS[path.stem]} if images is not None and path.stem in PIXELS else {}
+    kind = "photographs" if pictures else "generated"
     try:
-        report = export_model(path, target, dtype="int8", **given)
+        report = export_model(path, target, dtype="int8", **pictures)
     except OnnxFoldError as error:
         noise = re.search(r"ratio of (-?[\d.]+) dB", str(error))
         return [path.stem, "yes", "no", noise.group(1) if noise else "", "", kind, _short(error)]
-    kept = [found.group(1) for note in report.notes if (found := re.match(r"(\d+ of \d+) operators stay", note))]
+    kept = [stays.group(1) for note in report.notes if (stays := re.match(r"(\d+ of \d+) operators stay", note))]
     return [path.stem, "yes", "yes", f"{report.parity['snr_db']:.1f}", kept[0] if kept else "0", kind, ""]
 
 

@@ -37,7 +37,7 @@ from onnxfold.graph.shapes.tensor_types import Shape
 from onnxfold.graph.tensors import FLOAT_TYPES
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.arrays import require_samples
-from onnxfold.inputs.free_sizes import free_sizes
+from onnxfold.inputs.free_sizes import free_sizes, needed_batch
 from onnxfold.inputs.given_inputs import input_infos
 from onnxfold.inputs.given_samples import Given, given_samples
 from onnxfold.inputs.tokens.interface import token_interface
@@ -155,6 +155,7 @@ def export_model(
         TO_FLOATS(view)
     free = {name: view.shape(name) for name in view.input_names}
     view.fix_input_shapes(free_sizes(view))
+    view.fix_input_shapes(needed_batch(view))
     ranged, checked = (_arrays(view, v, scale) for v in (calibration, data))
     with part_folder(target) as folder:
         draft = folder / "model.tflite"

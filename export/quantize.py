@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,17 @@ _MOVES = frozenset({
     "SQUEEZE", "EXPAND_DIMS", "MAX_POOL_2D",
 })  # fmt: skip
 _ALL = (-np.inf, np.inf)
-#: Parts that stay in float32 where int8 makes too much noise: one of eight, up to four of them, one of four, a half.
-_SHARES = (8, 4, 2)
+#: Parts of a network: where int8 makes too much noise, some of so many stay in float32.
+_FEW, _MANY = 8, 48
+#: Part of the values of a tensor that a narrow range leaves out, at either end: what few entries alone reach.
+_FAR = 1e-4
+#: Values of a tensor that are drawn from all batches for that.
+_DRAWN = 1 << 17
 #: Numbers of this size stand for minus infinity where maxima are padded.
 _LOWEST = 3e38
-#: Smallest and largest value of tensors.
-Ranges = dict[int, tuple[Array, Array]]
+#: Smallest and largest value of a tensor; of tensors by the ids of their values.
+Sides = tuple[Array, Array]
+Ranges = dict[int, Sides]
 
 
 @dataclass(frozen=True)
@@ -44,48 +50,101 @@ class Int8File:
     snr_db: float = math.inf  # signal-to-noise ratio of the outputs without them
 
 
+@dataclass(frozen=True)
+class _Try:
+    """A file in int8 that was measured."""
+
+    snr_db: float
+    ranges: Ranges
+    in_float: tuple[str, ...]  # operators, as the quantiser names them
+
+
+class _Search:
+    """Files in int8 in turn, until the outputs of one have little noise."""
+
+    def __init__(self, path: Path, names: Mapping[int, str], measure: Callable[[], float], least: float) -> None:
+        self._path, self.exact, self._names = path, path.read_bytes(), names
+        self._measure, self._least = measure, least
+        self.tries: list[_Try] = []
+
+    def measure(self, ranges: Ranges, in_float: Sequence[str] = ()) -> float:
+        """Write a file with some operators in float32; return its signal-to-noise ratio."""
+        of_tensors = {self._names[key]: {"min": low, "max": high} for key, (low, high) in ranges.items()}
+        self._path.write_bytes(self.exact)
+        self._path.write_bytes(_quantise_file(self._path, of_tensors, in_float))
+        return self._measure()
+
+    def suffices(self, ranges: Ranges, in_float: Sequence[str] = ()) -> bool:
+        """Measure a file that may be the result; return whether it has little noise."""
+        self.tries.append(_Try(self.measure(ranges, in_float), ranges, tuple(in_float)))
+        return self.tries[-1].snr_db >= self._least
+
+    def leave_in_float(self, ranges: Ranges, scopes: Sequence[str]) -> None:
+        """Try files with some operators in float32: parts of the network, their unions, and the noisiest small parts.
+
+        Noise of parts that alone are in int8 nearly adds up, whereas a part that alone is in float32 hardly shows where
+        several others make as much noise.
+        """
+        eighths, known = _parts(scopes, _FEW), len(self.tries)
+        if any(self.suffices(ranges, part) for part in eighths):
+            return
+        helpful = sorted(self.tries[known:], key=lambda attempt: -attempt.snr_db)
+        unions = ([s for attempt in helpful[:count] for s in attempt.in_float] for count in range(2, _FEW // 2 + 1))
+        longer = (part for count in (4, 2) for part in _parts(scopes, count))
+        if any(self.suffices(ranges, kept) for kept in chain(unions, longer)):
+            return
+        parts = _parts(scopes, _MANY)
+        alone = [self.measure(ranges, [s for s in scopes if s not in part]) for part in parts]
+        order = sorted(range(len(parts)), key=lambda i: alone[i])
+
+        def keeps(count: int) -> bool:
+            return self.suffices(ranges, [scope for i in sorted(order[:count]) for scope in parts[i]])
+
+        too_few, enough = 0, len(parts) // 2
+        if enough and keeps(enough):
+            while enough - too_few > 1:
+                middle = (too_few + enough) // 2
+                too_few, enough = (too_few, middle) if keeps(middle) else (middle, enough)
+
+    def write_best(self) -> _Try:
+        """Write the file with the fewest operators in float32 of those with little noise, else that with the least."""
+        quiet_ones = [attempt for attempt in self.tries if attempt.snr_db >= self._least]
+        least_noisy = max(self.tries, key=lambda attempt: attempt.snr_db)
+        best = min(quiet_ones, key=lambda attempt: len(attempt.in_float), default=least_noisy)
+        if best is not self.tries[-1]:
+            self.measure(best.ranges, best.in_float)
+        return best
+
+
+def _parts(scopes: Sequence[str], count: int) -> list[Sequence[str]]:
+    """Return the operators in parts of one size, so many at most."""
+    size = -(-len(scopes) // count)
+    return [scopes[i : i + size] for i in range(0, len(scopes), size)]
+
+
 def quantize_int8(
     converted: Converted, path: Path, batches: Batches, measure: Callable[[], float], least: float
 ) -> Int8File:
     """Quantise a float32 file in place, its inputs and outputs included, as microcontrollers expect it.
 
-    Noise is seldom spread evenly: where the outputs have too much of it, a part of the network stays in float32, half
-    of its operators at most; where that is not enough, the part that helps most.
+    Ranges hold all values. Where the outputs have too much noise, ranges without the farthest values are tried, and
+    where noise still is too much, some operators stay in float32: half of them at most.
     """
-    names = tensor_names(converted.graph)
-    observed = activation_ranges(path, _in_layouts(batches, converted.inputs))
-    ranges = relevant_ranges(converted.graph, {key: observed[name] for key, name in names.items() if name in observed})
-    exact, of_tensors = path.read_bytes(), {names[key]: {"min": a, "max": b} for key, (a, b) in ranges.items()}
-    scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in converted.graph.operators]
-
-    def try_in_float(in_float: Sequence[str]) -> float:
-        path.write_bytes(exact)
-        path.write_bytes(_quantise_file(path, of_tensors, in_float))
-        return measure()
-
-    tries = [(try_in_float(()), list[str]())]
-    for share in _SHARES if tries[0][0] < least else ():
-        size = -(-len(scopes) // share)
-        parts = [scopes[i : i + size] for i in range(0, len(scopes), size)]
-        if any(_enough(tries, part, try_in_float, least) for part in parts):
-            break
-        if share == _SHARES[0]:
-            best = [part for _, part in sorted(tries[1:], key=lambda attempt: -attempt[0])]
-            several = ([scope for part in best[:count] for scope in part] for count in range(2, share // 2 + 1))
-            if any(_enough(tries, kept, try_in_float, least) for kept in several):
-                break
-    _, kept = max(tries, key=lambda attempt: attempt[0])
-    if kept != tries[-1][1]:
-        try_in_float(kept)
-    return Int8File(len(kept), tries[0][0])
-
-
-def _enough(
-    tries: list[tuple[float, list[str]]], kept: list[str], try_in_float: Callable[[Sequence[str]], float], least: float
-) -> bool:
-    """Try a file with some operators in float32; return whether its ratio is enough."""
-    tries.append((try_in_float(kept), kept))
-    return tries[-1][0] >= least
+    graph, names = converted.graph, tensor_names(converted.graph)
+    feeds = _in_layouts(batches, converted.inputs)
+    observed = activation_ranges(path, feeds)
+    ranges = relevant_ranges(graph, {key: observed[name] for key, name in names.items() if name in observed})
+    search = _Search(path, names, measure, least)
+    if not search.suffices(ranges):
+        path.write_bytes(search.exact)
+        near = near_ranges(path, feeds)
+        narrow = {key: _within(sides, near.get(names[key], sides)) for key, sides in ranges.items()}
+        if not search.suffices(narrow):
+            scopes = ["".join(f"{names[id(v)]};" for v in op.outputs) for op in graph.operators]
+            search.leave_in_float(max(search.tries, key=lambda attempt: attempt.snr_db).ranges, scopes)
+    best = search.write_best()
+    whole = max(attempt.snr_db for attempt in search.tries if not attempt.in_float)
+    return Int8File(len(best.in_float), whole)
 
 
 def _quantise_file(path: Path, ranges: Mapping[str, Mapping[str, Array]], in_float: Sequence[str]) -> bytes:
@@ -132,12 +191,38 @@ def relevant_ranges(graph: Graph, ranges: Ranges) -> Ranges:
     return narrowed
 
 
-def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Array]]:
+def activation_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
     """Return the smallest and the largest value of every float tensor that a file computes or is given.
 
     The quantiser's own calibration averages ranges over batches, which cuts off what only some samples reach, and fails
     where the delegate that it runs in leaves out a tensor that nobody reads.
     """
+    ranges: dict[str, Sides] = {}
+    for name, values in _activations(path, batches):
+        low, high = ranges.get(name, (np.inf, -np.inf))
+        ranges[name] = values.min(initial=low), values.max(initial=high)
+    return ranges
+
+
+def near_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
+    """Return a range of every float tensor that leaves out the farthest of its values, drawn from all batches."""
+    drawn: dict[str, list[Array]] = {}
+    generator, count = np.random.default_rng(0), max(_DRAWN // len(batches), 1)
+    for name, values in _activations(path, batches):
+        few = values if values.size <= count else values[generator.integers(0, values.size, count)]
+        drawn.setdefault(name, []).append(few)
+    whole = {name: np.concatenate(parts) for name, parts in drawn.items()}
+    return {n: tuple(np.quantile(v, (_FAR, 1.0 - _FAR)).astype(np.float32)) for n, v in whole.items() if v.size}
+
+
+def _within(sides: Sides, near: Sides) -> Sides:
+    """Return a range cut to another one, which leaves out the farthest values."""
+    low, high = sides
+    return np.clip(near[0], low, high), np.clip(near[1], low, high)
+
+
+def _activations(path: Path, batches: Batches) -> Iterator[tuple[str, Array]]:
+    """Return the values of every float tensor that a file computes or is given, batch by batch."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     interpreter = Interpreter(
@@ -145,7 +230,6 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
     )  # fmt: skip
     signature = interpreter._get_full_signature_list()[SIGNATURE]  # a runner would hide what is inside
-    ranges: dict[str, tuple[Array, Array]] = {}
     for feeds in batches:
         for name, index in signature["inputs"].items():
             interpreter.resize_tensor_input(index, feeds[name].shape)
@@ -158,10 +242,7 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, tuple[Array, Ar
         for detail in interpreter.get_tensor_details():
             if detail["index"] in computed and detail["dtype"] is np.float32 and all(detail["shape"]):
                 values = interpreter.get_tensor(detail["index"])
-                values = values[np.abs(values) < _LOWEST]
-                low, high = ranges.get(detail["name"], (np.inf, -np.inf))
-                ranges[detail["name"]] = values.min(initial=low), values.max(initial=high)
-    return ranges
+                yield detail["name"], values[np.abs(values) < _LOWEST]
 
 
 def _in_layouts(batches: Batches, inputs: tuple[Port, ...]) -> Batches:

@@ -35,6 +35,15 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     return {}
 
 
+def needed_batch(view: GraphView) -> dict[str, tuple[int | None, ...]]:
+    """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
+    shapes = {name: view.shape(name) or () for name in view.input_names}
+    free = {name: (1, *shape[1:]) for name, shape in shapes.items() if shape[:1] == (None,)}
+    if len(free) in (0, len(shapes)) or any(None in shape[1:] for shape in shapes.values()):
+        return {}
+    return {} if _runs(view, shapes, batch=2) else free
+
+
 def needed_sizes(view: GraphView) -> dict[str, tuple[int, ...]]:
     """Return shapes of all inputs with which a network runs that does not at the usual length of free dimensions."""
     shapes = {name: view.shape(name) for name in view.input_names}
@@ -68,12 +77,12 @@ def _is_image(shape: Shape) -> bool:
     return set(sides) == {None}
 
 
-def _runs(view: GraphView, shapes: dict[str, tuple[int | None, ...]]) -> bool:
+def _runs(view: GraphView, shapes: dict[str, tuple[int | None, ...]], batch: int = 1) -> bool:
     """Whether onnxruntime runs the network on zeros of these shapes, and no result is empty."""
     if any(view.elem_type(name) in _NO_ARRAY for name in view.input_names):
         return False
     trial = view.copy()
-    fixed = {name: tuple(1 if d is None else d for d in shape) for name, shape in shapes.items()}
+    fixed = {name: tuple(batch if d is None else d for d in shape) for name, shape in shapes.items()}
     trial.fix_input_shapes(fixed)
     types = {name: helper.tensor_dtype_to_np_dtype(view.elem_type(name) or TensorProto.FLOAT) for name in fixed}
     try:

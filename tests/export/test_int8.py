@@ -154,3 +154,28 @@ def test_a_gate_gets_the_range_that_it_tells_apart(tmp_path: Path) -> None:
     report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
     assert not any("stay in float32" in note for note in report.notes)
     assert report.parity["snr_db"] > 30
+
+
+def test_ranges_leave_out_what_few_values_reach(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 64, 64))
+    g.output(g.conv("x", 4))
+    onnx.save(g.build(), tmp_path / "net.onnx")
+    samples = np.random.default_rng(0).standard_normal((40, 3, 64, 64)).astype(np.float32)
+    samples[39, 0, 5, 5] = 300.0
+    report = export_model(tmp_path / "net.onnx", tmp_path / "net.tflite", dtype="int8", calibration={"x": samples})
+    assert report.parity["snr_db"] > 30
+    assert not any("stay in float32" in note for note in report.notes)
+
+
+def test_the_noisiest_operators_stay_in_float32_wherever_they_are(tmp_path: Path) -> None:
+    g = GraphBuilder("net", 0, (3, 8, 8))
+    large, same = (g.constant(n, np.array(v, np.float32)) for n, v in (("large", 1e4), ("same", 1e4 - 1)))
+    first, ends = g.relu(g.conv("x", 4)), []
+    for _ in range(2):  # in either branch a difference of large numbers
+        x = g.relu(g.conv(g.relu(g.conv(first, 4)), 4))
+        x = g.node("Sub", [g.node("Add", [x, large], (4, 8, 8)), same], (4, 8, 8))
+        ends.append(g.relu(g.conv(g.relu(g.conv(x, 4)), 4)))
+    g.output(g.node("Concat", ends, (8, 8, 8), axis=1))
+    report = export_model(g.build(), tmp_path / "net.tflite", dtype="int8")
+    assert report.parity["snr_db"] > 20
+    assert any("4 of 14 operators stay in float32" in note for note in report.notes)

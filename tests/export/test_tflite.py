@@ -189,6 +189,16 @@ def test_free_sizes_get_usual_ones_and_can_be_given(tmp_path: Path) -> None:
     assert not any("fixed to" in note for note in report.notes)
 
 
+def test_a_batch_is_one_where_a_state_lets_no_more_pass(tmp_path: Path) -> None:
+    x, state = (helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["n", 4]), ("state", [1, 4])))
+    joined = helper.make_node("Concat", ["x", "state"], ["y"], axis=1)
+    y = helper.make_tensor_value_info("y", 1, ["n", 8])
+    graph = helper.make_graph([joined], "net", [x, state], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = export_model(model, tmp_path / "net.tflite")
+    assert any("fixed to x:1,4:" in note for note in report.notes)
+
+
 def test_a_length_that_leaves_no_result_is_not_taken(tmp_path: Path) -> None:
     g = GraphBuilder("windows", 0, (1, 100))
     wide = g.node("Conv", ["x", g.constant("w", g.normal(4, 1, 100))], (4, 1), "windows", strides=[10])
