@@ -1,6 +1,9 @@
 """Attention in one operator."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,30 +14,32 @@ from onnxfold.torch_graph.registry import Operation, operator
 
 #: Added to scores of what is not seen.
 _UNSEEN = -1e30
-#: Where sinks come among the inputs behind the tables of rotary positions.
-_SINKS = 2
+#: Where the inputs behind the tables of rotary positions begin, and where sinks are among the inputs.
+_TABLES, _SINKS = 9, 11
 
 
-def attend(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scale: float,
-    bias: Tensor | None,
-    *,
-    causal: bool,
-    softcap: float = 0.0,
+@dataclass(frozen=True)
+class _Scores:
+    """How queries and keys give scores."""
+
+    scale: float = 0.0  # 0: one by the root of the size of a head
+    is_causal: bool = False
+    softcap: float = 0.0
+
+
+def _attend(
+    queries: Tensor, keys: Tensor, values: Tensor, kind: _Scores, bias: Tensor | None = None,
     sinks: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the values that every head of queries reads, shape (batch, heads, length, size of values)."""
     each = queries.shape[1] // keys.shape[1]
     if each > 1:
         keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
-    scores = scale * (queries @ keys.mT)
-    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+    scores = (kind.scale or 1.0 / math.sqrt(queries.shape[-1])) * (queries @ keys.mT)
+    scores = kind.softcap * torch.tanh(scores / kind.softcap) if kind.softcap else scores
     if bias is not None:
         scores = scores.masked_fill(~bias, _UNSEEN) if bias.dtype == torch.bool else scores + bias
-    if causal:
+    if kind.is_causal:
         length, total = scores.shape[-2:]
         seen = torch.ones(length, total, dtype=torch.bool, device=scores.device).tril(total - length)
         scores = scores.masked_fill(~seen, _UNSEEN)
@@ -51,16 +56,13 @@ def group_query_attention(node: TorchNode) -> Operation:
         raise node.unsupported("it has a smooth softmax, gives its scores, or quantises its cache")
     heads, shared = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     turns, interleaved = node.integer("do_rotary", 0), bool(node.integer("rotary_interleaved", 0))
-    scale, softcap = node.number("scale", 0.0), node.number("softcap", 0.0)
+    kind = _Scores(node.number("scale", 0.0), is_causal=True, softcap=node.number("softcap", 0.0))
     window = node.integer("local_window_size", -1)
 
-    def run(
-        query: Tensor, key: Tensor | None, value: Tensor | None, past_key: Tensor | None, past_value: Tensor | None,
-        lengths: Tensor, total: Tensor, cosines: Tensor | None = None, sines: Tensor | None = None,
-        *others: Tensor | None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        sinks = others[_SINKS] if len(others) > _SINKS else None
-        if any(other is not None for other in others if other is not sinks):
+    def run(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        query, key, value, past_key, past_value, lengths, _, cosines, sines, *others = _padded(inputs, _SINKS + 1)
+        sinks = others.pop(_SINKS - _TABLES)
+        if any(other is not None for other in others):
             raise node.unsupported("it has positions, a bias of scores, or norms of its own")
         if key is None or value is None:
             size = query.shape[-1] // (heads + 2 * shared)
@@ -73,10 +75,8 @@ def group_query_attention(node: TorchNode) -> Operation:
         if turns and cosines is not None and sines is not None:
             tables = cosines[past:length], sines[past:length]
             q, k = (rotate_heads(x, *tables, interleaved=interleaved) for x in (q, k))
-        if past_key is not None and past_value is not None:
-            k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
-        factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _merge_heads(attend(q, k, v, factor, None, causal=True, softcap=softcap, sinks=sinks)), k, v
+        k, v = _behind((past_key, past_value), (k, v))
+        return _merge_heads(_attend(q, k, v, kind, sinks=sinks)), k, v
 
     return run
 
@@ -84,23 +84,19 @@ def group_query_attention(node: TorchNode) -> Operation:
 @operator("MultiHeadAttention", domain="com.microsoft")
 def multi_head_attention(node: TorchNode) -> Operation:
     """Attention of queries, keys and values that come apart, with a cache perhaps."""
-    heads, scale, causal = node.integer("num_heads", 0), node.number("scale", 0.0), node.integer("unidirectional", 0)
+    heads = node.integer("num_heads", 0)
+    kind = _Scores(node.number("scale", 0.0), is_causal=bool(node.integer("unidirectional", 0)))
 
-    def run(
-        query: Tensor, key: Tensor | None = None, value: Tensor | None = None, bias: Tensor | None = None,
-        padding: Tensor | None = None, scores: Tensor | None = None, past_key: Tensor | None = None,
-        past_value: Tensor | None = None, *others: Tensor | None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    def run(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        query, key, value, bias, padding, scores, past_key, past_value, *others = _padded(inputs, 8)
         if key is None or value is None or padding is not None or any(other is not None for other in others):
             raise node.unsupported("its inputs are packed, padded, or share a cache")
         if bias is not None:
             parts = torch.split(bias, [query.shape[-1], key.shape[-1], value.shape[-1]])
             query, key, value = (x + part for x, part in zip((query, key, value), parts, strict=True))
         q, k, v = _split_heads(query, heads), _split_heads(key, heads), _split_heads(value, heads)
-        if past_key is not None and past_value is not None:
-            k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
-        factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        return _merge_heads(attend(q, k, v, factor, scores, causal=bool(causal))), k, v
+        k, v = _behind((past_key, past_value), (k, v))
+        return _merge_heads(_attend(q, k, v, kind, scores)), k, v
 
     return run
 
@@ -108,26 +104,22 @@ def multi_head_attention(node: TorchNode) -> Operation:
 @operator("Attention", domain="com.microsoft")
 def packed_attention(node: TorchNode) -> Operation:
     """Attention whose weights for queries, keys and values lie in the operator."""
-    heads, scale = node.integer("num_heads", 0), node.number("scale", 0.0)
-    causal, sizes = bool(node.integer("unidirectional", 0)), node.integers("qkv_hidden_sizes", ())
+    heads, sizes = node.integer("num_heads", 0), node.integers("qkv_hidden_sizes", ())
+    kind = _Scores(node.number("scale", 0.0), is_causal=bool(node.integer("unidirectional", 0)))
     if node.integer("do_rotary", 0) or node.integer("past_present_share_buffer", 0):
         raise node.unsupported("it turns heads, or shares its cache")
 
-    def run(
-        x: Tensor, weights: Tensor, bias: Tensor | None = None, mask: Tensor | None = None,
-        past: Tensor | None = None, scores: Tensor | None = None, *others: Tensor | None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    def run(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        x, weights, bias, mask, past, scores, *others = _padded(inputs, 6)
         if mask is not None and (mask.ndim != 2 or any(other is not None for other in others)):
             raise node.unsupported("its mask is no row per sequence")
         y = x @ weights if bias is None else x @ weights + bias
         q, k, v = (_split_heads(part, heads) for part in torch.split(y, list(sizes) or [y.shape[-1] // 3] * 3, dim=-1))
-        if past is not None:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
+        k, v = _behind((None, None) if past is None else past, (k, v))
         if mask is not None:
             hidden = torch.where(mask[:, None, None] > 0, 0.0, _UNSEEN).to(y.dtype)
             scores = hidden if scores is None else scores + hidden
-        factor = scale or 1.0 / math.sqrt(q.shape[-1])
-        result = _merge_heads(attend(q, k, v, factor, scores, causal=causal))
+        result = _merge_heads(_attend(q, k, v, kind, scores))
         return (result, torch.stack((k, v))) if node.has_output(1) else (result,)
 
     return run
@@ -137,31 +129,35 @@ def packed_attention(node: TorchNode) -> Operation:
 def standard_attention(node: TorchNode) -> Operation:
     """ONNX's attention."""
     heads, shared = node.integer("q_num_heads", 0), node.integer("kv_num_heads", 0)
-    scale, causal = node.number("scale", 0.0), bool(node.integer("is_causal", 0))
-    softcap = node.number("softcap", 0.0)
+    kind = _Scores(node.number("scale", 0.0), bool(node.integer("is_causal", 0)), node.number("softcap", 0.0))
     if node.has_output(3):
         raise node.unsupported("its scores are read")
 
-    def run(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, past_key: Tensor | None = None,
-        past_value: Tensor | None = None, *others: Tensor | None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    def run(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        query, key, value, mask, past_key, past_value, *others = _padded(inputs, 6)
         if any(other is not None for other in others):
             raise node.unsupported("sequences are padded")
         flat = query.ndim == 3
-        q, k, v = (
-            (query, key, value)
-            if not flat
-            else (_split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared))
-        )
-        if past_key is not None and past_value is not None:
-            k, v = torch.cat((past_key, k), dim=2), torch.cat((past_value, v), dim=2)
-        elif causal and q.shape[2] != k.shape[2]:
+        q, k, v = _split_heads(query, heads), _split_heads(key, shared), _split_heads(value, shared)
+        if past_key is None and kind.is_causal and q.shape[2] != k.shape[2]:
             raise node.unsupported("it is causal, and there are other numbers of queries and keys")
-        result = attend(q, k, v, scale or 1.0 / math.sqrt(q.shape[-1]), mask, causal=causal, softcap=softcap)
+        k, v = _behind((past_key, past_value), (k, v))
+        result = _attend(q, k, v, kind, mask)
         return (_merge_heads(result) if flat else result), k, v
 
     return run
+
+
+def _padded(inputs: Sequence[Any], count: int) -> Sequence[Any]:
+    """Return the inputs of a node, None for those at the end that it leaves out."""
+    return (*inputs, *[None] * (count - len(inputs)))
+
+
+def _behind(past: Sequence[Any], new: Sequence[Tensor]) -> list[Tensor]:
+    """Return keys and values behind those of a cache, if there is one."""
+    if any(x is None for x in past):
+        return list(new)
+    return [torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)]
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:
