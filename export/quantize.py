@@ -211,8 +211,13 @@ def near_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
     for name, values in _activations(path, batches):
         few = values if values.size <= count else values[generator.integers(0, values.size, count)]
         drawn.setdefault(name, []).append(few)
-    whole = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    return {n: tuple(np.quantile(v, (_FAR, 1.0 - _FAR)).astype(np.float32)) for n, v in whole.items() if v.size}
+    ranges: dict[str, Sides] = {}
+    for name, parts in drawn.items():
+        whole = np.concatenate(parts)
+        if whole.size:
+            low, high = np.quantile(whole, (_FAR, 1.0 - _FAR)).astype(np.float32)
+            ranges[name] = low, high
+    return ranges
 
 
 def _within(sides: Sides, near: Sides) -> Sides:

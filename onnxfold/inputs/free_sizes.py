@@ -38,7 +38,7 @@ def free_sizes(view: GraphView) -> dict[str, tuple[int | None, ...]]:
 def needed_batch(view: GraphView) -> dict[str, tuple[int | None, ...]]:
     """Return shapes of one sample for the inputs with a free batch, where a state of fixed size lets no more pass."""
     shapes = {name: view.shape(name) or () for name in view.input_names}
-    free = {name: (1, *shape[1:]) for name, shape in shapes.items() if shape[:1] == (None,)}
+    free: dict[str, Shape] = {name: (1, *shape[1:]) for name, shape in shapes.items() if shape[:1] == (None,)}
     if len(free) in (0, len(shapes)) or any(None in shape[1:] for shape in shapes.values()):
         return {}
     return {} if _runs(view, shapes, batch=2) else free
