@@ -80,19 +80,25 @@ class _Search:
         return self.tries[-1].snr_db >= self._least
 
     def leave_in_float(self, ranges: Ranges, scopes: Sequence[str]) -> None:
-        """Try files with some operators in float32: parts of the network, their unions, and the noisiest small parts.
+        """Try files with some operators in float32: a part of the network, the noisiest small parts, several parts."""
+        known = len(self.tries)
+        if any(self.suffices(ranges, part) for part in _parts(scopes, _FEW)):
+            return
+        helpful = sorted(self.tries[known:], key=lambda attempt: -attempt.snr_db)
+        if self._leave_noisiest(ranges, scopes):
+            return
+        unions = ([s for attempt in helpful[:count] for s in attempt.in_float] for count in range(2, _FEW // 2 + 1))
+        longer = (part for count in (4, 2) for part in _parts(scopes, count))
+        for kept in chain(unions, longer):
+            if self.suffices(ranges, kept):
+                return
+
+    def _leave_noisiest(self, ranges: Ranges, scopes: Sequence[str]) -> bool:
+        """Try to leave the fewest of the noisiest small parts in float32, half of them at most.
 
         Noise of parts that alone are in int8 nearly adds up, whereas a part that alone is in float32 hardly shows where
         several others make as much noise.
         """
-        eighths, known = _parts(scopes, _FEW), len(self.tries)
-        if any(self.suffices(ranges, part) for part in eighths):
-            return
-        helpful = sorted(self.tries[known:], key=lambda attempt: -attempt.snr_db)
-        unions = ([s for attempt in helpful[:count] for s in attempt.in_float] for count in range(2, _FEW // 2 + 1))
-        longer = (part for count in (4, 2) for part in _parts(scopes, count))
-        if any(self.suffices(ranges, kept) for kept in chain(unions, longer)):
-            return
         parts = _parts(scopes, _MANY)
         alone = [self.measure(ranges, [s for s in scopes if s not in part]) for part in parts]
         order = sorted(range(len(parts)), key=lambda i: alone[i])
@@ -101,10 +107,12 @@ class _Search:
             return self.suffices(ranges, [scope for i in sorted(order[:count]) for scope in parts[i]])
 
         too_few, enough = 0, len(parts) // 2
-        if enough and keeps(enough):
-            while enough - too_few > 1:
-                middle = (too_few + enough) // 2
-                too_few, enough = (too_few, middle) if keeps(middle) else (middle, enough)
+        if not enough or not keeps(enough):
+            return False
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            too_few, enough = (too_few, middle) if keeps(middle) else (middle, enough)
+        return True
 
     def write_best(self) -> _Try:
         """Write the file with the fewest operators in float32 of those with little noise, else that with the least."""
