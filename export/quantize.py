@@ -208,7 +208,7 @@ def activation_ranges(path: Path, batches: Batches) -> dict[str, Sides]:
     ranges: dict[str, Sides] = {}
     for name, values in _activations(path, batches):
         low, high = ranges.get(name, (np.inf, -np.inf))
-        ranges[name] = values.min(initial=low), values.max(initial=high)
+        ranges[name] = values.min(initial=float(low)), values.max(initial=float(high))
     return ranges
 
 
