@@ -14,6 +14,7 @@ from onnxfold.graph.files.load import load  # noqa: E402
 from onnxfold.inputs.inversion import batches as module  # noqa: E402
 from onnxfold.inputs.inversion.batches import Clock, run_batches  # noqa: E402
 from onnxfold.inputs.inversion.deep_inversion import Inversion, InversionSettings, deep_inversion  # noqa: E402
+from testing.inversion import of_steps  # noqa: E402
 from testing.models import ALL_MODELS, random_input  # noqa: E402
 
 SETTINGS = InversionSettings(tolerance=-np.inf, batch=6)
@@ -22,7 +23,7 @@ SETTINGS = InversionSettings(tolerance=-np.inf, batch=6)
 def _inverted(threads: int, settings: InversionSettings = SETTINGS, **options: object) -> Inversion:
     model = ALL_MODELS["residual"](0)
     start = random_input(model, 0, 24)
-    return deep_inversion(load(model), start, steps=3, threads=threads, settings=settings, **options)  # type: ignore[arg-type]
+    return deep_inversion(load(model), start, threads=threads, settings=of_steps(3, settings), **options)  # type: ignore[arg-type]
 
 
 def test_batches_beside_each_other_give_the_same_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from onnxfold.inputs.inversion.schedule import Schedule
 from onnxfold.inputs.inversion.targets import fused_layers
 from onnxfold.torch_graph import availability
 from testing.graph_builder import GraphBuilder
+from testing.inversion import of_steps
 from testing.models import ALL_MODELS, Array, random_input, run
 
 SETTINGS = InversionSettings(tolerance=-np.inf)
@@ -35,6 +36,7 @@ def _start(model: onnx.ModelProto, samples: int = 24, seed: int = 0) -> dict[str
 def _invert(
     model: onnx.ModelProto, start: object = None, settings: InversionSettings = SETTINGS, **options: float
 ) -> Inversion:
+    settings = of_steps(options.pop("steps"), settings) if "steps" in options else settings
     return deep_inversion(load(model), start or _start(model), settings=settings, **options)  # type: ignore[arg-type]
 
 
@@ -60,7 +62,7 @@ def _statistics(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_statistics_come_closer(name: str) -> None:
     model = ALL_MODELS[name](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, learning_rate=0.1, steps=20)
+    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
     assert result.initial.statistics == pytest.approx(_statistics(model, start), rel=0.02)
     assert result.final.statistics == pytest.approx(_statistics(model, result.inputs[0]), rel=0.02)
     assert result.final.statistics < 0.6 * result.initial.statistics  # type: ignore[operator]
@@ -89,7 +91,7 @@ def _unevenness(model: onnx.ModelProto, feeds: dict[str, Array]) -> float:
 def test_channels_of_layers_with_a_fused_normalisation_become_even() -> None:
     model = ALL_MODELS["chain_conv_plain"](0)
     start = {"x": 2 * _start(model)["x"] + 1}
-    result = _invert(model, start, learning_rate=0.1, steps=20)
+    result = _invert(model, start, replace(SETTINGS, learning_rate=0.1), steps=20)
     assert result.initial.statistics is None
     assert result.initial.evenness == pytest.approx(_unevenness(model, start), rel=0.02)
     assert result.final.evenness == pytest.approx(_unevenness(model, result.inputs[0]), rel=0.02)
@@ -161,7 +163,7 @@ def test_start_and_graph_are_left_alone() -> None:
     model = ALL_MODELS["residual"](0)
     start, view = _start(model), load(model)
     copy = start["x"].copy()
-    deep_inversion(view, start, steps=2)
+    deep_inversion(view, start, settings=of_steps(2, InversionSettings()))
     np.testing.assert_array_equal(start["x"], copy)
     assert view.model.SerializeToString() == load(model).model.SerializeToString()
 
@@ -310,9 +312,7 @@ def test_batches_share_the_time() -> None:
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_do_not_change_what_is_computed(threads: int) -> None:
     model = ALL_MODELS["residual"](0)
-    one, more = (
-        deep_inversion(load(model), _start(model), steps=4, threads=n, settings=SETTINGS).inputs for n in (1, threads)
-    )
+    one, more = (_invert(model, steps=4, threads=n).inputs for n in (1, threads))
     np.testing.assert_array_equal(one[0]["x"], more[0]["x"])
 
 
@@ -335,7 +335,7 @@ def test_threads_are_set_back() -> None:
         seen.append(torch.get_num_threads())
 
     model = ALL_MODELS["chain_conv"](0)
-    deep_inversion(load(model), _start(model), steps=1, threads=before + 1, progress=progress)
+    deep_inversion(load(model), _start(model), threads=before + 1, settings=of_steps(1, SETTINGS), progress=progress)
     assert seen == [before + 1]
     assert torch.get_num_threads() == before
 
@@ -345,7 +345,7 @@ def test_progress_counts_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
     model = ALL_MODELS["chain_conv"](0)
     settings = replace(SETTINGS, batch=12)
-    deep_inversion(load(model), _start(model), steps=2, settings=settings, progress=lambda _, *n: told.append(n))
+    deep_inversion(load(model), _start(model), settings=of_steps(2, settings), progress=lambda _, *n: told.append(n))
     assert told == [(i, 4) for i in range(4)]
 
 

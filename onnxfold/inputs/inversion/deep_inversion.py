@@ -27,7 +27,6 @@ torch is optional: this module can be imported, and can say what stands in the w
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from onnxfold.errors import UnsupportedModelError
 from onnxfold.graph.tensors import Array
@@ -38,6 +37,8 @@ from onnxfold.progress import Progress, silent
 from onnxfold.torch_graph.availability import load_torch, require_torch, torch_is_available
 
 __all__ = ["Inversion", "InversionSettings", "LossTerms", "deep_inversion", "obstacle"]
+
+_DEFAULTS = InversionSettings()
 
 
 def obstacle(view: GraphView) -> str:
@@ -60,11 +61,9 @@ def deep_inversion(
     view: GraphView,
     start: Mapping[str, Array] | Sequence[Mapping[str, Array]],
     *,
-    steps: int | None = None,
-    learning_rate: float | None = None,
     seed: int = 0,
     threads: int | None = None,
-    settings: InversionSettings | None = None,
+    settings: InversionSettings = _DEFAULTS,
     progress: Progress = silent,
 ) -> Inversion:
     """Optimise inputs until the network takes them for data."""
@@ -74,11 +73,6 @@ def deep_inversion(
         raise UnsupportedModelError(f"deep inversion is not possible: {hindrance}; use other inputs")
     from onnxfold.inputs.inversion.invert import invert, torch_threads
 
-    settings = settings or InversionSettings()
-    if steps is not None:
-        settings = replace(settings, steps=steps, steps_fused=steps, steps_without_statistics=steps)
-    if learning_rate is not None:
-        settings = replace(settings, learning_rate=learning_rate)
     batches = [dict(start)] if isinstance(start, Mapping) else [dict(batch) for batch in start]
     with torch_threads(threads):
         return invert(view, batches, settings, seed, progress)
