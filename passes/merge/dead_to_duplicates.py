@@ -9,16 +9,19 @@ from onnx import NodeProto
 
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.group import FoldGroup, Member
-from onnxfold.channels.layers import batch_norm, linear
-from onnxfold.channels.rows import per_unit, put_rows_of, rows_of
+from onnxfold.channels.layers import Layer, batch_norm, layer_of, linear
+from onnxfold.channels.rows import per_unit, put_rows_of, replaced_rows, rows_of
 from onnxfold.channels.rules.zeros import KEEP_ZERO, PASS, PRODUCERS, is_sum
-from onnxfold.graph.nodes import attr_float, node_key
+from onnxfold.graph.nodes import attr_float, attr_ints, attribute, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.repair.biases import bias_of
 
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+#: What gives a number where it reads the same number everywhere.
+_MOVES = frozenset({"Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "Reshape", "Transpose"})
 _ROLES = frozenset(Role) - {Role.BASIS, Role.GAIN}
 
 
@@ -27,7 +30,8 @@ class DeadToDuplicates(Pass):
     """Give dead channels the rows of a live one, and consumers that read nothing of them.
 
     Case 1: all consumer columns of a channel are zero. Case 2: the channel is zero whatever the input is, since its
-    rows are zero and what follows up to the consumers makes zero of its bias.
+    rows are zero and what follows up to the consumers makes zero of its bias. Where it makes another number of it, what
+    consumers read of the channel goes into their biases, where they have room for it, and case 1 holds.
     """
 
     groups: tuple[FoldGroup, ...]  # all groups of the graph
@@ -36,6 +40,7 @@ class DeadToDuplicates(Pass):
         """Rewrite every group that has dead channels."""
         modified = False
         for group in self.groups:
+            modified |= _constants_to_biases(view, group)
             dead = dead_units(view, group)
             if not dead.any():
                 continue
@@ -54,10 +59,9 @@ class DeadToDuplicates(Pass):
 def dead_units(view: GraphView, group: FoldGroup) -> Mask:
     """Return which channels of a group no output depends on, as far as its weights show it."""
     none = np.zeros(group.size, bool)
-    special = group.averaged or group.apart or group.is_there_to_rotate or group.tie is not None or group.rotates
     consumers = group.with_role(Role.CONSUMER)
     tensors = {axis.tensor for axis in group.tensors}
-    if special or not consumers or not {m.role for m in group.members} <= _ROLES or not _is_followed(view, group):
+    if not _is_plain(view, group):
         return none
     unread = [(member, ~rows_of(view, member).reshape(group.size, -1).any(axis=1)) for member in consumers]
     values = _constants(view, group, tensors)
@@ -69,6 +73,59 @@ def dead_units(view: GraphView, group: FoldGroup) -> Mask:
             is_zero = np.all([values[name] == 0 for name in reads], axis=0) if reads else none
             dead &= is_unread | is_zero
     return dead
+
+
+def _is_plain(view: GraphView, group: FoldGroup) -> bool:
+    """Whether channels of a group may go where nothing depends on them."""
+    special = group.averaged or group.apart or group.is_there_to_rotate or group.tie is not None or group.rotates
+    roles = {member.role for member in group.members}
+    return not special and Role.CONSUMER in roles and roles <= _ROLES and _is_followed(view, group)
+
+
+def _constants_to_biases(view: GraphView, group: FoldGroup) -> bool:
+    """Add to the biases of all consumers what channels that are one number give them; return whether any is."""
+    if not _is_plain(view, group):
+        return False
+    tensors = {axis.tensor for axis in group.tensors}
+    values = _constants(view, group, tensors)
+    wanted, readers = np.ones(group.size, bool), []
+    for member in group.with_role(Role.CONSUMER):
+        is_read = rows_of(view, member).reshape(group.size, -1).any(axis=1)
+        layer = _layer_with_room(view, member)
+        reads = [] if layer is None else [name for name in layer.node.input if name in tensors]
+        if layer is None or len(reads) != 1:
+            wanted &= ~is_read
+            continue
+        readers.append((member, layer, values[reads[0]], is_read))
+        wanted &= ~is_read | np.isfinite(values[reads[0]])
+    modified = False
+    for member, layer, value, is_read in readers:
+        units = wanted & is_read & (value != 0)
+        bias = bias_of(view, layer, layer.width(view)) if units.any() else None
+        if bias is None:
+            continue
+        rows = rows_of(view, member).astype(np.float64)
+        factor = np.where(units, value, 0.0).reshape(-1, 1, 1)
+        given = replaced_rows(np.zeros(view.weight(layer.rows.tensor).shape), member, rows * factor)
+        others = tuple(axis for axis in range(given.ndim) if axis != layer.rows.axis)
+        view.set_weight(bias, view.weight(bias) + given.sum(axis=others).reshape(view.weight(bias).shape))
+        rows[units] = 0.0
+        put_rows_of(view, member, rows)
+        modified = True
+    return modified
+
+
+def _layer_with_room(view: GraphView, member: Member) -> Layer | None:
+    """Return a consumer that takes a bias, and reads the same of a channel at every position; None for others."""
+    node = view.producer(member.uses[0].node) if len(member.uses) == 1 else None
+    layer = None if node is None or node.op_type not in ("Conv", "Gemm") else layer_of(view, node)
+    if layer is None or layer.rows.blocks > 1 or layer.operator.convolved_parts > 1:
+        return None
+    padded = any(attr_ints(layer.node, "pads")) or attribute(layer.node, "auto_pad") not in (None, b"NOTSET", b"VALID")
+    scaled = attr_float(layer.node, "alpha", 1.0) != 1.0 or layer.operator.bias_factor != 1.0
+    shared = any(len(view.consumers(name)) > 1 for name in (member.axis.tensor, layer.bias) if name)
+    has_room = bool(layer.bias) or layer.lacks_bias
+    return layer if has_room and not (padded or scaled or shared) else None
 
 
 def _models(group: FoldGroup, dead: Mask) -> npt.NDArray[np.int64]:
@@ -131,6 +188,8 @@ def _value(view: GraphView, group: FoldGroup, node: NodeProto, read: list[Values
         scale, shift, mean, variance = parameters
         normal = (read[0] - mean) / np.sqrt(variance + attr_float(node, "epsilon", 1e-5))
         return np.where(scale == 0, shift, normal * scale + shift)
+    if node.op_type in _MOVES and read:
+        return read[0]
     if node.op_type == "Relu" and read:
         return np.maximum(read[0], 0.0)
     if is_sum(node) and read:

@@ -83,6 +83,26 @@ def test_a_bias_that_no_activation_lets_through_is_dead_and_another_is_not() -> 
         assert dead_units(scope.view, group).tolist() == [i == 2 and is_dead for i in range(6)]
 
 
+@pytest.mark.parametrize(("name", "is_padded"), [("mlp", False), ("chain_conv", True)])
+def test_a_constant_goes_into_the_biases_of_those_that_read_it(name: str, is_padded: bool) -> None:
+    """A channel whose rows are zero is its bias, or what follows makes of that; at a padded border it is not."""
+    model, count = _without(ALL_MODELS[name](0), (Role.PRODUCER,))
+    (scope,) = open_scopes(load(model))
+    for group in scope.analysis.groups:
+        for member in group.with_role(Role.BIAS):
+            rows = rows_of(scope.view, member)
+            rows[1] = 0.75
+            put_rows_of(scope.view, member, rows)
+    model = to_model(scope.view)
+    spare = inspect_model(model).spare
+    result = onnxfold.fold(model, lossless=True)
+    assert _same(model, result.model)
+    gone = sum(group.folded_width < group.width for group in result.report.groups)
+    assert 0 < gone <= count
+    assert (gone < count) == is_padded
+    assert spare > 0
+
+
 def test_a_head_that_is_its_table_turned_is_stored_once() -> None:
     model = sentences(tied=True)
     result = onnxfold.fold(model, lossless=True)
