@@ -62,6 +62,7 @@ class HeldOut:
     seed: int
     #: Types to give them in, where these are not those of the view: a float32 twin takes float32.
     infos: Sequence[InputInfo] = ()
+    is_generated = True
 
     def first(self, batches: int) -> "HeldOut":
         """Return the first batches."""
@@ -81,45 +82,32 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class HeldOutSamples:
-    """Samples of a user that were held out of a fit."""
-
-    feeds: Sequence[dict[str, Array]]
-    infos: Sequence[InputInfo] = ()
-    kind = "samples"
-
-    @property
-    def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of samples."""
-        for feeds in self.feeds:
-            yield sample_count(feeds), _cast_feeds(feeds, self.infos)
-
-
-@dataclass(frozen=True)
-class HeldOutText:
-    """Tokens that no fold was fitted on."""
+class HeldOutFeeds:
+    """Inputs that are there already: tokens that no fold was fitted on, or samples of a user that were held out."""
 
     samples: int
-    feeds: tuple[dict[str, Array], ...]
+    feeds: Sequence[dict[str, Array]]
     kind: str
+    infos: Sequence[InputInfo] = ()
+    is_generated: bool = True
 
     @property
     def batches(self) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Batches, each with its number of sequences."""
+        """Batches, each with its number of samples; the last ones may be padded."""
         left = self.samples
         for feeds in self.feeds:
             if left > 0:
-                yield min(sample_count(feeds), left), feeds
+                yield min(sample_count(feeds), left), _cast_feeds(feeds, self.infos)
             left -= sample_count(feeds)
 
-    def first(self, batches: int) -> "HeldOutText":
+    def first(self, batches: int) -> "HeldOutFeeds":
         """Return the first batches."""
         kept = self.feeds[:batches]
         return replace(self, samples=sum(map(sample_count, kept)), feeds=kept)
 
 
 #: Inputs that two networks are compared on.
-Compared = HeldOut | HeldOutText
+Compared = HeldOut | HeldOutFeeds
 
 
 def _cast_feeds(feeds: dict[str, Array], infos: Sequence[InputInfo]) -> dict[str, Array]:
@@ -150,14 +138,14 @@ def held_out_inputs(
 
 def _held_out_text(
     view: GraphView, interface: TokenInterface, texts: Texts, seed: int, progress: Progress
-) -> HeldOutText:
+) -> HeldOutFeeds:
     source = TokenSource(view, interface, texts.writer, texts.tokenizer, _OTHER_SEED + seed)
     # Told as the stages of the fold are, this would look as if it began anew.
     text, _ = source.make_text(
         InputRequest(), seed=_OTHER_SEED + seed, cache=texts.cache, any_ids=texts.writer is None, tokens=_TOKENS,
         progress=lambda text, done, total: progress(f"verify, {text}", done, total), beside=texts.beside,
     )  # fmt: skip
-    return HeldOutText(len(text.ids), tuple(source.batches(text.ids)), text.kind)
+    return HeldOutFeeds(len(text.ids), tuple(source.batches(text.ids)), text.kind)
 
 
 class Network(Protocol):
@@ -196,14 +184,14 @@ class Recording:
 
 
 def measure_fidelity(
-    reference: Network, candidate: Network, inputs: Compared | HeldOutSamples, *, called: str,
+    reference: Network, candidate: Network, inputs: Compared, *, called: str,
     view: GraphView | None = None,
 ) -> FidelityReport:  # fmt: skip
     """Run two networks on inputs; return how close they are."""
     meter = FidelityMeter(reference.output_names, view)
     for samples, feeds in inputs.batches:
         meter.add(_reference_run(reference, feeds), candidate.run(feeds), samples=samples)
-    return replace(meter.report(f"{called} {inputs.kind}"), is_generated=not isinstance(inputs, HeldOutSamples))
+    return replace(meter.report(f"{called} {inputs.kind}"), is_generated=inputs.is_generated)
 
 
 def _reference_run(reference: Network, feeds: Feeds) -> list[Array]:

@@ -14,7 +14,7 @@ from onnxfold.fidelity.measures import fidelity
 from onnxfold.fidelity.walked_network import WalkedNetwork, open_network
 from onnxfold.graph.files.load import ModelLike, checker_problem, load
 from onnxfold.graph.files.save import PROTOBUF_LIMIT, save, to_model, weight_bytes
-from onnxfold.graph.run.session import Session
+from onnxfold.graph.run.session import Session, sample_count
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.noise import noise_inputs
@@ -123,7 +123,9 @@ class Verification:
         expected = [everything[name] for name in compared]
         try:
             reference: held_out.Network = session
-            user_samples = held_out.HeldOutSamples(self.samples, session.inputs) if self.samples else None
+            count, user_samples = sum(map(sample_count, self.samples)), None
+            if self.samples:
+                user_samples = held_out.HeldOutFeeds(count, self.samples, "samples", session.inputs, is_generated=False)
             if folded is None:
                 reference = recording = held_out.Recording(session, inputs)
                 inputs, user_samples = recording.inputs, None
