@@ -1,6 +1,6 @@
 """Inspection of a model: its fold groups, the reasons why other axes stay, and where its time goes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
 from onnxfold.folding.after.lossless import share_equal_weights, spare_weights
 from onnxfold.folding.after.stored_size import bytes_of, stored_size
-from onnxfold.folding.scopes import GraphForm, all_groups, all_refusals, open_scopes
+from onnxfold.folding.scopes import GraphForm, all_groups, open_scopes, refusals_of_file
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
 from onnxfold.graph.quantized import dequantized_tensors
 from onnxfold.graph.run.session import Feeds, InputInfo
@@ -154,8 +154,7 @@ def inspect_model(
     owners = [(scope.analysed, group) for scope in scopes for group in scope.analysis.groups]
     share, held = weight_share([(scope.analysed, scope.analysis.groups) for scope in scopes])
     spare = shared + spare_weights(scopes)
-    added = {name for owner, group in owners for name in _nodes_of(owner, group, group.spare)}
-    refusals = [refusal for refusal in all_refusals(scopes) if refusal.node not in added]
+    refusals = refusals_of_file(scopes)
     takes = str(token_interface(view) or "")
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
@@ -178,12 +177,6 @@ def _profile(view: GraphView, threads: int) -> LatencyProfile:
         return noise_inputs(infos, samples=1, seed=0, view=view)
 
     return profile_layers(view, feeds, threads=threads)
-
-
-def _nodes_of(view: GraphView, group: FoldGroup, weights: Collection[str]) -> list[str]:
-    """Return the names of the nodes that read some weights of a group."""
-    members = (member for member in group.members if member.axis.tensor in weights)
-    return [node_name(view, use.node) for member in members for use in member.uses]
 
 
 def _row(view: GraphView, group: FoldGroup, weights: int, parameters: int) -> dict[str, Any]:

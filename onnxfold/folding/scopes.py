@@ -1,10 +1,11 @@
 """Scopes of a model: the main graph, and the bodies of its If, Loop and Scan nodes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onnxfold.channels import ChannelAnalysis, FoldGroup, find_groups, head_axes
 from onnxfold.channels.declarations import Tie
+from onnxfold.channels.walker import node_name
 from onnxfold.errors import NonFiniteError, NothingToFoldError
 from onnxfold.graph.bodies import Body, open_bodies
 from onnxfold.graph.finite import flaw
@@ -20,6 +21,7 @@ from onnxfold.passes.seams.factor_ties import FactorTies
 from onnxfold.passes.seams.split_lookups import SplitLookups
 from onnxfold.passes.seams.split_projections import SplitProjections
 from onnxfold.passes.seams.split_tables import SplitTables
+from onnxfold.passes.seams.ties import readers_of
 from onnxfold.report import PassRecord, Refusal, RefusalKind
 
 #: More than any network has that somebody trained; each takes milliseconds.
@@ -37,6 +39,7 @@ class Scope:
     body: Body | None = None  # where the graph goes back to; None for the main graph
     #: A copy with all seams of the form, which the analysis is of; None where the form adds none.
     trial: GraphView | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)  # weights of the copy that are parts of others, with these
     form: "GraphForm | None" = None  # the form that it is in, with its seams
 
     @property
@@ -82,10 +85,10 @@ class GraphForm:
     def open(self, scope: Scope) -> Scope:
         """Return a normalised graph, analysed with all seams of the form."""
         trial = scope.view.copy()
-        added = self.seams()(trial).modified
-        return replace(
-            scope, analysis=self.analyse(trial if added else scope.view), trial=trial if added else None, form=self
-        )
+        done = self.seams()(trial)
+        if not done.modified:
+            return replace(scope, analysis=self.analyse(scope.view), trial=None, form=self)
+        return replace(scope, analysis=self.analyse(trial), trial=trial, parts=done.copies, form=self)
 
     def analyse(self, view: GraphView) -> ChannelAnalysis:
         """Return the groups and refusals of a graph in this form."""
@@ -144,6 +147,28 @@ def all_groups(scopes: list[Scope]) -> list[FoldGroup]:
 def all_refusals(scopes: list[Scope]) -> list[Refusal]:
     """Return the refusals of all scopes, those that hold back most weights first."""
     return sorted((r for scope in scopes for r in scope.analysis.refusals), key=lambda r: (-r.weights, r.node, r.axis))
+
+
+def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
+    """Return the refusals of all scopes for the weights that the file has: those of parts are of what was split."""
+    names: dict[str, str] = {}  # nodes that seams add, with those of the file; '' for none
+    weights = {part: whole for scope in scopes for part, whole in scope.parts.items()}
+    for view, scope in ((scope.trial, scope) for scope in scopes if scope.trial is not None):
+        for part, whole in scope.parts.items():
+            owners = {n.op_type: node_name(scope.view, node_key(n)) for _, n in readers_of(scope.view, whole)}
+            names |= {node_name(view, node_key(n)): owners.get(n.op_type, "") for _, n in readers_of(view, part)}
+        narrower = {m.axis.tensor for group in scope.analysis.groups if group.rotates for m in group.members}
+        added = {*scope.parts, *(name for group in scope.analysis.groups for name in group.spare)} & narrower
+        names |= {node_name(view, node_key(n)): "" for name in added for n in view.consumers(name)}
+    merged: dict[tuple[str, str], Refusal] = {}
+    for refusal in all_refusals(scopes):
+        node = names.get(refusal.node, refusal.node)
+        kind, *rest = refusal.axis.split("'")
+        axis = "'".join([kind, weights.get(rest[0], rest[0]), *rest[1:]]) if rest else kind
+        if node:
+            before = merged.get((node, axis), replace(refusal, weights=0))
+            merged[node, axis] = replace(before, node=node, axis=axis, weights=before.weights + refusal.weights)
+    return sorted(merged.values(), key=lambda r: -r.weights)
 
 
 def integer_reason(scopes: Iterable[Scope]) -> str:

@@ -39,18 +39,19 @@ class SplitLookups(Pass):
         captured = {name for node in view.nodes for name in captured_names(node)}
         weights = sum(map(view.weight_size, view.float_weight_names()))
         nodes: list[NodeProto] = []
-        modified = False
+        parts: dict[str, str] = {}
         for node in view.nodes:
             is_lookup = is_own_table(view, node, captured) and has_known_type(view, node.input[1])
             if is_lookup and self._fits(view, node.input[0], weights):
-                nodes += self._split(view, node)
-                modified = True
+                made, rare = self._split(view, node)
+                nodes += made
+                parts[rare] = node.input[0]
             else:
                 nodes.append(node)
-        if modified:
+        if parts:
             view.replace_nodes(nodes)
             view.drop_inferable_infos()
-        return PassResult(modified)
+        return PassResult(bool(parts), parts)
 
     def _fits(self, view: GraphView, table: str, weights: int) -> bool:
         """Whether both parts of a table are large enough to be narrower, and one of them is to be."""
@@ -62,8 +63,8 @@ class SplitLookups(Pass):
         fits = 0 < self.first < self.stop <= rows and min(count, rows - count) >= LEAST_ROWS * width
         return fits and count * width >= LEAST_SHARE_OF_PART * weights
 
-    def _split(self, view: GraphView, node: NodeProto) -> list[NodeProto]:
-        """Return the nodes that look an id up in both tables."""
+    def _split(self, view: GraphView, node: NodeProto) -> tuple[list[NodeProto], str]:
+        """Return the nodes that look an id up in both tables, and the name of the new one."""
         table, ids = node.input
         values = view.weight(table)
         zeros = np.zeros_like(values[:1])
@@ -86,9 +87,9 @@ class SplitLookups(Pass):
         place = add("Min", add("Max", add("Sub", ids, self.first - 1), 0), count + 1)
         usual, rare_rows = next(names), next(names)
         name = f"{node.name or node.output[0]}_from_{self.first}"
-        return [
-            *made,
+        made += [
             rewritten(node, inputs=[table, other], outputs=[usual]),
             helper.make_node("Gather", [rare, place], [rare_rows], name),
             helper.make_node("Add", [usual, rare_rows], [node.output[0]], f"{name}_words"),
         ]
+        return made, rare

@@ -37,7 +37,7 @@ class SplitTables(Pass):
     def run(self, view: GraphView) -> PassResult:
         """Split every table that has these ids."""
         weights = sum(map(view.weight_size, view.float_weight_names()))
-        modified = False
+        parts: dict[str, str] = {}
         for tie in find_ties(view) if view.opset() >= _OPSET else ():
             count = self.stop - self.first
             heads = [node for _, node in readers_of(view, tie.table) if node.op_type != "Gather"]
@@ -47,11 +47,11 @@ class SplitTables(Pass):
             rare = view.fresh_name(f"{tie.table}_from_{self.first}")
             fits = fits and (self.only is None or view.fresh_name(f"{rare}_basis") in self.only)
             if fits and all(node.op_type == "MatMul" for node in heads):
-                self._split(view, tie, rows)
-                modified = True
-        return PassResult(modified)
+                parts[self._split(view, tie, rows)] = tie.table
+        return PassResult(bool(parts), parts)
 
-    def _split(self, view: GraphView, tie: TiedTable, rows: int) -> None:
+    def _split(self, view: GraphView, tie: TiedTable, rows: int) -> str:
+        """Split a table; return the name of the new one."""
         readers = [(name, node.output[0], node.op_type) for name, node in readers_of(view, tie.table)]
         table = view.weight(tie.table)
         # What a lookup reads has its rows first.
@@ -72,6 +72,7 @@ class SplitTables(Pass):
                 nodes.append(node)
         view.replace_nodes(nodes)
         view.drop_inferable_infos()
+        return codes
 
     def _lookup(self, view: GraphView, node: NodeProto, tie: TiedTable, codes: str, rows: int) -> list[NodeProto]:
         """Return the nodes that look an id up in one table or the other."""
