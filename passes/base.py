@@ -22,11 +22,14 @@ class PassResult:
         Initializers that the pass made as copies of others, with the names of these.
     records : tuple of PassRecord
         Outcomes of inner passes.
+    reasons : mapping of str to str
+        Why nodes stay that a rewrite is for, by their keys.
     """
 
     modified: bool
     copies: Mapping[str, str] = field(default_factory=dict)
     records: tuple[PassRecord, ...] = field(default=())
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,9 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine.python import python
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
-from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
-from onnxfold.passes.normalize.lift_constants import LiftConstants
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 
 PACKAGE = "emx-onnx-cgen"
 INSTALL = "pip install 'emx-onnx-cgen>=1.4,<1.5' ai-edge-litert flatbuffers"

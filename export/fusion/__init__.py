@@ -3,24 +3,19 @@
 from onnxfold.export.fusion.drop_expand import DropExpand
 from onnxfold.export.fusion.drop_inference_dropout import DropInferenceDropout
 from onnxfold.export.fusion.freeze_batch_shapes import FreezeBatchShapes
-from onnxfold.export.fusion.fuse_gelu import FuseGelu
+from onnxfold.export.fusion.fuse_activations import FuseGelu, FuseHardSwish
 from onnxfold.export.fusion.fuse_group_norm import FuseGroupNorm
-from onnxfold.export.fusion.fuse_hard_swish import FuseHardSwish
 from onnxfold.export.fusion.fuse_padding import FusePadding
 from onnxfold.export.fusion.inline_constant_if import InlineConstantIf
 from onnxfold.export.fusion.write_old_operators import WriteOldOperators
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
-from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
-from onnxfold.passes.normalize.lift_constants import LiftConstants
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
-from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
-from onnxfold.passes.views.sequences_to_split import SequencesToSplit
-from onnxfold.passes.views.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.normalize.splits import SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
+from onnxfold.passes.views.reshapes import ShufflesToGather
 
 __all__ = ["PREPARE"]
 

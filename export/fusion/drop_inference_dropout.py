@@ -4,28 +4,26 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import node_key
+from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.rewrite import Rewrite
 
 
 @dataclass(frozen=True)
-class DropInferenceDropout(Pass):
+class DropInferenceDropout(Rewrite):
     """Turn a Dropout that drops nothing, and whose mask nobody reads, into an Identity.
 
     EliminateIdentity removes such nodes from between activations; this also reaches the one that writes an output.
     """
 
-    def run(self, view: GraphView) -> PassResult:
-        """Rewrite in place."""
-        replaced: dict[str, NodeProto] = {}
-        for node in view.nodes:
-            if node.op_type != "Dropout" or node.domain not in ("", "ai.onnx"):
-                continue
-            training = node.input[2] if len(node.input) > 2 else ""
-            trains = bool(training) and not (view.is_weight(training) and not view.weight(training).reshape(-1)[0])
-            read = any(view.consumers(o) or o in view.output_names for o in node.output[1:] if o)
-            if trains or read:
-                continue
-            replaced[node_key(node)] = helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
-        return PassResult(view.substitute(replaced))
+    patterns = (Op("Dropout"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return an Identity."""
+        (node,) = match.nodes
+        training = node.input[2] if len(node.input) > 2 else ""
+        if training and not (view.is_weight(training) and not view.weight(training).reshape(-1)[0]):
+            raise Mismatch("it may drop")
+        if any(view.consumers(o) or o in view.output_names for o in node.output[1:] if o):
+            raise Mismatch("its mask is read")
+        return [helper.make_node("Identity", node.input[:1], node.output[:1], node.name)]

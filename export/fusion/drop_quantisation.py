@@ -9,7 +9,7 @@ from onnxfold.graph.nodes import attr_int
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 #: Operators without negative results of what they read here.
 _NEVER_BELOW_ZERO = frozenset({"Relu", "Clip", "Sigmoid", "HardSigmoid", "Softmax", "MaxPool", "Flatten", "Reshape"})

@@ -9,7 +9,7 @@ from onnxfold.graph.nodes import attribute, node_key, rewritten
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants
 
 #: Two batches that no other size is likely to be a multiple of.
 _SIZES = (7, 11)

@@ -14,7 +14,7 @@ from onnx import NodeProto, helper
 
 from onnxfold.graph.view import GraphView
 from onnxfold.inputs.tokens.interface import token_interface
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.constants import InlineFunctions
 
 
 class AnswerKind(StrEnum):

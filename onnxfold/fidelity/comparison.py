@@ -30,7 +30,7 @@ from onnxfold.inputs.tokens.cache_heads import cache_outputs
 from onnxfold.inputs.tokens.interface import token_interface
 from onnxfold.inputs.tokens.token_plan import size_of
 from onnxfold.latency.interleaved import latency_of_two
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
+from onnxfold.passes.normalize.constants import InlineFunctions
 from onnxfold.progress import Progress, silent
 from onnxfold.report import ComparisonReport, FidelityReport
 

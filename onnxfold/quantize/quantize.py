@@ -21,7 +21,7 @@ from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pipeline
 from onnxfold.passes.fusion.fuse_batch_norm import FuseBatchNorm
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused
 from onnxfold.progress import Progress, silent
 from onnxfold.quantize.integer_products import to_integer_products
 from onnxfold.quantize.qdq import DEFAULT_TYPES, OPSET, IntegerTypes, to_qdq

@@ -14,11 +14,11 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxfold.channels.layers import batch_norm
-from onnxfold.graph.nodes import attr_float, attr_int, node_key, rewritten
-from onnxfold.graph.patterns import only_reader
+from onnxfold.graph.nodes import attr_float, attr_int, rewritten
+from onnxfold.graph.patterns import Match, Mismatch, chain
 from onnxfold.graph.tensors import Array, LazyTensor, to_proto
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.rewrite import Rewrite
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ScaledWeight(LazyTensor):
 
 
 @dataclass(frozen=True)
-class FuseBatchNorm(Pass):
+class FuseBatchNorm(Rewrite):
     """Merge a BatchNormalization into the Conv, ConvTranspose or Gemm that alone feeds it.
 
     Case 1: Conv, rows on axis 0. Case 2: ConvTranspose, one group of columns of axis 1 per group. Case 3: Gemm with
@@ -58,35 +58,22 @@ class FuseBatchNorm(Pass):
     of the normalisation must be weights. Large weights are scaled when they are read.
     """
 
-    def run(self, view: GraphView) -> PassResult:
-        """Merge all there are."""
-        merged: dict[str, NodeProto] = {}
-        gone: set[str] = set()
-        for norm in view.nodes:
-            layer = _layer(view, norm) if norm.op_type == "BatchNormalization" else None
-            if layer is not None:
-                merged[node_key(layer)] = _merge(view, layer, norm)
-                gone.add(node_key(norm))
-        return PassResult(view.substitute(merged, gone))
+    patterns = (chain("Conv|ConvTranspose|Gemm", "BatchNormalization"),)
 
-
-def _layer(view: GraphView, norm: NodeProto) -> NodeProto | None:
-    if attr_int(norm, "training_mode", 0) or not all(view.is_weight(n) for n in norm.input[1:5]):
-        return None
-    layer = view.producer(norm.input[0])
-    if layer is None or layer.op_type not in ("Conv", "ConvTranspose", "Gemm") or layer.domain not in ("", "ai.onnx"):
-        return None
-    if only_reader(view, layer.output[0]) is None:
-        return None
-    if not all(view.is_weight(n) for n in layer.input[1:] if n):
-        return None
-    if len(layer.input) > 2 and layer.input[2]:
-        fitting = {view.weight_size(norm.input[1]), *((1,) if layer.op_type == "Gemm" else ())}
-        if view.weight_size(layer.input[2]) not in fitting:
-            return None
-    if view.weight_type(layer.input[1]) != TensorProto.FLOAT:
-        return None
-    return layer
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Return the layer that writes what the normalisation wrote."""
+        layer, norm = match.nodes
+        if attr_int(norm, "training_mode", 0):
+            raise Mismatch("it is in training mode")
+        if not all(view.is_weight(n) for n in [*norm.input[1:5], *layer.input[1:]] if n):
+            raise Mismatch("parameters are computed")
+        if len(layer.input) > 2 and layer.input[2]:
+            fitting = {view.weight_size(norm.input[1]), *((1,) if layer.op_type == "Gemm" else ())}
+            if view.weight_size(layer.input[2]) not in fitting:
+                raise Mismatch("the bias is not one number per channel")
+        if view.weight_type(layer.input[1]) != TensorProto.FLOAT:
+            raise Mismatch("the weight is not of type float")
+        return [_merge(view, layer, norm)]
 
 
 def _merge(view: GraphView, layer: NodeProto, norm: NodeProto) -> NodeProto:

@@ -14,7 +14,7 @@ from onnxfold.passes.join.heads import JoinedHeads, join_heads
 from onnxfold.passes.join.layout import Index
 from onnxfold.passes.join.stacked_axes import StackedAxes
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork, match
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 
 @dataclass(frozen=True, eq=False)

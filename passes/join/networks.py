@@ -17,7 +17,7 @@ from onnxfold.passes.join.common_form import COMMON_FORM
 from onnxfold.passes.join.join import match_networks
 from onnxfold.passes.join.structure import LayoutError, Match, SourceNetwork
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 
 def names_of(models: Sequence[ModelLike]) -> list[str]:

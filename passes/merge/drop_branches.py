@@ -10,8 +10,7 @@ from onnxfold.graph.nodes import attr_float, node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.language.residual_branches import SUM, SUM_AND_NORM, ResidualBranch
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import EliminateIdentity, RemoveUnused
 
 #: Epsilon of the norms that add, where it is not written.
 _EPSILON = 1e-12

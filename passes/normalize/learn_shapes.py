@@ -11,7 +11,7 @@ from onnxfold.graph.shapes.symbols import summands
 from onnxfold.graph.shapes.tensor_types import Shape, TensorType
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants
 
 #: Sizes of the i-th symbol in three runs; those of images are large enough for pooling. No sum or product of small
 #: ones is another one in all three.

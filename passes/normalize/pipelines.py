@@ -3,25 +3,20 @@
 from collections.abc import Mapping
 
 from onnxfold.passes.base import Pipeline
-from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
-from onnxfold.passes.normalize.drop_zero_states import DropZeroStates
-from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants, InlineFunctions, LiftConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
-from onnxfold.passes.normalize.lift_constants import LiftConstants
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
-from onnxfold.passes.normalize.share_initializers import ShareInitializers
-from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
-from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
+from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
+from onnxfold.passes.normalize.splits import SequencesToSplit, WriteSplitSizes
+from onnxfold.passes.normalize.unneeded import DropZeroBias, DropZeroStates, EliminateIdentity, RemoveUnused
 from onnxfold.passes.views.heads_from_batch import HeadsFromBatch
-from onnxfold.passes.views.heads_to_axis import HeadsToAxis
-from onnxfold.passes.views.packed_to_slices import PackedToSlices
-from onnxfold.passes.views.repeats_to_gather import RepeatsToGather
-from onnxfold.passes.views.sequences_to_split import SequencesToSplit
-from onnxfold.passes.views.shuffles_to_gather import ShufflesToGather
-from onnxfold.passes.views.views_to_transpose import ViewsToTranspose
+from onnxfold.passes.views.reshapes import (
+    HeadsToAxis,
+    PackedToSlices,
+    RepeatsToGather,
+    ShufflesToGather,
+    ViewsToTranspose,
+)
 
 #: Before the analysis. BatchNormalization stays: its statistics are what repairs work with.
 NORMALIZE = Pipeline(

@@ -12,10 +12,9 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
-from onnxfold.passes.normalize.eliminate_identity import EliminateIdentity
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
-from onnxfold.passes.normalize.share_initializers import ShareInitializers
-from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
+from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
+from onnxfold.passes.normalize.unneeded import EliminateIdentity
 from onnxfold.passes.seams.split_lookups import SplitLookups
 from onnxfold.passes.seams.split_tables import SplitTables
 from testing.compare import relative_difference

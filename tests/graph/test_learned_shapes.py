@@ -11,9 +11,8 @@ from onnxfold.channels import find_groups
 from onnxfold.export.fusion import PREPARE
 from onnxfold.graph.files.load import load
 from onnxfold.graph.view import GraphView
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
 from onnxfold.passes.normalize.learn_shapes import LearnShapes
-from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
 
 

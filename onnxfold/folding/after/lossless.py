@@ -9,7 +9,7 @@ from onnxfold.folding.scopes import Scope, copy_scopes
 from onnxfold.graph.view import GraphView
 from onnxfold.machine.threads import one_blas_thread
 from onnxfold.passes.merge.dead_to_duplicates import DeadToDuplicates
-from onnxfold.passes.normalize.share_equal_weights import ShareEqualWeights
+from onnxfold.passes.normalize.shared_weights import ShareEqualWeights
 
 
 def share_equal_weights(view: GraphView) -> int:

@@ -7,8 +7,7 @@ from onnxfold.config.checks import known_keywords
 from onnxfold.folders import takes_folders
 from onnxfold.folding.fold_result import files_read
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
-from onnxfold.passes.normalize.inline_functions import InlineFunctions
-from onnxfold.passes.normalize.lift_constants import LiftConstants
+from onnxfold.passes.normalize.constants import InlineFunctions, LiftConstants
 from onnxfold.torch_graph.availability import load_torch, require_torch
 
 if TYPE_CHECKING:

@@ -10,15 +10,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.passes.base import Pass
-from onnxfold.passes.normalize.drop_zero_bias import DropZeroBias
-from onnxfold.passes.normalize.fold_constants import FoldConstants
+from onnxfold.passes.normalize.constants import FoldConstants, LiftConstants
 from onnxfold.passes.normalize.freeze_reshapes import FreezeReshapes
-from onnxfold.passes.normalize.lift_constants import LiftConstants
 from onnxfold.passes.normalize.pipelines import NORMALIZE
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
-from onnxfold.passes.normalize.unshare_initializers import UnshareInitializers
-from onnxfold.passes.normalize.write_split_sizes import WriteSplitSizes
-from onnxfold.passes.views.shuffles_to_gather import ShufflesToGather
+from onnxfold.passes.normalize.shared_weights import UnshareInitializers
+from onnxfold.passes.normalize.splits import WriteSplitSizes
+from onnxfold.passes.normalize.unneeded import DropZeroBias, RemoveUnused
+from onnxfold.passes.views.reshapes import ShufflesToGather
 from testing.models import random_input, run
 from testing.quick import quick_fold
 
@@ -104,6 +102,15 @@ def test_a_shuffle_whose_inner_result_is_an_output_stays() -> None:
     model.graph.output.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, None))
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     _runs_alike(inferred, ShufflesToGather(), False, ["Reshape", "Transpose", "Reshape"])
+
+
+def test_a_rewrite_says_why_nodes_stay() -> None:
+    for name, why in (("windows", "axis 1"), ("another shape", "put them together again"), ("batch", "")):
+        reasons = ShufflesToGather()(load(_shuffle(name))).reasons
+        assert why in reasons["y"] if why else "y" not in reasons
+    model = _shuffle("channels")
+    model.graph.output.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, None))
+    assert ShufflesToGather()(load(model)).reasons["y"] == "others read 'a', too"
 
 
 # -- WriteSplitSizes -----------------------------------------------------------------------------

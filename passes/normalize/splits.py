@@ -1,15 +1,43 @@
-"""Replace SplitToSequence with constant positions by Split."""
+"""Write Split with the sizes of its parts, and in place of a sequence."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, helper
 
-from onnxfold.graph.nodes import attr_int
+from onnxfold.graph.nodes import attr_int, attribute, rewritten
+from onnxfold.graph.patterns import Match, Mismatch, Op
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
+from onnxfold.passes.rewrite import Rewrite
 
+#: From this operator set on the sizes are an input.
 _SIZES_AS_INPUT = 13
+
+
+@dataclass(frozen=True)
+class WriteSplitSizes(Rewrite):
+    """Give every Split explicit sizes where the shapes are known.
+
+    Without them a Split cuts into equal parts; parts of a folded axis need not be equal.
+    """
+
+    patterns = (Op("Split"),)
+
+    def replace(self, view: GraphView, match: Match) -> list[NodeProto]:
+        """Add the attribute or the input."""
+        (node,) = match.nodes
+        if any(node.input[1:]) or attribute(node, "split") is not None:
+            raise Mismatch("it has sizes")
+        axis = attr_int(node, "axis", 0)
+        shapes = [view.shape(y) for y in node.output]
+        sizes = [None if s is None else s[axis] for s in shapes]
+        if None in sizes:
+            raise Mismatch("the width of a part is unknown")
+        if view.opset() < _SIZES_AS_INPUT:
+            return [rewritten(node, attributes={"split": sizes})]
+        split = view.add_weight(f"{node.output[0]}_split", np.array(sizes, np.int64))
+        return [rewritten(node, inputs=[node.input[0], split], without=["num_outputs"])]
 
 
 @dataclass(frozen=True)

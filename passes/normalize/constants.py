@@ -1,4 +1,4 @@
-"""Evaluate nodes that do not depend on the inputs."""
+"""Write calls out, and make weights of constants and of what is computed from them."""
 
 from dataclasses import dataclass
 from math import prod
@@ -6,10 +6,11 @@ from math import prod
 import numpy as np
 from onnx import NodeProto, defs, helper
 
-from onnxfold.graph.nodes import attr_int, node_key, subgraphs
+from onnxfold.graph.inlining import inline_calls
+from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, node_key, subgraphs
 from onnxfold.graph.shapes.constant_folding import evaluate, result_bytes
 from onnxfold.graph.shapes.picked import picked_dimensions
-from onnxfold.graph.tensors import Array
+from onnxfold.graph.tensors import Array, LazyTensor
 from onnxfold.graph.view import GraphView
 from onnxfold.machine import memory
 from onnxfold.passes.base import Pass, PassResult
@@ -22,6 +23,47 @@ _MAX_SWEEPS = 8
 _LEAST_BYTES = 2
 #: What may be computed on the way to smaller constants.
 _COMPUTED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class InlineFunctions(Pass):
+    """Replace calls of model-local functions by their bodies, so that channels can be followed through them."""
+
+    def run(self, view: GraphView) -> PassResult:
+        """Inline with onnx's own inliner; weights do not pass through it."""
+        if not view.model.functions:
+            return PassResult(modified=False)
+        view.replace_model(inline_calls(view.model))
+        return PassResult(modified=True)
+
+
+@dataclass(frozen=True)
+class LiftConstants(Pass):
+    """Turn Constant nodes into initializers and take initializers off the list of graph inputs.
+
+    Case 1: ``Constant`` with a dense value. Case 2: an initializer listed as graph input, which old
+    exporters write; a caller could override it, which would undo the fold, so it becomes a plain weight.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Lift what can be lifted."""
+        constants = {n.output[0]: v for n in view.nodes if (v := _constant_value(n)) is not None}
+        view.put_weights(constants)
+        modified = view.substitute({}, removed=constants)
+        return PassResult(view.unlist_weights() or modified)
+
+
+def _constant_value(node: NodeProto) -> LazyTensor | Array | None:
+    if node.op_type != "Constant" or node.domain not in DEFAULT_DOMAINS or len(node.attribute) != 1:
+        return None
+    attr = node.attribute[0]
+    if attr.name == "value":
+        return LazyTensor(attr.t)
+    if attr.name in ("value_float", "value_floats"):
+        return np.array(attr.f if attr.name == "value_float" else list(attr.floats), np.float32)
+    if attr.name in ("value_int", "value_ints"):
+        return np.array(attr.i if attr.name == "value_int" else list(attr.ints), np.int64)
+    return None
 
 
 @dataclass(frozen=True)
@@ -107,13 +149,13 @@ def _input_elements(view: GraphView, node: NodeProto) -> int:
 
 
 def _is_pure(node: NodeProto) -> bool:
-    if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs(node)):
+    if node.domain not in DEFAULT_DOMAINS or node.op_type in _RANDOM or any(True for _ in subgraphs(node)):
         return False
     return node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Constant") and defs.has(node.op_type)
 
 
 def _known_value(view: GraphView, node: NodeProto) -> Array | None:
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in DEFAULT_DOMAINS:
         return None
     if node.op_type == "CastLike" and view.is_weight(node.input[0]):
         elem_type = view.elem_type(node.input[1])

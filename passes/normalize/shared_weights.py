@@ -1,14 +1,16 @@
-"""Store weights that are equal, as they are or turned, once."""
+"""Weights that several nodes read: copied before a fold, shared again behind it, stored once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import NodeProto, helper
 
+from onnxfold.graph.nodes import node_key, rewritten
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.normalize.remove_unused import RemoveUnused
+from onnxfold.passes.normalize.unneeded import RemoveUnused
 
 #: Smaller weights are not worth a node, nor that layers share their channels.
 _LEAST_BYTES = 1024
@@ -17,6 +19,64 @@ _SEEN = 64
 
 #: A weight, and whether it is read turned.
 _Source = tuple[str, bool]
+
+
+@dataclass(frozen=True)
+class UnshareInitializers(Pass):
+    """Copy vectors (one axis longer than 1) that several inputs read.
+
+    Optimisers deduplicate equal biases and BatchNormalization parameters; sharing would couple the channels
+    of layers that have nothing to do with each other. Copies that stay equal are shared again by ShareInitializers.
+    Matrices and filters stay shared: there the sharing is the model's own (siamese branches, tied weights), and
+    its channels really are the same.
+    """
+
+    def run(self, view: GraphView) -> PassResult:
+        """Copy for every reader but the first."""
+        seen: set[str] = set()
+        names: dict[str, Iterator[str]] = {}
+        copies: dict[str, str] = {}
+        rewired: dict[str, NodeProto] = {}
+        for node in view.nodes:
+            inputs = list(node.input)
+            for i, name in enumerate(inputs):
+                if not view.is_weight(name) or sum(d > 1 for d in view.weights[name].shape) != 1:
+                    continue
+                if name in seen:
+                    copy = next(names.setdefault(name, view.fresh_names(f"{name}_copy")))
+                    view.put_weights({copy: view.weights[name]})
+                    copies[copy] = name
+                    inputs[i] = copy
+                seen.add(name)
+            if inputs != node.input:
+                rewired[node_key(node)] = rewritten(node, inputs=inputs)
+        return PassResult(view.substitute(rewired), copies)
+
+
+@dataclass(frozen=True)
+class ShareInitializers(Pass):
+    """Merge the copies that UnshareInitializers made with their original where they are still equal.
+
+    Notes
+    -----
+    Others that happen to be equal stay: sharing the means and variances that a repair normalised would
+    count as weights removed, which the fold did not earn.
+    """
+
+    #: The copies, with the names of what they are copies of, as :class:`~onnxfold.passes.base.PassResult` has them.
+    copies: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, view: GraphView) -> PassResult:
+        """Rename readers of a copy to the first equal one."""
+        first: dict[tuple[str, bytes], str] = {}
+        renamed: dict[str, str] = {}
+        for copy, original in self.copies.items():
+            for name in (original, copy):
+                if name in view.weights:
+                    key = (original, view.weight(name).tobytes())
+                    if first.setdefault(key, name) != name:
+                        renamed[name] = first[key]
+        return PassResult(view.rename_inputs(renamed))
 
 
 class ShareEqualWeights(Pass):
