@@ -1,4 +1,4 @@
-"""What every channel rule declares about the nodes of the test models, as text: a file per module of rules."""
+"""What every channel rule declares about the nodes of the test models, as text: a file per function."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ _FOREIGN = {
 
 
 def rule_texts() -> dict[str, str]:
-    """Return by module of rules what each declares: a paragraph per different answer, the operators that give it above.
+    """Return by rule what it declares: a paragraph per different answer, the operators that give it above.
 
     A paragraph begins with the shapes of the first node that the answer was given for; ``*`` marks a weight.
     """
     paragraphs: dict[str, dict[str, dict[str, tuple[str, str]]]] = {}
     for name, build in RULE_MODELS.items():
-        for module, operator, shapes, answer in _answers(load(build())):
-            same = paragraphs.setdefault(module, {}).setdefault(answer, {})
+        for rule, operator, shapes, answer in _answers(load(build())):
+            same = paragraphs.setdefault(rule, {}).setdefault(answer, {})
             same.setdefault(operator, (name, shapes))
-    return {module: "\n".join(_paragraphs(answers)) for module, answers in sorted(paragraphs.items())}
+    return {rule: "\n".join(_paragraphs(answers)) for rule, answers in sorted(paragraphs.items())}
 
 
 def _paragraphs(answers: dict[str, dict[str, tuple[str, str]]]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _paragraphs(answers: dict[str, dict[str, tuple[str, str]]]) -> Iterator[str]
 
 
 def _answers(view: GraphView) -> Iterator[tuple[str, str, str, str]]:
-    """Yield module, operator, shapes and declarations of every node that has a rule."""
+    """Yield rule, operator, shapes and declarations of every node that has a rule."""
     live: set[Axis] = set()
     for node in view.nodes:
         rule = find_rule(node.domain, node.op_type, view.opset(node.domain))
@@ -82,8 +82,7 @@ def _answers(view: GraphView) -> Iterator[tuple[str, str, str, str]]:
             names = _parameter_names(view, node)
             answer = "\n".join(dict.fromkeys(f"  {line}" for line in _lines(view, declared, names)))
             operator = f"{node.domain.removeprefix('com.')}{'.' if node.domain else ''}{node.op_type}-{rule.since}"
-            module = rule.declare.__module__.rsplit(".", 1)[1]
-            yield module, operator, _shapes(view, node, names), answer
+            yield rule.declare.__name__, operator, _shapes(view, node, names), answer
 
 
 def _parameter_names(view: GraphView, node: NodeProto) -> dict[str, str]:
