@@ -26,6 +26,16 @@ class JoinedHeads:
     how: tuple[str, ...] = ()  # what became of each output
 
 
+@dataclass(frozen=True)
+class _Output:
+    """An output of the joined graph: the networks' outputs, how they are joined, and the axis of their classes."""
+
+    name: str
+    parts: Sequence[str]
+    how: str
+    axis: int
+
+
 def join_heads(
     view: GraphView, nodes: Sequence[NodeProto], outputs: Mapping[str, Sequence[str]], heads: str
 ) -> JoinedHeads:
@@ -47,7 +57,7 @@ def join_heads(
                 raise LayoutError(f"it is not known how long output '{name}' is: give --input-shapes")
             sizes[name] = {axis: sum(lengths)}
         how.append(chosen)
-        made = _join_parts(scratch, view, made, name, parts, chosen, axis)
+        made = _join_parts(scratch, view, made, _Output(name, parts, chosen, axis))
     return JoinedHeads(made, sizes, tuple(how))
 
 
@@ -63,27 +73,27 @@ def _class_axis(shapes: Sequence[Sequence[int | None] | None]) -> int:
     return differing[0] if differing else min(1, len(known[0]) - 1)
 
 
-def _join_parts(
-    scratch: GraphView, view: GraphView, nodes: list[NodeProto], name: str, parts: Sequence[str], how: str, axis: int
-) -> list[NodeProto]:
-    layers = [_own_layer(scratch, part, axis) for part in parts]
+def _join_parts(scratch: GraphView, view: GraphView, nodes: list[NodeProto], output: _Output) -> list[NodeProto]:
+    layers = [_own_layer(scratch, part, output.axis) for part in output.parts]
     own_layers = [layer for layer in layers if layer is not None]
-    if len(own_layers) == len(parts) and len({layer.node.input[0] for layer in own_layers}) == 1:
+    if len(own_layers) == len(layers) and len({layer.node.input[0] for layer in own_layers}) == 1:
         first = own_layers[0]
-        weights = _combine([view.weight(layer.operator.weight) for layer in own_layers], how, first.rows.axis)
-        inputs = [first.node.input[0], view.add_weight(f"{name}_weight", weights)]
+        weights = [view.weight(layer.operator.weight) for layer in own_layers]
+        stacked = view.add_weight(f"{output.name}_weight", _combine(weights, output.how, first.rows.axis))
+        inputs = [first.node.input[0], stacked]
         biases = [_bias(view, layer) for layer in own_layers]
         if any(np.any(bias) for bias in biases) or any(layer.bias for layer in own_layers):
-            inputs.append(view.add_weight(f"{name}_bias", _combine(biases, how, 0)))
-        head = rewritten(first.node, inputs=inputs, outputs=[name])
+            inputs.append(view.add_weight(f"{output.name}_bias", _combine(biases, output.how, 0)))
+        head = rewritten(first.node, inputs=inputs, outputs=[output.name])
         head.name = first.node.name.removesuffix("_of_1")
         gone = {node_key(layer.node) for layer in own_layers}
         return [*(node for node in nodes if node_key(node) not in gone), head]
-    if how == JOIN:
-        return [*nodes, helper.make_node("Concat", list(parts), [name], axis=axis, name=f"{name}_joined")]
-    if how == AVERAGE:
-        return [*nodes, helper.make_node("Mean", list(parts), [name], name=f"{name}_mean")]
-    return [*nodes, helper.make_node("Identity", [parts[0]], [name], name=f"{name}_first")]
+    name, parts = output.name, list(output.parts)
+    if output.how == JOIN:
+        return [*nodes, helper.make_node("Concat", parts, [name], axis=output.axis, name=f"{name}_joined")]
+    if output.how == AVERAGE:
+        return [*nodes, helper.make_node("Mean", parts, [name], name=f"{name}_mean")]
+    return [*nodes, helper.make_node("Identity", parts[:1], [name], name=f"{name}_first")]
 
 
 def _own_layer(scratch: GraphView, output: str, axis: int) -> Layer | None:

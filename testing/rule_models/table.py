@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from onnxfold.channels.rules.broadcast import BROADCASTS
-from onnxfold.channels.rules.elementwise import UNARY
+from onnxfold.channels.rules.elementwise import BROADCASTS, UNARY
 from testing.rule_models.attention import (
     through_attention,
     through_embedding,

@@ -1,7 +1,22 @@
-"""Attention of ONNX, from operator set 23 on."""
+"""Attention of ONNX and of onnxruntime, and the rotation of its queries and keys."""
 
-from onnxfold.channels.context import NodeContext
-from onnxfold.channels.heads import MIXES, cut_inside, equate_heads, heads_on, inside_heads_on, link_per_head, share
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.heads import (
+    MIXES,
+    Heads,
+    cut_inside,
+    equate_heads,
+    heads_on,
+    hold,
+    inside_heads_on,
+    keep_whole,
+    link_per_head,
+    share,
+)
+from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import channel_rule
 
 
@@ -32,3 +47,156 @@ def attention(node: NodeContext) -> None:
     link_per_head(node, [node.input(3)], -3, output)
     link_per_head(node, [node.input(4), node.input(5), node.output(1), node.output(2)], 1, keys)
     link_per_head(node, [node.output(3)], 1, output)
+
+
+_SCALES = (12, 13)
+
+
+@channel_rule("GroupQueryAttention", domain="com.microsoft", mixes=MIXES)
+def grouped_query_attention(node: NodeContext) -> None:
+    """Queries, keys and values lie on three last axes, or behind each other on one; caches have an axis of heads."""
+    count, shared = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
+    output = heads_on(node, node.output(), -1, count)
+    if node.heads_stay(output.axis):
+        raise CannotDeclareError("keys and values have one size here: what lies inside heads stays")
+    if node.input(1):
+        queries = heads_on(node, node.input(0), -1, count)
+        keys, values = (heads_on(node, node.input(i), -1, shared) for i in (1, 2))
+    else:
+        packed = heads_on(node, node.input(0), -1, count + 2 * shared)
+        queries = Heads(packed.axis, count, packed.size)
+        keys = Heads(packed.axis, shared, packed.size, queries.stop)
+        values = Heads(packed.axis, shared, packed.size, keys.stop)
+    equate_heads(node, queries, output)
+    equate_heads(node, keys, values)
+    share(node, output, keys)
+    node.count(output.axis, attribute="num_heads", each=output.size)
+    node.count(keys.axis, attribute="kv_num_heads", start=keys.start, stop=keys.stop, each=keys.size)
+    link_per_head(node, [node.input(3), node.input(4), node.output(1), node.output(2)], 1, keys)
+    link_per_head(node, [node.input(10), node.output(3)], 1, output)
+    link_per_head(node, [node.input(11)], 0, output)
+    for scale in filter(None, map(node.input, _SCALES)):
+        if any(size != 1 for size in node.shape(scale)):
+            node.block(keys.axis, "its cache of keys and values is quantised with a scale per channel")
+
+
+#: The axis with the heads, by the number of axes.
+_BY_RANK = {3: -1, 4: 1}
+
+
+@channel_rule("MultiHeadAttention", domain="com.microsoft", mixes=MIXES)
+def multi_head_attention(node: NodeContext) -> None:
+    """Heads lie on the last of three axes, or, those of keys and values in cross attention, have axis 1 of four."""
+    count = node.integer("num_heads", 0)
+    output = heads_on(node, node.output(), -1, count)
+    if node.heads_stay(output.axis):
+        _cut_inside(node, output)
+        return
+    for tensor in filter(None, (node.input(i) for i in range(3))):
+        if node.rank(tensor) not in _BY_RANK:
+            raise CannotDeclareError("queries, keys and values in one tensor of five axes are not followed")
+        equate_heads(node, heads_on(node, tensor, _BY_RANK[node.rank(tensor)], count), output)
+    node.count(output.axis, attribute="num_heads", each=output.size)
+    link_per_head(node, [node.input(5), node.input(6), node.input(7), *node.outputs[1:]], 1, output)
+    if node.input(3):
+        _link_bias(node, output)
+
+
+def _cut_inside(node: NodeContext, output: Heads) -> None:
+    """Heads stay; the part of a bias that belongs to values has their dimensions."""
+    if node.rank(node.input(2) or node.input(0)) not in _BY_RANK or not node.input(2):
+        raise CannotDeclareError("queries, keys and values in one tensor are not followed")
+    values = inside_heads_on(node, node.input(2), -1, output.count)
+    cut_inside(node, values, output, (node.input(7), node.output(2)))
+    if node.input(3):
+        bias = node.axis(node.input(3), 0)
+        if not node.is_weight(bias.tensor):
+            raise CannotDeclareError("its bias is computed at run time")
+        width = output.count * output.size
+        node.use(bias, Role.BIAS, output.axis, np.arange((node.width(bias) or 0) - width, node.width(bias) or 0))
+
+
+def _link_bias(node: NodeContext, output: Heads) -> None:
+    """Link a bias that is as long as queries, keys and values together."""
+    bias = node.axis(node.input(3), 0)
+    width = node.width(bias) or 0
+    inner = (width - output.count * output.size) // 2  # queries and keys are equally wide
+    start = 0
+    for size in (inner, inner, width - 2 * inner):
+        heads = Heads(bias, output.count, size // output.count, start)
+        if node.is_weight(bias.tensor):
+            hold(node, heads, Role.BIAS, output)
+        else:
+            equate_heads(node, heads, output)
+        start = heads.stop
+
+
+def projections(node: NodeContext) -> Linear:
+    """Queries, keys and values are one product, whose channels are followed in the rule alone."""
+    weight = node.input(1)
+    return Linear((Lengths(node.input(0)), Lengths(weight, 1)), weight if node.is_weight(weight) else "")
+
+
+@channel_rule("Attention", domain="com.microsoft", mixes=MIXES, computes=projections)
+def self_attention(node: NodeContext) -> None:
+    """The weight's columns are queries, keys and values behind each other; `past` is (2, batch, heads, ...)."""
+    x, weight, bias = (node.input(i) for i in range(3))
+    if not node.is_weight(weight) or (bias and not node.is_weight(bias)):
+        raise CannotDeclareError("its weight is computed at run time")
+    count = node.integer("num_heads", 0)
+    output = heads_on(node, node.output(), -1, count)
+    if node.heads_stay(output.axis):
+        raise CannotDeclareError("queries, keys and values are one weight: what lies inside heads stays")
+    keep_whole(node, output)
+    node.use(node.axis(weight, 0), Role.CONSUMER, node.axis(x, -1))
+    width = node.width(node.axis(weight, 1)) or 0
+    sizes = node.integers("qkv_hidden_sizes") or [width // 3] * 3
+    start = 0
+    for element, size in enumerate(sizes):
+        part = Heads(Axis(weight, 1), count, size // count, start)
+        hold(node, part, Role.PRODUCER, output)
+        if bias:
+            hold(node, Heads(Axis(bias, 0), count, part.size, start), Role.BIAS, output)
+        node.count(part.axis, attribute="qkv_hidden_sizes", element=element, start=start, stop=part.stop)
+        start = part.stop
+    node.count(output.axis, attribute="num_heads", each=output.size)
+    link_per_head(node, [node.input(4), node.output(1)], 2, output)
+    link_per_head(node, [node.input(5)], 1, output)
+
+
+_TURNS = "it turns pairs of positions on this axis"
+
+
+@channel_rule("RotaryEmbedding", since=23, mixes=_TURNS)
+def rotary_embedding(node: NodeContext) -> None:
+    """Input 1 holds the cosines."""
+    _turn_heads(node, node.input(1))
+
+
+@channel_rule("RotaryEmbedding", domain="com.microsoft", mixes=_TURNS)
+def microsoft_rotary_embedding(node: NodeContext) -> None:
+    """Input 1 holds positions, input 2 the cosines."""
+    _turn_heads(node, node.input(2))
+
+
+def _turn_heads(node: NodeContext, cosines: str) -> None:
+    """Heads have axis 1 of four, or lie on the last one of three; there a table of cosines is half as wide as a head.
+
+    It is narrower where only a part of a head is turned, which the attribute then says.
+    """
+    x, y = node.input(0), node.output()
+    if node.rank(x) == 4:
+        width = node.width(node.axis(x, 1)) or 0
+        equate_heads(node, heads_on(node, x, 1, width), heads_on(node, y, 1, width))
+        return
+    count = node.integer("num_heads", 0)
+    if not count:
+        size = 2 * (node.shape(cosines)[-1] or 0)
+        width = node.width(node.axis(x, -1)) or 0
+        if node.integer("rotary_embedding_dim", 0) or not size or width % size:
+            raise CannotDeclareError("how many heads it turns is not known")
+        count = width // size
+    heads = heads_on(node, y, -1, count)
+    equate_heads(node, heads_on(node, x, -1, count), heads)
+    if node.integer("num_heads", 0):
+        node.count(heads.axis, attribute="num_heads", each=heads.size)

@@ -1,7 +1,8 @@
-"""Operators that act on each element separately."""
+"""Operators that act on each element separately, of one operand or of several with broadcasting."""
 
 from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
+from onnxfold.channels.operators import Shift
 from onnxfold.channels.registry import Result, channel_rule
 
 UNARY = (
@@ -41,3 +42,52 @@ def prelu(node: NodeContext) -> None:
     """Let the slope broadcast to the input."""
     node.link_all(node.input(0), node.output())
     node.link_broadcast(node.input(1), node.output(), Role.PARAMETER)
+
+
+_IN_PLACE = ("Div", "Max", "Min", "Mul", "Pow")
+_NEW = (
+    "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Mean", "Mod", "Or", "Sum", "Where", "Xor",
+)  # fmt: skip
+BROADCASTS = ("Add", "Sub", *_IN_PLACE, *_NEW)
+
+
+def addition(node: NodeContext) -> Shift | None:
+    """Two operands, of which one is constant."""
+    constants = [name for name in node.inputs if node.is_weight(name)]
+    return Shift(constants[0]) if len(constants) == 1 else None
+
+
+@channel_rule("Add", computes=addition, result=Result.IN_PLACE)
+@channel_rule("Sub", result=Result.IN_PLACE)
+def additive(node: NodeContext) -> None:
+    """Treat a constant operand as a bias; axes along which nothing stretches may be rotated."""
+    _link_operands(node, Role.BIAS)
+    shapes = [node.shape(operand) for operand in node.inputs]
+    for i in range(1, min(map(len, shapes)) + 1):
+        if all(shape[-i] == node.shape(node.output())[-i] for shape in shapes):
+            for tensor in (*node.inputs, node.output()):
+                node.rotatable(node.axis(tensor, -i))
+
+
+@channel_rule(*_IN_PLACE, result=Result.IN_PLACE)
+@channel_rule(*_NEW)
+def broadcast(node: NodeContext) -> None:
+    """Equal positions of all operands and of the result are one channel; a constant operand is a parameter."""
+    _link_operands(node, Role.PARAMETER)
+
+
+def _link_operands(node: NodeContext, role: Role) -> None:
+    for operand in node.inputs:
+        node.link_broadcast(operand, node.output(), role)
+
+
+@channel_rule("QuantizeLinear", "DequantizeLinear")
+def quantize(node: NodeContext) -> None:
+    """One scale for the whole tensor is an elementwise map; integer weights are not averaged."""
+    if node.is_weight(node.input(0)):
+        raise CannotDeclareError("the weight is quantised: fold the float model, then quantise it")
+    scale = node.view.shape(node.input(1))
+    if scale is None or any(d != 1 for d in scale):
+        raise CannotDeclareError("it has one fixed scale per channel")
+    node.link_all(node.input(0), node.output())

@@ -6,9 +6,8 @@ from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Role
 from onnxfold.channels.operators import Lengths, Linear
 from onnxfold.channels.registry import Result, channel_rule
-from onnxfold.channels.rules.conv import conv, convolution
-from onnxfold.channels.rules.gemm import gemm, general_product
-from onnxfold.channels.rules.matmul import matmul, product
+from onnxfold.channels.rules.convolutions import conv, convolution
+from onnxfold.channels.rules.products import gemm, general_product, matmul, product
 
 _DOMAIN = "com.microsoft"
 _TRANSPOSES = ("transA", "transB", "transBatchA", "transBatchB")

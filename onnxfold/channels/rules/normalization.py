@@ -1,8 +1,9 @@
 """Normalisations over the activations of one sample."""
 
-from onnxfold.channels.context import NodeContext
+from onnxfold.channels.context import CannotDeclareError, NodeContext
 from onnxfold.channels.declarations import Axis, Role
-from onnxfold.channels.registry import channel_rule
+from onnxfold.channels.operators import BatchNorm
+from onnxfold.channels.registry import Result, channel_rule
 
 _OVER_CHANNELS = (
     "its mean and variance are taken over these channels, and merging channels changes their weight in them"
@@ -124,3 +125,54 @@ def _link_before(node: NodeContext, axis: int) -> None:
     for output in filter(None, node.outputs):
         for i in range(min(axis, node.rank(output))):
             node.link(node.axis(node.input(0), i), node.axis(output, i))
+
+
+ROLES = (Role.SCALE, Role.SHIFT, Role.MEAN, Role.VARIANCE)
+
+
+#: Epsilon of ONNX where a node names none.
+_EPSILON = 1e-5
+
+
+def normalization(node: NodeContext) -> BatchNorm:
+    """Name the parameters."""
+    scale, shift, mean, variance = (node.input(index) for index in range(1, 5))
+    return BatchNorm(scale, shift, mean, variance, node.number("epsilon", _EPSILON))
+
+
+@channel_rule("BatchNormalization", computes=normalization, result=Result.IN_PLACE)
+def batch_normalization(node: NodeContext) -> None:
+    """Read X, scale, B, input_mean, input_var; the vectors lie along axis 1."""
+    if node.integer("training_mode", 0) or any(node.outputs[1:]):
+        raise CannotDeclareError("it is in training mode; export the model in evaluation mode")
+    x, y = node.input(0), node.output()
+    for index, role in enumerate(ROLES, start=1):
+        if not node.is_weight(node.input(index)):
+            raise CannotDeclareError(f"its {role.value} is computed at run time")
+        node.use(node.axis(node.input(index), 0), role, node.axis(y, 1 if node.rank(y) > 1 else 0))
+    node.link_all(x, y)
+
+
+_NORMALISES = "it normalises over this axis, where a merged channel would count only once"
+
+
+@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=1, mixes=_NORMALISES)
+def softmax_flattened(node: NodeContext) -> None:
+    """Before opset 13 all axes from `axis` on are normalised together."""
+    x, y = node.input(0), node.output()
+    for axis in range(node.integer("axis", 1) % node.rank(x)):
+        node.link(node.axis(x, axis), node.axis(y, axis))
+
+
+@channel_rule("Hardmax", "LogSoftmax", "Softmax", since=13, mixes=_NORMALISES)
+def softmax(node: NodeContext) -> None:
+    """One axis is normalised."""
+    node.link_all(node.input(0), node.output(), but=[node.integer("axis", -1)])
+
+
+@channel_rule("TopK", mixes="its results are ranks and positions on this axis")
+def top_k(node: NodeContext) -> None:
+    """One axis is sorted and cut."""
+    axis = node.integer("axis", -1)
+    for output in filter(None, node.outputs):
+        node.link_all(node.input(0), output, but=[axis])

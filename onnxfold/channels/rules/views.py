@@ -1,4 +1,4 @@
-"""Reshape and Flatten: channels become blocks of positions, or blocks become channels."""
+"""Views and repetitions: Reshape and its relatives, Squeeze, Transpose, Expand and Tile."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -151,3 +151,75 @@ def _size(shape: Shape, axes: list[int]) -> int | None:
     """Return the product of some dimensions, None if one is unknown."""
     dims = [shape[a] for a in axes]
     return None if None in dims else prod(d or 0 for d in dims)
+
+
+def _axes(node: NodeContext, rank: int) -> set[int] | None:
+    axes = node.constant_ints(1, "list of axes") if node.input(1) else node.integers("axes")
+    return {a % rank for a in axes} or None
+
+
+@channel_rule("Squeeze", result=Result.VIEW, carries=True)
+def squeeze(node: NodeContext) -> None:
+    """Axes of size 1 vanish."""
+    x, y = node.input(0), node.output()
+    gone = _axes(node, node.rank(x))
+    if gone is None:
+        gone = {i for i, d in enumerate(node.shape(x)) if d == 1}
+    kept = [axis for axis in range(node.rank(x)) if axis not in gone]
+    for place, axis in enumerate(kept):
+        node.link(node.axis(x, axis), node.axis(y, place))
+
+
+@channel_rule("Unsqueeze", result=Result.VIEW, carries=True)
+def unsqueeze(node: NodeContext) -> None:
+    """Axes of size 1 appear."""
+    x, y = node.input(0), node.output()
+    new = _axes(node, node.rank(y)) or set()
+    kept = [axis for axis in range(node.rank(y)) if axis not in new]
+    for axis, place in enumerate(kept):
+        node.link(node.axis(x, axis), node.axis(y, place))
+
+
+@channel_rule("Transpose", carries=True)
+def transpose(node: NodeContext) -> None:
+    """Axis i of the result is axis perm[i] of the input."""
+    x, y = node.input(0), node.output()
+    perm = node.integers("perm", reversed(range(node.rank(x))))
+    for place, axis in enumerate(perm):
+        node.link(node.axis(x, axis), node.axis(y, place))
+        node.rotatable_in_heads(node.axis(x, axis))
+        node.rotatable_in_heads(node.axis(y, place))
+
+
+@channel_rule("Expand", mixes="its target size is computed at run time", carries=True)
+def expand(node: NodeContext) -> None:
+    """Axes of equal size pass through, and the target shape counts them; axes of size 1 stretch."""
+    x, y = node.input(0), node.output()
+    target = node.constant(1)
+    rank, out = node.shape(x), node.shape(y)
+    for i in range(1, len(rank) + 1):
+        source, result = Axis(x, len(rank) - i), Axis(y, len(out) - i)
+        if rank[-i] == 1 or rank[-i] is None:
+            continue
+        node.link(source, result)
+        if target is None:
+            node.block(result, "its target size is computed at run time")
+        elif i <= len(target) and int(target[-i]) != 1:
+            node.count(result, input_index=1, element=len(target) - i)
+
+
+@channel_rule("Tile", mixes="it repeats this axis a number of times that is computed at run time")
+def tile(node: NodeContext) -> None:
+    """Position j of the result is position j modulo the width of the input.
+
+    An axis that comes out as wide as it went in is not repeated, though the repeats of others are computed.
+    """
+    x, y = node.input(0), node.output()
+    repeats = node.constant_ints(1, "list of repeats") if node.is_weight(node.input(1)) else None
+    for axis in range(node.rank(x)):
+        width, result = node.width(node.axis(x, axis)), node.width(node.axis(y, axis))
+        if repeats[axis] == 1 if repeats is not None else width is not None and width == result:
+            node.link(node.axis(x, axis), node.axis(y, axis))
+        elif repeats is not None and width is not None and result is not None:
+            index = np.tile(np.arange(width), repeats[axis])
+            node.link(node.axis(x, axis), node.axis(y, axis), index, None)

@@ -1,0 +1,211 @@
+"""Convolutions, pooling, resizing, and what moves pixels between channels and space."""
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear, Window
+from onnxfold.channels.registry import channel_rule
+
+
+def convolution(node: NodeContext) -> Linear:
+    """Every output element is a sum over one filter."""
+    w = node.input(1)
+    products = (Lengths(node.output()), Lengths(w, 1))
+    if not node.is_weight(w):
+        return Linear(products)
+    depthwise = node.rank(w) > 2 and node.shape(w)[1] == 1
+    parts = node.integer("group", 1)
+    return Linear(
+        products, w, Axis(w, 0), bias_input=2, is_depthwise=depthwise, window=_window(node), convolved_parts=parts
+    )
+
+
+def _window(node: NodeContext) -> Window | None:
+    """Return the window that a position reads; None where padding is chosen at run time."""
+    mode = node.text("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", ""):
+        return None
+    kernel = tuple(d or 0 for d in node.shape(node.input(1))[2:])
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    pads = node.integers("pads", zeros * 2)[: len(kernel)] if mode != "VALID" else zeros
+    strides, dilations = (node.integers(name, ones) for name in ("strides", "dilations"))
+    return Window(kernel, tuple(strides), tuple(dilations), tuple(pads), node.integer("group", 1))
+
+
+@channel_rule("Conv", mixes="a convolution mixes neighbouring positions of its spatial axes", computes=convolution)
+def conv(node: NodeContext) -> None:
+    """W is (M, C/group, k...): axis 0 produces the outputs, axis 1 consumes the inputs.
+
+    Case 1, group = 1: plain. Case 2, depthwise: outputs g*m .. g*m+m-1 belong to input g, nothing is summed over
+    channels, so the filters are rows only and `group` counts the channels. Case 3, grouped: the
+    columns of input channel j*(C/group)+t lie in the j-th block of axis 0; all blocks stay equal.
+    """
+    x, w, y = node.input(0), node.input(1), node.output()
+    if not node.is_weight(w):
+        raise CannotDeclareError(f"its weight '{w}' is computed at run time")
+    group = node.integer("group", 1)
+    out_channels, in_per_group = (d or 0 for d in node.shape(w)[:2])
+    channels_in, channels_out = node.axis(x, 1), node.axis(y, 1)
+    node.link(node.axis(x, 0), node.axis(y, 0))
+    node.use(node.axis(w, 0), Role.PRODUCER, channels_out)
+    if group == 1:
+        node.use(node.axis(w, 1), Role.CONSUMER, channels_in)
+        node.rotatable(channels_out)
+    elif in_per_group == 1:
+        multiplier = out_channels // group
+        node.link(channels_in, channels_out, np.repeat(np.arange(group), multiplier))
+        node.count(channels_in, attribute="group")
+    else:
+        node.use(node.axis(w, 1, blocks=group), Role.CONSUMER, channels_in)
+        node.equal_blocks(channels_in, group)
+        node.equal_blocks(channels_out, group)
+    if node.input(2):
+        bias_axis(node, 2, channels_out.tensor)
+
+
+def bias_axis(node: NodeContext, index: int, result: str) -> None:
+    """Declare a bias vector that is added along axis 1 of the result."""
+    bias = node.input(index)
+    if node.is_weight(bias):
+        node.use(node.axis(bias, 0), Role.BIAS, node.axis(result, 1))
+    else:
+        node.link(node.axis(bias, 0), node.axis(result, 1))
+
+
+def transposed_convolution(node: NodeContext) -> Linear:
+    """Every input element meets the filters of its channel."""
+    w = node.input(1)
+    products = (Lengths(node.input(0)), Lengths(w, 1))
+    if not node.is_weight(w):
+        return Linear(products)
+    group = node.integer("group", 1)
+    depthwise = node.shape(w)[0] == group > 1
+    return Linear(products, w, Axis(w, 1, group), bias_input=2, is_depthwise=depthwise)
+
+
+@channel_rule(
+    "ConvTranspose",
+    mixes="a transposed convolution mixes neighbouring positions of its spatial axes",
+    computes=transposed_convolution,
+)
+def conv_transpose(node: NodeContext) -> None:
+    """W is (C, M/group, k...): axis 0 consumes the inputs, axis 1 produces the outputs.
+
+    Depthwise (group = C > 1): filter c makes outputs c*m .. c*m+m-1 from input c alone, so axis 0
+    holds rows of the channel.
+    """
+    x, w, y = node.input(0), node.input(1), node.output()
+    if not node.is_weight(w):
+        raise CannotDeclareError(f"its weight '{w}' is computed at run time")
+    group = node.integer("group", 1)
+    in_channels, out_per_group = (d or 0 for d in node.shape(w)[:2])
+    channels_in, channels_out = node.axis(x, 1), node.axis(y, 1)
+    node.link(node.axis(x, 0), node.axis(y, 0))
+    if group == 1:
+        node.use(node.axis(w, 0), Role.CONSUMER, channels_in)
+        node.use(node.axis(w, 1), Role.PRODUCER, channels_out)
+    elif group == in_channels:
+        node.use(node.axis(w, 0), Role.PRODUCER, channels_in)
+        node.link(channels_in, channels_out, np.repeat(np.arange(group), out_per_group))
+        node.count(channels_in, attribute="group")
+    else:
+        node.use(node.axis(w, 0), Role.CONSUMER, channels_in)
+        node.use(node.axis(w, 1, blocks=group), Role.PRODUCER, channels_out)
+        node.equal_blocks(channels_in, group)
+        node.equal_blocks(channels_out, group)
+    if node.input(2):
+        bias_axis(node, 2, y)
+
+
+@channel_rule(
+    "AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool",
+    mixes="pooling mixes neighbouring positions of its spatial axes",
+)  # fmt: skip
+def pooling(node: NodeContext) -> None:
+    """Batch and channels pass through."""
+    if node.output(1):
+        raise CannotDeclareError("its output Indices numbers elements across channels")
+    for axis in (0, 1):
+        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+
+
+_INTERPOLATES = "it interpolates along this axis"
+
+
+@channel_rule("Upsample", mixes=_INTERPOLATES)
+def upsample(node: NodeContext) -> None:
+    """Scales are an attribute (7) or input 1 (9)."""
+    attribute = node.value("scales")
+    scales = np.asarray(attribute, np.float64) if attribute is not None else node.constant(1)
+    _link_unscaled(node, scales)
+
+
+@channel_rule("Resize", since=10, mixes=_INTERPOLATES)
+def resize_10(node: NodeContext) -> None:
+    """Inputs X, scales."""
+    _link_unscaled(node, node.constant(1))
+
+
+@channel_rule("Resize", since=11, mixes=_INTERPOLATES)
+def resize(node: NodeContext) -> None:
+    """Inputs X, roi, scales, sizes; a size of the channel axis counts channels."""
+    x, y = node.input(0), node.output()
+    rank = node.rank(x)
+    axes = [a % rank for a in node.integers("axes", range(rank))]
+    if not node.input(3):
+        _link_unscaled(node, node.constant(2), axes)
+        return
+    sizes = node.constant(3)
+    for axis in range(rank):
+        source, result = node.axis(x, axis), node.axis(y, axis)
+        if axis not in axes:
+            node.link(source, result)
+        elif node.width(source) is not None and node.width(source) == node.width(result):
+            if sizes is None and axis > 0:
+                continue
+            node.link(source, result)
+            if sizes is not None:
+                node.count(result, input_index=3, element=axes.index(axis))
+
+
+def _link_unscaled(node: NodeContext, scales: object, axes: list[int] | None = None) -> None:
+    """Link the axes whose scale is one."""
+    x, y = node.input(0), node.output()
+    rank = node.rank(x)
+    axes = list(range(rank)) if axes is None else axes
+    if scales is None:
+        raise CannotDeclareError("its scales are computed at run time")
+    factors = dict(zip(axes, np.asarray(scales, np.float64).reshape(-1).tolist(), strict=False))
+    for axis in range(rank):
+        if factors.get(axis, 1.0) == 1.0:
+            node.link(node.axis(x, axis), node.axis(y, axis))
+
+
+_MOVES = "it moves pixels between this axis and the channels"
+
+
+@channel_rule("DepthToSpace", mixes=_MOVES)
+def depth_to_space(node: NodeContext) -> None:
+    """DCR: input channel b*C + c makes output channel c; CRD: input channel c*blocksize^2 + b."""
+    mode = node.value("mode", b"DCR")
+    _link(node, deep=node.input(0), shallow=node.output(), channel_first=mode == b"CRD")
+
+
+@channel_rule("SpaceToDepth", mixes=_MOVES)
+def space_to_depth(node: NodeContext) -> None:
+    """Output channel b*C + c is made from input channel c."""
+    _link(node, deep=node.output(), shallow=node.input(0), channel_first=False)
+
+
+def _link(node: NodeContext, *, deep: str, shallow: str, channel_first: bool) -> None:
+    node.link(node.axis(node.input(0), 0), node.axis(node.output(), 0))
+    channels = node.width(node.axis(shallow, 1))
+    if channels is None:
+        raise CannotDeclareError("its channel count is unknown; give it with --input-shapes")
+    block = node.integer("blocksize", 1) ** 2
+    index = np.repeat(np.arange(channels), block) if channel_first else np.tile(np.arange(channels), block)
+    if deep == node.input(0):
+        node.link(node.axis(deep, 1), node.axis(shallow, 1), None, index)
+    else:
+        node.link(node.axis(shallow, 1), node.axis(deep, 1), index, None)

@@ -1,0 +1,144 @@
+"""Products with matrices: Gemm, MatMul, Einsum, and those of onnxruntime with few bits."""
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Role
+from onnxfold.channels.operators import Lengths, Linear
+from onnxfold.channels.registry import channel_rule
+
+
+def general_product(node: NodeContext) -> Linear:
+    """A bias is a vector along the columns of the result, so only those of a constant B have one."""
+    a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
+    turned_a, turned_b = (node.integer(name, 0) for name in ("transA", "transB"))
+    products = (Lengths(y), Lengths(a, -2, -1) if turned_a else Lengths(a, -1))
+    if node.is_weight(b):
+        beta = node.number("beta", 1.0)
+        return Linear(products, b, Axis(b, 0 if turned_b else 1), bias_input=2, bias_factor=beta)
+    if node.is_weight(a):
+        return Linear(products, a, Axis(a, 1 if turned_a else 0), channel_axis=0, is_plain=not c)
+    return Linear(products)
+
+
+@channel_rule("Gemm", mixes="a matrix product sums over this axis", computes=general_product)
+def gemm(node: NodeContext) -> None:
+    """With A' of shape (M, K) and B' (K, N), the constant one consumes K and produces its other axis."""
+    a, b, c, y = node.input(0), node.input(1), node.input(2), node.output()
+    m, k_a = (1, 0) if node.integer("transA", 0) else (0, 1)
+    k_b, n = (1, 0) if node.integer("transB", 0) else (0, 1)
+    rows_out, columns_out = node.axis(y, 0), node.axis(y, 1)
+    if node.is_weight(b):
+        node.use(node.axis(b, k_b), Role.CONSUMER, node.axis(a, k_a))
+        node.use(node.axis(b, n), Role.PRODUCER, columns_out)
+        node.link(node.axis(a, m), rows_out)
+        node.rotatable(node.axis(a, k_a))
+        if not c or node.shape(c)[-1:] == node.shape(y)[-1:]:
+            node.rotatable(columns_out)
+    elif node.is_weight(a):
+        node.use(node.axis(a, k_a), Role.CONSUMER, node.axis(b, k_b))
+        node.use(node.axis(a, m), Role.PRODUCER, rows_out)
+        node.link(node.axis(b, n), columns_out)
+    else:
+        raise CannotDeclareError("it multiplies two activations: a merged channel would be counted once, not twice")
+    if c:
+        node.link_broadcast(c, y, Role.BIAS)
+
+
+_MIXES = "it sums over this axis of two activations, where a merged channel would count only once"
+
+
+def product(node: NodeContext) -> Linear:
+    """Columns of a constant B make the last axis of the result, rows of a constant A the last but one."""
+    a, b, y = node.input(0), node.input(1), node.output()
+    products = (Lengths(y), Lengths(a, -1))
+    weight = b if node.is_weight(b) else a if node.is_weight(a) else ""
+    if not weight or node.rank(weight) < 2:
+        return Linear(products, weight)
+    axis = -1 if weight == b else -2
+    return Linear(products, weight, node.axis(weight, axis), channel_axis=axis)
+
+
+@channel_rule("MatMul", mixes=_MIXES, computes=product)
+def matmul(node: NodeContext) -> None:
+    """Follow A (..., M, K), B (..., K, N), Y (..., M, N); leading axes broadcast."""
+    a, b, y = node.input(0), node.input(1), node.output()
+    if node.rank(a) < 2 or node.rank(b) < 2:
+        raise CannotDeclareError("vector operands of MatMul are not followed")
+    rows, columns = node.axis(y, -2), node.axis(y, -1)
+    if node.is_weight(b):
+        node.use(node.axis(b, -2), Role.CONSUMER, node.axis(a, -1))
+        node.use(node.axis(b, -1), Role.PRODUCER, columns)
+        node.rotatable(node.axis(a, -1))
+        node.rotatable(columns)
+        node.link(node.axis(a, -2), rows)
+    elif node.is_weight(a):
+        node.use(node.axis(a, -1), Role.CONSUMER, node.axis(b, -2))
+        node.use(node.axis(a, -2), Role.PRODUCER, rows)
+        node.link(node.axis(b, -1), columns)
+    else:
+        node.link(node.axis(a, -2), rows)
+        node.link(node.axis(b, -1), columns)
+        node.rotatable_in_heads(node.axis(b, -1))
+        node.rotatable_in_heads(columns)
+        for summed in (node.axis(a, -1), node.axis(b, -2)):  # said here, because a and b may be one tensor
+            node.block(summed, _MIXES)
+        for axis in range(node.rank(y) - 2):  # heads: the mean of products is not the product of means
+            node.keep_apart(Axis(y, axis))
+    for operand in (a, b):
+        _link_leading(node, operand, y)
+
+
+def _link_leading(node: NodeContext, operand: str, result: str) -> None:
+    """Batch axes: every index is a matrix of its own, so equal positions belong together."""
+    rank, out_rank = node.rank(operand), node.rank(result)
+    for i in range(3, rank + 1):
+        a, b = Axis(operand, rank - i), Axis(result, out_rank - i)
+        if node.width(a) != 1:
+            if node.is_weight(operand):
+                node.use(a, Role.PRODUCER, b)
+            else:
+                node.link(a, b)
+
+
+_SUMS = "it sums over this index of two activations, where a merged channel would count only once"
+
+
+@channel_rule("Einsum", mixes=_SUMS)
+def einsum(node: NodeContext) -> None:
+    """Follow each index letter from the operands to the result.
+
+    A letter of the result passes through, and is produced by a constant operand that has it. A letter
+    that is summed over is consumed where exactly one of two operands is constant.
+    """
+    attribute = node.value("equation", b"")
+    equation = (attribute.decode() if isinstance(attribute, bytes) else str(attribute)).replace(" ", "")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow or "." in equation or len(terms) > 2 or any(len(set(t)) != len(t) for t in [*terms, result]):
+        raise CannotDeclareError(f"the equation '{equation}' is not followed: only plain products of two operands are")
+    operands = list(zip(node.inputs, terms, strict=True))
+    for tensor, term in operands:
+        for axis, letter in enumerate(term):
+            if letter not in result:
+                continue
+            target = Axis(node.output(), result.index(letter))
+            if node.is_weight(tensor):
+                node.use(Axis(tensor, axis), Role.PRODUCER, target)
+            else:
+                node.link(Axis(tensor, axis), target)
+    if len(operands) == 2 and sum(node.is_weight(t) for t, _ in operands) == 1:
+        (weight, weight_term), (other, other_term) = sorted(operands, key=lambda o: not node.is_weight(o[0]))
+        for axis, letter in enumerate(weight_term):
+            if letter in other_term and letter not in result:
+                node.use(Axis(weight, axis), Role.CONSUMER, Axis(other, other_term.index(letter)))
+    elif not any(node.is_weight(t) for t, _ in operands):
+        for tensor, term in operands:  # said here, because both operands may be one tensor
+            for axis in (i for i, letter in enumerate(term) if letter not in result):
+                node.block(Axis(tensor, axis), _SUMS)
+
+
+@channel_rule("MatMulNBits", domain="com.microsoft")
+def matmul_n_bits(node: NodeContext) -> None:
+    """Products that are not folded as numbers: in a body, with an order of columns, or packed for a processor."""
+    raise CannotDeclareError(
+        f"the weight is quantised in blocks of {node.integer('block_size', 0)}: fold the float model, then quantise it"
+    )

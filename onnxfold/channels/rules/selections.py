@@ -1,0 +1,212 @@
+"""Positions that are put side by side, cut, picked, or padded: Concat, Split, Slice, Gather, Pad."""
+
+import numpy as np
+
+from onnxfold.channels.context import CannotDeclareError, NodeContext
+from onnxfold.channels.declarations import Axis, Positions, Role
+from onnxfold.channels.registry import channel_rule
+
+
+@channel_rule(
+    "Concat",
+    mixes="on this axis it joins parts of which one has an unknown width; give it with --input-shapes",
+    carries=True,
+)
+def concat(node: NodeContext) -> None:
+    """Place inputs one behind the other on one axis, side by side on the others."""
+    y = node.output()
+    axis = node.integer("axis", 1) % node.rank(y)
+    for x in node.inputs:
+        node.link_all(x, y, but=[axis])
+    widths = [node.width(node.axis(x, axis)) for x in node.inputs]
+    if None in widths:
+        return
+    offset = 0
+    for x, width in zip(node.inputs, widths, strict=True):
+        node.link(node.axis(x, axis), node.axis(y, axis), None, np.arange(offset, offset + (width or 0)))
+        offset += width or 0
+
+
+@channel_rule("Split", since=1, carries=True)
+def split_attribute(node: NodeContext) -> None:
+    """Sizes are an attribute before opset 13."""
+    _split(node, {"attribute": "split"})
+
+
+@channel_rule("Split", since=13, carries=True)
+def split_input(node: NodeContext) -> None:
+    """Sizes are input 1."""
+    _split(node, {"input_index": 1})
+
+
+def _split(node: NodeContext, target: dict[str, object]) -> None:
+    """Outputs are consecutive ranges of the axis; each size counts its own output."""
+    x = node.input(0)
+    axis = node.integer("axis", 0) % node.rank(x)
+    source, offset = node.axis(x, axis), 0
+    for element, y in enumerate(node.outputs):
+        node.link_all(x, y, but=[axis])
+        width = node.width(node.axis(y, axis))
+        if width is None:
+            raise CannotDeclareError("the width of the split axis is unknown; give it with --input-shapes")
+        node.link(source, node.axis(y, axis), np.arange(offset, offset + width), None)
+        node.rotatable_in_heads(source)
+        node.rotatable_in_heads(node.axis(y, axis))
+        node.count(node.axis(y, axis), element=element, **target)  # type: ignore[arg-type]
+        offset += width
+
+
+_CUTS = "a strided or computed slice takes single positions out of this axis"
+
+
+@channel_rule("Slice", since=1, mixes=_CUTS, carries=True)
+def slice_attribute(node: NodeContext) -> None:
+    """Bounds are attributes before opset 10."""
+    starts, ends = node.integers("starts"), node.integers("ends")
+    _slice(node, starts, ends, node.integers("axes", range(len(starts))), [1] * len(starts), as_input=False)
+
+
+@channel_rule("Slice", since=10, mixes=_CUTS, carries=True)
+def slice_input(node: NodeContext) -> None:
+    """Bounds, axes and steps are inputs 1 to 4."""
+    rank = node.rank(node.input(0))
+    if node.input(3) and not node.is_weight(node.input(3)):
+        raise CannotDeclareError("which axes it cuts is computed at run time")
+    count = node.shape(node.input(1))[0] or 0
+    axes = node.constant_ints(3, "axes") if node.input(3) else list(range(count))
+    if not node.is_weight(node.input(1)) or not node.is_weight(node.input(2)):
+        for axis in set(range(rank)) - {a % rank for a in axes}:
+            node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+        return
+    steps = node.constant_ints(4, "steps") if node.input(4) else [1] * len(axes)
+    starts, ends = node.constant_ints(1, "starts"), node.constant_ints(2, "ends")
+    _slice(node, starts, ends, axes, steps, as_input=True)
+
+
+def _slice(
+    node: NodeContext, starts: list[int], ends: list[int], axes: list[int], steps: list[int], *, as_input: bool
+) -> None:
+    """Link the range start:end of a cut axis to all of the result's, and keep both bounds counting."""
+    x, y = node.input(0), node.output()
+    rank = node.rank(x)
+    node.link_all(x, y, but=axes)
+    for element, (start, end, axis, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
+        source, result = node.axis(x, axis % rank), node.axis(y, axis % rank)
+        width = node.width(source)
+        if width is None or step != 1:
+            continue
+        first, last, _ = slice(start, end).indices(width)
+        node.link(source, result, np.arange(first, max(first, last)), None)
+        node.rotatable_in_heads(source)
+        node.rotatable_in_heads(result)
+        for index, bound, name in ((1, first, "starts"), (2, last, "ends")):
+            target = {"input_index": index} if as_input else {"attribute": name}
+            node.count(source, start=0, stop=bound, element=element, **target)
+
+
+@channel_rule("Gather", mixes="it picks single positions of this axis", carries=True)
+def gather(node: NodeContext) -> None:
+    """Carry all axes but the gathered one over; constant indices in one dimension renumber that one too.
+
+    Case 1: a constant table (embedding) produces its other axes. Case 2: constant indices (channel
+    shuffle) select channels.
+    """
+    data, indices, y = node.input(0), node.input(1), node.output()
+    rank, index_rank = node.rank(data), node.rank(indices)
+    axis = node.integer("axis", 0) % rank
+    for source in range(rank):
+        if source != axis:
+            result = Axis(y, source if source < axis else source + index_rank - 1)
+            if node.is_weight(data):
+                node.use(Axis(data, source), Role.PRODUCER, result)
+                node.rotatable(result)
+            else:
+                node.link(Axis(data, source), result)
+    chosen = node.constant(1)
+    if chosen is not None and chosen.ndim == 1 and not node.is_weight(data):
+        source_axis, result = Axis(data, axis), Axis(y, axis)
+        width = node.width(source_axis)
+        if width is not None:
+            _follow(node, source_axis, result, chosen % width)
+            node.select(result, source_axis, input_index=1)
+    elif chosen is None:
+        for i in range(index_rank):
+            node.link(Axis(indices, i), Axis(y, axis + i))
+
+
+def _follow(node: NodeContext, source: Axis, result: Axis, chosen: Positions) -> None:
+    """Link positions to those that they are copied from; heads that are repeated one by one stand for their copies."""
+    times = len(chosen) // max(node.width(source) or 0, 1)
+    if times > 1 and np.array_equal(chosen, np.repeat(np.arange(node.width(source) or 0), times)):
+        node.repeat(source, result, chosen, np.arange(len(chosen)))
+    else:
+        node.link(source, result, chosen, None)
+
+
+_PADS = "it pads this axis with values of other positions"
+
+
+@channel_rule("Pad", since=1, mixes=_PADS)
+def pad_attribute(node: NodeContext) -> None:
+    """Amounts are an attribute before opset 11."""
+    _pad(node, node.integers("pads"), attribute="pads")
+
+
+@channel_rule("Pad", since=11, mixes=_PADS)
+def pad_input(node: NodeContext) -> None:
+    """Amounts are input 1; from opset 18 input 3 may name the padded axes."""
+    amounts = node.constant_ints(1, "padding")
+    rank = node.rank(node.input(0))
+    if not node.input(3):
+        _pad(node, amounts, input_index=1)
+        return
+    axes = [a % rank for a in node.constant_ints(3, "list of axes")]
+    pads = [0] * (2 * rank)
+    for i, axis in enumerate(axes):
+        pads[axis], pads[axis + rank] = amounts[i], amounts[i + len(axes)]
+    places = {axis: i for i, axis in enumerate(axes)}
+    _pad(node, pads, input_index=1, places=places)
+
+
+@channel_rule("Crop", mixes="it cuts off positions at the ends of this axis")
+def crop(node: NodeContext) -> None:
+    """Cut the borders of images; of an early ONNX, which onnxruntime still runs."""
+    for axis in (0, 1):
+        node.link(node.axis(node.input(0), axis), node.axis(node.output(), axis))
+
+
+def _pad(
+    node: NodeContext,
+    pads: list[int],
+    *,
+    attribute: str = "",
+    input_index: int = -1,
+    places: dict[int, int] | None = None,
+) -> None:
+    """Input position i is position begin + i of the result; what is added is constant, hence foldable."""
+    x, y = node.input(0), node.output()
+    rank = node.rank(x)
+    span = len(places) if places is not None else rank
+    for axis in range(rank):
+        before, after = pads[axis], pads[axis + rank]
+        source, result = node.axis(x, axis), node.axis(y, axis)
+        width = node.width(source)
+        if (before, after) == (0, 0):
+            node.link(source, result)
+        elif width is not None and before >= 0 and after >= 0 and _mode(node) == "constant":
+            node.link(source, result, None, np.arange(before, before + width))
+            place = places[axis] if places is not None else axis
+            target = {"attribute": attribute, "input_index": input_index}
+            node.count(result, start=0, stop=before, element=place, **target)  # type: ignore[arg-type]
+            node.count(
+                result,
+                start=before + width,
+                stop=before + width + after,
+                element=place + span,
+                **target,  # type: ignore[arg-type]
+            )
+
+
+def _mode(node: NodeContext) -> str:
+    value = node.value("mode", b"constant")
+    return value.decode() if isinstance(value, bytes) else str(value)
