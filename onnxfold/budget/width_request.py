@@ -22,6 +22,7 @@ from onnxfold.errors import NothingToFoldError, UnsupportedModelError
 from onnxfold.graph.tensors import Matrix
 from onnxfold.graph.view import GraphView
 from onnxfold.latency.table import LatencyTable
+from onnxfold.report import ModelSize
 
 _PARSERS = {"params": parse_count, "macs": parse_count, "ram": parse_bytes, "flash": parse_bytes}
 
@@ -123,11 +124,10 @@ def whole_widths(graphs: Sequence[tuple[GraphView, list[FoldGroup]]], config: Fo
 def width_request(
     graphs: Sequence[tuple[GraphView, list[FoldGroup]]],
     config: FoldConfig,
-    before: int,
+    size: ModelSize,
     *,
     adds_biases: bool,
     adds_nodes: bool = False,
-    per_token: bool = False,
     whole: Sequence[int] = (),
 ) -> WidthRequest:
     """Return the conditions of a configuration on the widths of some graphs."""
@@ -153,18 +153,18 @@ def width_request(
         cost = WeightCost(graphs)
         if config.allocation == "uniform" and not limits and latency is None:
             tied = TiedWidths.of(groups)
-            widths = solve_uniform(tied.space(space), tied.cost(cost), before, sparsity)
+            widths = solve_uniform(tied.space(space), tied.cost(cost), size.parameters, sparsity)
             return replace(goal, widths=tied.expand_widths(widths))
-        require_reachable(space, cost, before, sparsity)
+        require_reachable(space, cost, size.parameters, sparsity)
         # The request, or the narrowest widths if they are within tolerance.
-        limits = tightest(limits, {"params": max(round(before * (1.0 - sparsity)), cost(space.narrowest))})
+        limits = tightest(limits, {"params": max(round(size.parameters * (1.0 - sparsity)), cost(space.narrowest))})
     budgets = Budgets.of(graphs, limits)
     goal = replace(goal, budgets=budgets if latency is None else Budgets((*budgets.budgets, latency)))
     if config.allocation == "uniform":
         return replace(goal, widths=uniform_within(space, goal.budgets))
     if goal.budgets.exceeded_budgets(space.narrowest):
         raise goal.budgets.unreachable(space.narrowest)
-    if per_token and config.objective == DEFAULT_OBJECTIVE:
+    if size.macs_per == "token" and config.objective == DEFAULT_OBJECTIVE:
         return goal
     return _with_tradeoff(goal, graphs)
 

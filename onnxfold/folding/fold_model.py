@@ -65,9 +65,13 @@ def request_widths(
     whole, note = method.whole(groups)
     try:
         request = width_request(
-            opened.graphs, config, opened.size.parameters, adds_biases=repair.adds_biases, adds_nodes=repair.adds_nodes,
-            per_token=opened.size.macs_per == "token", whole=whole,
-        )  # fmt: skip
+            opened.graphs,
+            config,
+            opened.size,
+            adds_biases=repair.adds_biases,
+            adds_nodes=repair.adds_nodes,
+            whole=whole,
+        )
     except BudgetError as error:
         integers = integer_reason(opened.scopes)
         raise BudgetError(f"{error}; {integers}" if integers else str(error)) from None

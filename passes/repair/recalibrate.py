@@ -11,6 +11,7 @@ arXiv 2502.10216, section 4; REPAIR: arXiv 2211.08403.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from onnxfold.channels.layers import own_statistics
 from onnxfold.cluster.plan import FoldPlan
@@ -37,7 +38,8 @@ class Recalibrate(Pass):
         seen = self.observation
         # A fresh reference: where the networks are equal, both keep the statistics that they are shipped with.
         reference = self.original.copy()
-        walk = SideBySide(reference, view, self.plan, seen.inputs, match=seen.rules.matches, keep_equal=True)
+        matches: Literal["deviating", "nothing"] = "deviating" if seen.rules.matches else "nothing"
+        walk = SideBySide(reference, view, self.plan, seen.inputs, matches=matches)
         restoration = Restoration(walk, self.original)
         for before, after in walk.steps("recalibrate", self.progress, restoration.ends_layer):
             norm = own_statistics(self.original, before)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from onnx import NodeProto
@@ -29,14 +30,12 @@ class SideBySide:
         plan: FoldPlan,
         inputs: Batches,
         *,
-        match: bool = False,
-        keep_equal: bool = False,
+        matches: Literal["nothing", "deviating", "all"] = "nothing",
         heals: bool = False,
     ) -> None:
         self.plan = plan
         self._heals = heals
-        self._match = match
-        self._keep_equal = keep_equal
+        self._matches = matches  # BatchNormalizations whose statistics are matched to the inputs
         self.reference = Activations(reference, inputs)
         self.folded = Activations(folded, inputs)
         self._maps: dict[tuple[str, int], AxisMap | None] = {}
@@ -49,8 +48,9 @@ class SideBySide:
     @classmethod
     def of(cls, observation: Observation, folded: GraphView, plan: FoldPlan) -> "SideBySide":
         """Return an observed network with its fold."""
-        match, heals = observation.is_to_match, observation.rules.alone
-        return cls(observation.reference, folded, plan, observation.inputs, match=match, heals=heals)
+        matches: Literal["all", "nothing"] = "all" if observation.is_to_match else "nothing"
+        heals = observation.rules.alone
+        return cls(observation.reference, folded, plan, observation.inputs, matches=matches, heals=heals)
 
     def steps(
         self, action: str, progress: Progress, written: Callable[[NodeProto], bool] | None = None
@@ -70,7 +70,7 @@ class SideBySide:
             deviates = self.deviates(before)
             if deviates:
                 self._deviating.update(before.output)
-            if self._match and (deviates or not self._keep_equal):
+            if self._matches == "all" or (self._matches == "deviating" and deviates):
                 match_statistics(self.reference, before)
             if node_key(before) in looked_at or self.reference.runs(before):
                 yield before, after

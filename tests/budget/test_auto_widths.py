@@ -21,6 +21,7 @@ from onnxfold.budget.width_request import width_request
 from onnxfold.budget.width_space import WidthSpace, preferred_steps
 from onnxfold.config import FoldConfig
 from onnxfold.errors import ConfigError, UnsupportedModelError
+from onnxfold.report import ModelSize
 from testing.compare import relative_difference
 from testing.graph_builder import GraphBuilder
 from testing.models import ALL_MODELS, chain_conv, mlp, random_input, residual, run
@@ -274,11 +275,11 @@ def test_unknown_sizes_leave_the_default_to_weights_and_refuse_what_was_asked(mo
 
     rows = {name: SimpleNamespace(**{**vars(row), "cost": unknown}) for name, row in OBJECTIVES.items()}
     monkeypatch.setattr("onnxfold.budget.objectives.OBJECTIVES", rows)
-    request = width_request(graphs, FoldConfig(sparsity=0.5), 60_000, adds_biases=False)  # type: ignore[arg-type]
+    request = width_request(graphs, FoldConfig(sparsity=0.5), ModelSize(60_000, None, 0), adds_biases=False)  # type: ignore[arg-type]
     assert request.tradeoff is None
     assert request.remarks == ("error is traded against weights alone: the size of tensor 't' is not known",)
     with pytest.raises(UnsupportedModelError):
-        width_request(graphs, FoldConfig(sparsity=0.5, objective="macs"), 60_000, adds_biases=False)  # type: ignore[arg-type]
+        width_request(graphs, FoldConfig(sparsity=0.5, objective="macs"), ModelSize(60_000, None, 0), adds_biases=False)  # type: ignore[arg-type]
 
 
 def test_an_unknown_objective_is_refused() -> None:
