@@ -234,7 +234,7 @@ class _Search:
 
         def narrower(i: int, width: int) -> int:
             next_width = self._space.narrower(i, width, level, fraction)
-            if fraction and width == self._space.groups[i].size and self._space.groups[i].widest:
+            if fraction and width == self._space.groups[i].size and self._space.groups[i].seam.widest:
                 next_width = min(next_width, self._worthwhile(i, self._space.step(i, level)))
             return width if i == but else min(max(next_width, self._lowest[i]), width)
 
@@ -242,10 +242,10 @@ class _Search:
 
     def _worthwhile(self, i: int, step: int) -> int:
         """Return the width that saves most per error of a group that costs more as soon as it is not whole."""
-        widths = np.arange(step, self._space.groups[i].widest + 1, step)
+        widths = np.arange(step, self._space.groups[i].seam.widest + 1, step)
         if not len(widths):
             return self._space.groups[i].size
-        saved = self._space.groups[i].widest + 1 - widths
+        saved = self._space.groups[i].seam.widest + 1 - widths
         return int(widths[np.argmax(saved / np.maximum(self._curves[i][widths], _LEAST_ERROR))])
 
     def _moves(self, target: Callable[[int, int], int], widths: Integers) -> NextMoves:

@@ -83,7 +83,7 @@ class WidthSpace:
         step = self.step(i, level)
         down = max(round(self.groups[i].size * fraction / step), 1) * step
         below = (max(-(-width // step) * step - down, step), *self._exempt(i))
-        widest = self.groups[i].widest
+        widest = self.groups[i].seam.widest
         if widest:
             below = tuple(w if w >= self.groups[i].size else min(w, max(widest // step, 1) * step) for w in below)
         return max((w for w in below if w < width), default=width)
@@ -146,7 +146,7 @@ def width_for(group: FoldGroup, ratio: float, round_to: int = 1) -> int:
 
 def _useful_width(group: FoldGroup, width: int) -> int:
     """Return a width, or the whole one where it would not make the weights fewer."""
-    return group.size if group.widest < width < group.size and group.widest else width
+    return group.size if group.seam.widest < width < group.size and group.seam.widest else width
 
 
 def width_step(group: FoldGroup, round_to: int = 1) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -46,11 +47,47 @@ class ScaledNorm:
         Weights with a factor, and what is added, per channel; `shift` is '' where nothing is.
     readers : tuple of Axis
         The weight axes that consume its result.
+    centred : bool
+        Whether it subtracts the mean of all channels.
     """
 
     scale: str
     shift: str
     readers: tuple[Axis, ...]
+    centred: bool = False
+
+
+class Allowed(Enum):
+    """What channels may become: fewer of them, means of several, or any combinations that keep lengths."""
+
+    SELECT = "select"  # heads of attention: dropped, or merged with exact duplicates
+    MEAN = "mean"
+    ROTATE = "rotate"
+
+
+@dataclass(frozen=True, eq=False)
+class WidthRules:
+    """What the widths of a group have to satisfy."""
+
+    #: The block of every unit: those in different blocks must not be merged, and blocks stay equally wide.
+    blocks: npt.NDArray[np.int64] | None = None
+    #: Whether merging exact duplicates is exact only where all channels that are left stand for equally many, since a
+    #: normalisation takes mean and variance over several of them.
+    averaged: bool = False
+    tie: int | None = None  # groups with the same number stay equally wide, whatever they lose
+
+
+@dataclass(frozen=True)
+class Seam:
+    """What a seam adds, whose channels are those of a group."""
+
+    spare: tuple[str, ...] = ()  # weights that are identity matrices, and not needed while the group is whole
+    widest: int = 0  # the largest width below its own that makes the weights fewer; 0 where any does
+    #: Whether it begins with a table that some ids find zeros in, as :mod:`passes.seams.split_lookups` writes it.
+    of_some_rows: bool = False
+
+
+NO_RULES, NO_SEAM = WidthRules(), Seam()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,62 +104,72 @@ class FoldGroup:
         Weight axes, in the order of the graph.
     tensors : mapping of Axis to ndarray of shape (n_units, r)
         Positions on the axes of activations.
-    blocks : ndarray of shape (n_units,), optional
-        Units in different blocks must not be merged, and blocks stay equally wide.
     nodes : tuple of str
         Names of the nodes whose weights belong to the group.
-    averaged : bool
-        Whether a normalisation takes mean and variance over several of its channels: merging exact duplicates is exact
-        only where all channels that are left stand for equally many.
-    apart : bool
-        Whether the mean of different channels means nothing (heads of attention): they are dropped, or merged with
-        exact duplicates.
-    tie : int, optional
-        Groups with the same number stay equally wide, whatever they lose.
-    rotates : bool
-        Whether any orthonormal basis of the channels will do.
-    spare : tuple of str
-        Weights that are identity matrices, and not needed while the group is whole.
-    widest : int
-        The largest width below its own that makes the weights fewer, where some are spare; 0 where any does.
+    rules : WidthRules
+        What its widths have to satisfy.
+    allowed : Allowed
+        What its channels may become.
     norms : tuple of ScaledNorm
         The norms over its channels; it is a residual stream then, and channels are rotated only.
-    centred : bool
-        Whether one of them subtracts the mean of all channels.
-    of_some_rows : bool
-        Whether it begins with a table that some ids find zeros in, as :mod:`passes.normalize.split_lookups` writes it.
+    seam : Seam
+        What a seam adds, whose channels they are.
     """
 
     name: str
     size: int
     members: tuple[Member, ...]
     tensors: Mapping[Axis, Positions]
-    blocks: npt.NDArray[np.int64] | None = None
     nodes: tuple[str, ...] = ()
-    averaged: bool = False
-    apart: bool = False
-    tie: int | None = None
-    rotates: bool = False
-    spare: tuple[str, ...] = ()
-    widest: int = 0
+    rules: WidthRules = NO_RULES
+    allowed: Allowed = Allowed.MEAN
     norms: tuple[ScaledNorm, ...] = ()
-    centred: bool = False
-    of_some_rows: bool = False
+    seam: Seam = NO_SEAM
+
+    @property
+    def blocks(self) -> npt.NDArray[np.int64] | None:
+        """The block of every unit; None where there is only one."""
+        return self.rules.blocks
+
+    @property
+    def averaged(self) -> bool:
+        """Whether a normalisation takes mean and variance over several of its channels."""
+        return self.rules.averaged
+
+    @property
+    def tie(self) -> int | None:
+        """The number of groups that stay as wide as it is."""
+        return self.rules.tie
+
+    @property
+    def apart(self) -> bool:
+        """Whether the mean of different channels means nothing."""
+        return self.allowed is Allowed.SELECT
+
+    @property
+    def rotates(self) -> bool:
+        """Whether any orthonormal basis of the channels will do."""
+        return self.allowed is Allowed.ROTATE
+
+    @property
+    def centred(self) -> bool:
+        """Whether a norm subtracts the mean of all channels."""
+        return any(norm.centred for norm in self.norms)
 
     @property
     def is_there_to_rotate(self) -> bool:
         """Whether any basis of its channels is as good as they are: of tables, streams, and what lies inside heads."""
-        return bool(self.spare or self.norms or self.is_part) or (self.rotates and self.blocks is not None)
+        return bool(self.seam.spare or self.norms or self.is_part) or (self.rotates and self.blocks is not None)
 
     @property
     def is_part(self) -> bool:
         """Whether its channels are coordinates of some rows of a table of words: inputs show few of them."""
-        return self.of_some_rows or bool(self.scoring)
+        return self.seam.of_some_rows or bool(self.scoring)
 
     @property
     def is_between_factors(self) -> bool:
         """Whether a product reads its channels through an identity matrix alone: they are any of its inputs."""
-        return not self.norms and any(m.axis.tensor in self.spare for m in self.with_role(Role.PRODUCER))
+        return not self.norms and any(m.axis.tensor in self.seam.spare for m in self.with_role(Role.PRODUCER))
 
     @property
     def block_count(self) -> int:

@@ -33,15 +33,15 @@ def weight_share(graphs: Sequence[tuple[GraphView, Sequence[FoldGroup]]]) -> tup
         spare: dict[str, None] = {}
         for group in groups:
             held.append(0)
-            spare |= dict.fromkeys(group.spare)
+            spare |= dict.fromkeys(group.seam.spare)
             for member in group.members:
                 if member.role not in (Role.PRODUCER, Role.CONSUMER):
                     continue
                 name = member.axis.tensor
                 part = member.positions.size / (view.weights[name].shape[member.axis.axis] * member.axis.blocks)
                 # Identity matrices that are not needed yet are no weights of the model.
-                held[-1] += 0 if name in group.spare else round(view.weight_size(name) * part)
-                if name in group.spare or not group.spare:
+                held[-1] += 0 if name in group.seam.spare else round(view.weight_size(name) * part)
+                if name in group.seam.spare or not group.seam.spare:
                     covered[name, member.role] = min(1.0, covered.get((name, member.role), 0.0) + part)
         for name, is_depthwise in linear_weights(view).items():
             if name in spare:

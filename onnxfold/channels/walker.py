@@ -38,7 +38,7 @@ from onnxfold.channels.declarations import (
     Use,
 )
 from onnxfold.channels.elements import Elements, Occurrences
-from onnxfold.channels.group import ChannelAnalysis, FoldGroup, Member
+from onnxfold.channels.group import Allowed, ChannelAnalysis, FoldGroup, Member, WidthRules
 from onnxfold.channels.layers import linear
 from onnxfold.channels.registry import find_rule
 from onnxfold.channels.ties import settled_ties, tie_of
@@ -67,7 +67,11 @@ def find_groups(
         settled = settled_ties(groups, ties)
         if settled != list(ties):
             return find_groups(view, settled, streams=streams, heads=heads)
-        groups = [replace(group, tie=tie_of(group, ties)) for group in groups] if ties else groups
+        groups = (
+            [replace(group, rules=replace(group.rules, tie=tie_of(group, ties))) for group in groups]
+            if ties
+            else groups
+        )
         groups = with_rotations(view, groups, declarations)
         held = streams_of_groups(norm_streams, groups)
         if len(held.readers) == len(norm_streams.readers):
@@ -243,7 +247,8 @@ def _build_groups(
     groups = []
     for units in by_signature.values():
         group, ordered = _make_group(view, occurrences, units, uses)
-        group = replace(group, apart=not apart.isdisjoint(group.tensors))
+        if not apart.isdisjoint(group.tensors):
+            group = replace(group, allowed=Allowed.SELECT)
         constraints = _constraints_on(group, equal)
         if constraints:
             kept, blocks = equal_cells([_parts_of(group, elements, c) for c in constraints])
@@ -252,7 +257,9 @@ def _build_groups(
                 kept, blocks = kept[:0], blocks[:0]
             reason = _UNEQUAL if averaged is None else _AMONG_OTHERS
             blocked.add(np.delete(ordered, kept), _Blocked((averaged or constraints[0]).node, reason))
-            group = replace(_subset(group, kept, blocks), averaged=averaged is not None)
+            group = _subset(
+                group, kept, WidthRules(blocks if len(kept) and blocks.max() else None, averaged is not None)
+            )
         if group.size > 1:
             groups.append(group)
     order = {node_key(node): i for i, node in enumerate(view.nodes)}
@@ -260,14 +267,13 @@ def _build_groups(
     return _unique_names(groups), blocked
 
 
-def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> FoldGroup:
-    """Return a group of some of its units, cut into blocks."""
+def _subset(group: FoldGroup, kept: npt.NDArray[np.int64], rules: WidthRules) -> FoldGroup:
+    """Return a group of some of its units, with rules for its widths."""
     if len(kept) == group.size:
-        return replace(group, blocks=blocks if blocks.max() else None)
+        return replace(group, rules=rules)
     members = tuple(replace(m, positions=m.positions[kept]) for m in group.members)
     tensors = {axis: positions[kept] for axis, positions in group.tensors.items()}
-    cut = blocks if len(kept) and blocks.max() else None
-    return replace(group, size=len(kept), members=members, tensors=tensors, blocks=cut)
+    return replace(group, size=len(kept), members=members, tensors=tensors, rules=rules)
 
 
 def _make_group(
@@ -285,7 +291,7 @@ def _make_group(
             names += [node_name(view, use.node) for use in member.uses]
     tensors = {axis: places for axis, places in positions.items() if not view.is_weight(axis.tensor)}
     nodes = tuple(dict.fromkeys(names))
-    return FoldGroup(nodes[0], len(units), members, tensors, None, nodes), np.array(units, np.int64)[order]
+    return FoldGroup(nodes[0], len(units), members, tensors, nodes), np.array(units, np.int64)[order]
 
 
 def _constraints_on(group: FoldGroup, constraints: Mapping[Axis, list[tuple[int, EqualBlocks]]]) -> list[EqualBlocks]:

@@ -158,7 +158,7 @@ def refusals_of_file(scopes: list[Scope]) -> list[Refusal]:
             owners = {n.op_type: node_name(scope.view, node_key(n)) for _, n in readers_of(scope.view, whole)}
             names |= {node_name(view, node_key(n)): owners.get(n.op_type, "") for _, n in readers_of(view, part)}
         narrower = {m.axis.tensor for group in scope.analysis.groups if group.rotates for m in group.members}
-        added = {*scope.parts, *(name for group in scope.analysis.groups for name in group.spare)} & narrower
+        added = {*scope.parts, *(name for group in scope.analysis.groups for name in group.seam.spare)} & narrower
         names |= {node_name(view, node_key(n)): "" for name in added for n in view.consumers(name)}
     merged: dict[tuple[str, str], Refusal] = {}
     for refusal in all_refusals(scopes):

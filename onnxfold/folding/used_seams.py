@@ -26,7 +26,7 @@ def insert_used_seams(prepared: Prepared, widths: Sequence[int]) -> UsedSeams:
     # Names that a seam gives to activations depend on the other seams.
     stable = {*scope.trial.weights, *(name for node in scope.view.nodes for name in node.output)}
     places = {key: i for i, group in enumerate(groups) for key in _places(group, stable)}
-    scope = scope.with_seams(frozenset(name for i in narrower for name in groups[i].spare))
+    scope = scope.with_seams(frozenset(name for i in narrower for name in groups[i].seam.spare))
     kept = [
         (replace(group, name=groups[number].name), number)
         for group in scope.analysis.groups

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import Allowed, FoldGroup, WidthRules
 from onnxfold.folding.blocks.depth import WHOLE_DEPTH
 from onnxfold.folding.methods import METHODS
 
@@ -13,7 +13,7 @@ def _blocks(count: int, *, heads: bool) -> list[FoldGroup]:
     """Return heads and channels of blocks, in the order of a graph."""
     found = []
     for i in range(count):
-        found += [FoldGroup(f"heads {i}", 4, (), {}, apart=True)] if heads else []
+        found += [FoldGroup(f"heads {i}", 4, (), {}, allowed=Allowed.SELECT)] if heads else []
         found.append(FoldGroup(f"channels {i}", 8, (), {}))
     return found
 
@@ -30,7 +30,7 @@ def test_one_block_is_folded() -> None:
 
 
 def test_groups_with_one_width_for_all_layers_are_folded() -> None:
-    groups = [replace(group, tie=0) if group.apart else group for group in _blocks(32, heads=True)]
+    groups = [replace(group, rules=WidthRules(tie=0)) if group.apart else group for group in _blocks(32, heads=True)]
     assert all(not groups[i].apart for i in RECIPE.outside(groups))
 
 

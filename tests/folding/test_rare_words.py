@@ -142,7 +142,7 @@ def test_rare_rows_of_low_rank_are_cut_to_it_at_no_loss(tmp_path: Path, turned: 
     # It is not split again, and the axes that are left may be rotated once more.
     (scope,) = open_scopes(load(result.model), GraphForm(tables=True, rare=(RARE,)))
     (group, _) = scope.analysis.groups
-    assert (group.size, group.spare, group.widest, group.is_there_to_rotate) == (RANK, (), 0, True)
+    assert (group.size, group.seam.spare, group.seam.widest, group.is_there_to_rotate) == (RANK, (), 0, True)
 
 
 def test_costs_count_both_bases_where_they_are_needed() -> None:

@@ -93,7 +93,7 @@ SHAPE = {"input_ids": (1, 7)}
 def test_costs_count_the_product_where_it_is_needed() -> None:
     """The table of V words and n channels, cut to k, is V k weights, and k n of the product; whole, it is V n."""
     view, groups = _rotatable(sentences(), SHAPE)
-    found = [(g.name, g.size, g.rotates, g.widest) for g in groups]
+    found = [(g.name, g.size, g.rotates, g.seam.widest) for g in groups]
     assert found == [("look_up", WIDTH, True, (WIDTH * WORDS - 1) // (WORDS + WIDTH)), ("up_proj", HIDDEN, False, 0)]
     weights, macs, flash = (cost([(view, groups)]) for cost in (WeightCost, MacsCost, FlashCost))
     rest = 2 * WIDTH * HIDDEN
@@ -136,10 +136,10 @@ def test_widths_that_save_nothing_are_no_widths() -> None:
     view, groups = _rotatable(sentences())
     cost = WeightCost([(view, groups)])
     whole = cost([WIDTH, HIDDEN])
-    assert cost([groups[0].widest, HIDDEN]) < whole <= cost([groups[0].widest + 1, HIDDEN])
+    assert cost([groups[0].seam.widest, HIDDEN]) < whole <= cost([groups[0].seam.widest + 1, HIDDEN])
     for ratio in (0.01, 0.06):
         model = onnxfold.fold(sentences(), ratios={"look_up": ratio}, sparsity=0.03, verify=False).model
-        assert _shapes(model)["table"][1] in (WIDTH, groups[0].widest)
+        assert _shapes(model)["table"][1] in (WIDTH, groups[0].seam.widest)
 
 
 def test_rare_words_lose_first() -> None:

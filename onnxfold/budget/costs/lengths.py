@@ -123,7 +123,7 @@ class FoldedAxes:
         self._blocks: dict[tuple[str, int], int] = {}
         self._spare: dict[str, tuple[int, int]] = {}
         for number, group in enumerate(groups, start=first):
-            self._spare.update(dict.fromkeys(group.spare, (number, group.size)))
+            self._spare.update(dict.fromkeys(group.seam.spare, (number, group.size)))
             places = [(m.axis, m.positions) for m in group.members] + list(group.tensors.items())
             for axis, positions in places:
                 key = (axis.tensor, axis.axis)

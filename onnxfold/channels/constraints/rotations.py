@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from onnxfold.channels.declarations import Axis, Declaration, Role, Rotatable
-from onnxfold.channels.group import FoldGroup
+from onnxfold.channels.group import Allowed, FoldGroup, Seam
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.view import GraphView
 from onnxfold.language.lookups import is_part
@@ -35,7 +35,7 @@ def with_rotations(view: GraphView, groups: Iterable[FoldGroup], declarations: l
 
 def _as_rotatable(view: GraphView, group: FoldGroup) -> FoldGroup:
     parts = [is_part(view, member.axis.tensor) for member in group.with_role(Role.PRODUCER)]
-    return with_spare(view, replace(group, rotates=True, of_some_rows=parts == [True]), _SPARE)
+    return with_spare(view, replace(group, allowed=Allowed.ROTATE, seam=Seam(of_some_rows=parts == [True])), _SPARE)
 
 
 def _rotates(view: GraphView, group: FoldGroup, by_axis: dict[Axis, set[str]]) -> bool:
@@ -64,7 +64,7 @@ def with_spare(view: GraphView, group: FoldGroup, roles: Collection[Role]) -> Fo
     saved = sum(size for tensor, size in each.items() if tensor not in spare)
     # Narrower by one channel, all weights of the group count: those that are spare no longer are.
     widest = (group.size * saved - 1) // (saved + sum(each[tensor] for tensor in spare))
-    return replace(group, spare=spare, widest=max(widest, 1))
+    return replace(group, seam=replace(group.seam, spare=spare, widest=max(widest, 1)))
 
 
 def is_identity(view: GraphView, weight: str) -> bool:

@@ -125,12 +125,12 @@ def with_norms(view: GraphView, groups: Iterable[FoldGroup], streams: Streams) -
     for group in groups:
         norms = [norm for norm in streams.readers if group.rotates and _holds(group, norm)]
         if norms:
-            scaled = tuple(
-                ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", streams.readers[norm])
-                for norm in norms
-            )
-            stream = replace(group, norms=scaled, centred=any(norm.centred for norm in norms))
-            with_scales.append(with_spare(view, stream, (Role.PRODUCER, Role.CONSUMER)))
+            scaled = tuple(_as_scaled(norm, streams.readers[norm]) for norm in norms)
+            with_scales.append(with_spare(view, replace(group, norms=scaled), (Role.PRODUCER, Role.CONSUMER)))
         else:
             with_scales.append(group)
     return with_scales
+
+
+def _as_scaled(norm: Norm, readers: tuple[Axis, ...]) -> ScaledNorm:
+    return ScaledNorm(norm.scale.tensor, norm.shift.tensor if norm.shift else "", readers, norm.centred)

@@ -34,7 +34,7 @@ def spare_weights(scopes: Sequence[Scope]) -> int:
             classes = find_duplicates(view, groups)
         least = [lossless_width(c, g.blocks) for c, g in zip(classes, groups, strict=True)]
         widths += [
-            width if may_shrink(group) and not group.spare else group.size
+            width if may_shrink(group) and not group.seam.spare else group.size
             for width, group in zip(least, groups, strict=True)
         ]
     cost = WeightCost(graphs)

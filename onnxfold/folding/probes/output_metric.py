@@ -44,7 +44,7 @@ def output_metrics(prepared: Prepared, progress: Progress) -> dict[int, Matrix]:
         return {}
     metrics: dict[int, Matrix] = {}
     for i, group in enumerate(prepared.groups):
-        is_table = group.spare and not group.norms and not group.is_part and not group.is_between_factors
+        is_table = group.seam.spare and not group.norms and not group.is_part and not group.is_between_factors
         if is_table and _is_affordable(view, group, inputs.short):
             try:
                 metric = _metric(view, group, inputs.short, inputs.answers, prepared.seed, progress)

@@ -92,7 +92,7 @@ class Probe:
         self.is_lossy = len(lossy) > 0
         if not self.is_lossy:
             return
-        widest = group.widest if group.is_between_factors else group.size
+        widest = group.seam.widest if group.is_between_factors else group.size
         far = lossy[lossy <= widest // 2] if of_tokens else lossy[errors[lossy] >= _ERROR]
         width = int(far[0] if len(far) else lossy[-1])
         self._predicted = float(errors[width])
