@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto
 
+from onnxfold.graph.patterns import dims
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
 
@@ -35,20 +36,6 @@ def _broadcasts(view: GraphView, reader: NodeProto, expand: NodeProto) -> bool:
     """Whether a reader's result has its shape without the Expand, because another input has it."""
     if reader.op_type not in _BROADCASTING:
         return False
+    wanted = dims(view, expand.output[0])
     others = [n for n in reader.input if n != expand.output[0]]
-    wanted = _sizes(view, expand.output[0])
-    return wanted is not None and any(_sizes(view, other) == wanted for other in others)
-
-
-def _sizes(view: GraphView, tensor: str) -> list[int | str] | None:
-    """Return sizes, and symbols where sizes are free; None if one of them is neither."""
-    shape, symbols = view.shape(tensor), view.symbols(tensor)
-    if shape is None:
-        return None
-    sizes: list[int | str] = []
-    for axis, size in enumerate(shape):
-        symbol = symbols[axis] if axis < len(symbols) else ""
-        if size is None and not symbol:
-            return None
-        sizes.append(symbol if size is None else size)
-    return sizes
+    return wanted is not None and "" not in wanted and any(dims(view, other) == wanted for other in others)

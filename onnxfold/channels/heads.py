@@ -36,11 +36,6 @@ class Heads:
         """All positions."""
         return np.arange(self.start, self.stop)
 
-    @property
-    def first_of_each(self) -> Positions:
-        """For every position the first one of its head."""
-        return np.repeat(self.firsts, self.size)
-
 
 def heads_on(node: NodeContext, tensor: str, axis: int, count: int) -> Heads:
     """Return the heads that take up a whole axis."""

@@ -42,6 +42,7 @@ class Op:
         return node.domain in DEFAULT_DOMAINS and node.op_type in self.op_types.split("|")
 
 
+Dims = list[int | str]
 Pattern = Op | str | float | tuple["Pattern", ...]
 
 
@@ -64,6 +65,15 @@ def chain(*op_types: str) -> Op:
 def scaled(pattern: Pattern, factor: float) -> tuple[Op, ...]:
     """Return the pattern of something times a number, which may be written as a quotient."""
     return Op("Mul", (pattern, factor)), Op("Div", (pattern, 1 / factor))
+
+
+def dims(view: GraphView, tensor: str) -> Dims | None:
+    """Return the numbers or symbols of dimensions, "" for those that have neither; None for an unknown rank."""
+    shape = view.shape(tensor)
+    if shape is None:
+        return None
+    symbols = view.symbols(tensor) or ("",) * len(shape)  # weights have none
+    return [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
 
 
 def only_reader(view: GraphView, tensor: str) -> NodeProto | None:

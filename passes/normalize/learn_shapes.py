@@ -19,8 +19,6 @@ _SIZES = ((7, 13, 23, 37, 53, 71, 97, 113), (11, 19, 31, 47, 67, 89, 107, 131), 
 _OF_IMAGES = ((64, 128, 192, 256), (160, 96, 288, 224), (128, 224, 96, 320))
 #: What a dimension without a symbol is called here.
 _OPEN = "onnxfold_open_{}"
-#: What shape inference calls a dimension that it knows nothing of.
-_INVENTED = "unk__"
 
 
 @dataclass(frozen=True)

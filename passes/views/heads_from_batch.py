@@ -8,10 +8,9 @@ import numpy as np
 from onnx import NodeProto
 
 from onnxfold.graph.nodes import DEFAULT_DOMAINS, attr_int, attr_ints, captured_names, node_key, rewritten
-from onnxfold.graph.patterns import Mismatch
+from onnxfold.graph.patterns import Dims, Mismatch, dims
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult
-from onnxfold.passes.views.reshapes import Dims, dims
 
 #: Operators of one operand, and of two, that treat every number by itself.
 _ALONE = frozenset({"Cast", "Identity", "Neg"})
@@ -90,9 +89,7 @@ class _Moved:
 
     def _join(self, node: NodeProto) -> None:
         """Take apart what a Reshape puts on one axis with the batch, if it does."""
-        if None in (self.view.shape(node.input[0]), self.view.shape(node.output[0])):
-            return
-        before, after = dims(self.view, node.input[0]), dims(self.view, node.output[0])
+        before, after = dims(self.view, node.input[0]) or [], dims(self.view, node.output[0]) or []
         result, views = node.output[0], frozenset([node_key(node)])
         source = self.renamed.get(node.input[0], node.input[0])
         if len(after) != 3 or len(before) not in (3, 4):
@@ -135,6 +132,8 @@ class _Moved:
     def _follow_back(self, node: NodeProto, source: _Apart) -> None:
         """Follow a Reshape that takes batch and heads apart again, puts heads behind each other, or changes nothing."""
         before, after = dims(self.view, node.input[0]), dims(self.view, node.output[0])
+        if before is None or after is None:
+            raise Mismatch("its shape is unknown")
         result, target = node.output[0], node.input[1]
         if source.place:  # the heads of (S, B*N, H); the target may copy nothing
             copies = not self.view.is_weight(target) or (self.view.weight(target) == 0).any()

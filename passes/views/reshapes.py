@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from onnxfold.graph.nodes import attr_int, attr_ints, rewritten
-from onnxfold.graph.patterns import Match, Mismatch, chain, only_reader
+from onnxfold.graph.patterns import Dims, Match, Mismatch, chain, dims, only_reader
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.rewrite import Rewrite
@@ -25,8 +25,6 @@ _MOST_AXES = 5
 _VIEWS = "Reshape|Squeeze|Unsqueeze"
 #: Operators that treat every row of the last axis by itself.
 _NORMS = "LayerNormalization|RMSNormalization|SimplifiedLayerNormalization"
-
-Dims = list[int | str]
 
 
 @dataclass(frozen=True)
@@ -216,16 +214,9 @@ def _gather(view: GraphView, match: Match, axis: int, what: str, indices: Array)
     return helper.make_node("Gather", inputs, [result], last.name or result, axis=axis)
 
 
-def dims(view: GraphView, tensor: str) -> Dims:
-    """Return the numbers or symbols of a tensor's dimensions, "" for those that have neither."""
-    shape = _known(view.shape(tensor))
-    symbols = view.symbols(tensor) or ("",) * len(shape)  # weights have none
-    return [symbol if size is None else size for size, symbol in zip(shape, symbols, strict=True)]
-
-
 def _known_dims(view: GraphView, tensor: str) -> Dims:
     known = dims(view, tensor)
-    if "" in known:
+    if known is None or "" in known:
         raise Mismatch(f"a dimension of '{tensor}' is unknown")
     return known
 
@@ -282,9 +273,9 @@ def _concrete(view: GraphView, tensor: str, known: dict[str, int], sizes: tuple[
 
 def _inner(view: GraphView, tensor: str, known: Mapping[str, int], total: int) -> list[int]:
     """Return dimensions between the two reshapes, of which one may follow from the others."""
-    sizes = [d if isinstance(d, int) else known.get(d) for d in dims(view, tensor)]
+    sizes = [d if isinstance(d, int) else known.get(d) for d in dims(view, tensor) or ()]
     rest = prod(d for d in sizes if d is not None)
-    if sizes.count(None) > 1 or not rest or total % rest:
+    if not sizes or sizes.count(None) > 1 or not rest or total % rest:
         raise Mismatch(f"the shape of '{tensor}' does not follow from others")
     return [total // rest if d is None else d for d in sizes]
 

@@ -12,6 +12,7 @@ from onnxfold.graph.files.load import load
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.view import GraphView
 from onnxfold.passes.base import Pass, PassResult, Pipeline
+from onnxfold.passes.join.common_form import COMMON_FORM
 from onnxfold.passes.normalize.pipelines import NORMALIZE, clean_up
 from onnxfold.passes.normalize.shared_weights import ShareInitializers, UnshareInitializers
 from onnxfold.passes.normalize.unneeded import EliminateIdentity
@@ -31,6 +32,7 @@ PASSES: dict[str, Pass] = {
     **{p.name: p for p in (*NORMALIZE.passes, *SEAMS.passes, *CLEAN_UP.passes)},
     "SplitLookups": SplitLookups(20, 45),
     "SplitTables": SplitTables(2, 90),
+    **{p.name: p for p in COMMON_FORM.passes},
     "NORMALIZE": NORMALIZE,
     "CLEAN_UP": CLEAN_UP,
 }
@@ -59,6 +61,8 @@ WORKS_ON = {
     "FactorTies": ["tied_words"],
     "SplitProjections": ["packed_projections"],
     "FactorQueries": ["split_projections"],
+    "MeansToPooling": ["ReduceMean-18-keepdims0"],
+    "ViewsToFlatten": ["Squeeze-Unsqueeze-13"],
     "SplitLookups": ["table_of_words"],
     "SplitTables": ["rare_words"],
     "ShareInitializers": [],  # only after UnshareInitializers, see below
@@ -250,11 +254,15 @@ _FORMS = (
     _zero_states,
 )
 
+_RULE_FORMS = (
+    "Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18", "ReduceMean-18-keepdims0", "Squeeze-Unsqueeze-13",
+)  # fmt: skip
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda form=form: form(_base())) for name, form in FORMS.items()},
     **{f.__name__[1:]: f for f in _FORMS},
     **ATTENTION_FORMS,
-    **{name: RULE_MODELS[name] for name in ("Shuffle", "Split-equal-12", "Split-equal-17", "Split-equal-18")},
+    **{name: RULE_MODELS[name] for name in _RULE_FORMS},
     "all_forms": lambda: FORMS["constant_nodes"](FORMS["with_dropout"](FORMS["computed_reshapes"](_base()))),
     "dense_net": lambda: ALL_MODELS["dense_net"](0),
 }
