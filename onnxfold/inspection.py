@@ -39,16 +39,14 @@ class Inspection:
         Weight axes that stay, those that hold back most weights first.
     share : WeightShare
         How much of the conv/linear weights lies in groups.
-    parameters : int
-        Float weights of the model.
+    size : ModelSize
+        What the model costs.
     notes : list of str
         What was changed on loading.
     latency : LatencyProfile, optional
         Where the time goes in onnxruntime, if that was asked for.
     takes : str
         What every input of a language model is; empty for other models.
-    size : ModelSize, optional
-        What the model costs.
     spare : int
         Weights that could go at no loss, see :func:`onnxfold.fold` about `lossless`.
     """
@@ -56,19 +54,23 @@ class Inspection:
     groups: list[FoldGroup]
     refusals: list[Refusal]
     share: WeightShare
-    parameters: int
+    size: ModelSize
     _rows: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
     latency: LatencyProfile | None = None
     takes: str = ""
-    size: ModelSize | None = None
     spare: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Float weights of the model."""
+        return self.size.parameters
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: groups with producers, consumers, width and weights; refusals; shares."""
         return {
             "parameters": self.parameters,
-            **({} if self.size is None else _plain_size(self.size)),
+            **_plain_size(self.size),
             "lossless": self.spare,
             "share": asdict(self.share),
             "groups": self._rows,
@@ -158,7 +160,7 @@ def inspect_model(
     takes = str(token_interface(view) or "")
     rows = [_row(view, group, weights, parameters) for (view, group), weights in zip(owners, held, strict=True)]
     notes = view.notes + notes
-    return Inspection(all_groups(scopes), refusals, share, parameters, rows, notes, profile, takes, size, spare)
+    return Inspection(all_groups(scopes), refusals, share, size, rows, notes, profile, takes, spare)
 
 
 def _plain_size(size: ModelSize) -> dict[str, Any]:
