@@ -5,17 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from onnx import TensorProto
 
 from onnxfold.config import checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.config.pixels import PixelScale, pixel_scale
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.c_array import write_c_array
-from onnxfold.export.draft import LEAST_SNR, MOST_CALIBRATION, Arrays, ExportReport, write_draft
+from onnxfold.export.draft import LEAST_SNR, MOST_CALIBRATION, Arrays, ExportOptions, ExportReport, write_draft
 from onnxfold.export.fusion.drop_quantisation import TO_FLOATS
+from onnxfold.export.onnx2tf import Ports
 from onnxfold.export.output_scale import exciting_inputs, probabilities
 from onnxfold.export.parity import (
     TOLERANCE,
@@ -26,7 +27,6 @@ from onnxfold.export.parity import (
     run_reference,
     user_batches,
 )
-from onnxfold.export.tflite.convert import Port
 from onnxfold.export.tflite.shapes import fix_inputs
 from onnxfold.files import Output, check_outputs, part_folder, replace_by
 from onnxfold.graph.files.load import ModelLike, blames_broken_files, load
@@ -50,36 +50,29 @@ DTYPES = ("float32", "float16", "int8")
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
 
 
-def to_tflite(model: ModelLike, path: str | Path, **options: Any) -> Path:
+def to_tflite(model: ModelLike, path: str | Path, **options: Unpack[ExportOptions]) -> Path:
     """Write a model as a .tflite file; the parameters are those of :func:`export_model`."""
     return Path(export_model(model, path, **options).path)
 
 
-def to_c_array(model: ModelLike, path: str | Path, **options: Any) -> Path:
+def to_c_array(model: ModelLike, path: str | Path, **options: Unpack[ExportOptions]) -> Path:
     """Write a model as a C array for TensorFlow Lite Micro; the parameters are those of :func:`export_model`."""
-    return Path(export_model(model, path, output_format="c-array", **options).path)
+    options["output_format"] = "c-array"
+    return Path(export_model(model, path, **options).path)
 
 
 @known_keywords
 @blames_broken_files
+@takes_keywords(
+    ExportOptions, output_format="tflite", backend="direct", dtype="float32", input_shapes=None, keep_nchw_inputs=False,
+    calibration=None, data=None, mean=None, std=None, channels="rgb", verify=True, force=False, seed=0,
+)  # fmt: skip
 def export_model(
     model: ModelLike,
     path: str | Path,
     *,
-    output_format: str = "tflite",
-    backend: str = "direct",
-    dtype: str = "float32",
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    keep_nchw_inputs: bool = False,
-    calibration: Given | None = None,
-    data: Given | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    channels: str = "rgb",
-    verify: bool = True,
-    force: bool = False,
-    seed: int = 0,
     within: Callable[[ExportReport], AbstractContextManager[Any]] = nullcontext,
+    **options: Unpack[ExportOptions],
 ) -> ExportReport:
     """Export a model and check that the file computes the same.
 
@@ -130,27 +123,14 @@ def export_model(
         If the file cannot be written.
     """
     start = time.perf_counter()
-    checks.choice("backend", backend, BACKENDS)
-    checks.choice("dtype", dtype, DTYPES)
-    checks.choice("format", output_format, ("tflite", "c-array"))
-    verify, force, seed = checks.flag("verify", verify), checks.flag("force", force), checks.seed(seed)
-    scale = pixel_scale(mean, std, channels)
-    if calibration is not None and (dtype != "int8" or backend == "onnx2tf"):
-        raise ConfigError("calibration sets the ranges of int8: give it with dtype int8 and the direct writer")
-    if data is not None and not verify:
-        raise ConfigError("data checks the file, and no-verify leaves the check out: give one of them")
-    if scale is not None and not any(map(_is_path, (calibration, data))):
-        raise ConfigError("mean, std and channels are for a folder of images: give calibration or data, too")
-    for source in filter(_is_path, (calibration, data)):
-        require_samples(source, scaled=scale is not None)
-    keep_nchw_inputs = checks.flag("keep_nchw_inputs", keep_nchw_inputs)
-    target = checks.path("path", path)
+    target, scale = checks.path("path", path), _check_options(options)
+    calibration, data, dtype = options["calibration"], options["data"], options["dtype"]
     reads = {"calibration": calibration, "data": data}
     check_outputs(
         [Output(target, "the output")],
         claims_on([model], {name: Path(v) for name, v in reads.items() if _is_path(v)}),  # type: ignore[arg-type]
     )
-    view = open_model(model, input_shapes)
+    view = open_model(model, options["input_shapes"])
     if dtype == "int8":
         TO_FLOATS(view)
     free = {name: view.shape(name) for name in view.input_names}
@@ -159,24 +139,44 @@ def export_model(
     ranged, checked = (_arrays(view, v, scale) for v in (calibration, data))
     with part_folder(target) as folder:
         draft = folder / "model.tflite"
-        report, ports = write_draft(view, draft, backend, dtype, keep_nchw_inputs, seed, ranged)
+        report, ports = write_draft(view, draft, options, ranged)
         report.path = str(target)
         report.notes += view.notes + _note_on_sizes(view, free)
-        if verify:
-            parity = _check(view, draft, ports, dtype, seed, ranged if checked is None else checked)
-            if ranged is not None or checked is not None:
-                parity = replace(parity, inputs="given")
+        if options["verify"]:
+            parity = _check(view, draft, ports, options, ranged if checked is None else checked)
             report.parity = asdict(parity)
             if not parity.output:
                 report.notes.append("no output is finite on the synthetic inputs: nothing was compared")
-            _judge(parity, dtype, force=force)
-        if output_format == "c-array":
+            _judge(parity, dtype, force=options["force"])
+        if options["output_format"] == "c-array":
             write_c_array(draft, folder / "model.h", name=target.stem)
             draft = folder / "model.h"
         report.seconds = time.perf_counter() - start
         with within(report):
             replace_by(target, draft)
     return report
+
+
+def _check_options(options: ExportOptions) -> PixelScale | None:
+    """Check the options, write flags and the seed in their own types, and return the scale of pixels."""
+    checks.choice("backend", options["backend"], BACKENDS)
+    checks.choice("dtype", options["dtype"], DTYPES)
+    checks.choice("format", options["output_format"], ("tflite", "c-array"))
+    options["verify"] = checks.flag("verify", options["verify"])
+    options["force"] = checks.flag("force", options["force"])
+    options["seed"] = checks.seed(options["seed"])
+    scale = pixel_scale(options["mean"], options["std"], options["channels"])
+    calibration, data = options["calibration"], options["data"]
+    if calibration is not None and (options["dtype"] != "int8" or options["backend"] == "onnx2tf"):
+        raise ConfigError("calibration sets the ranges of int8: give it with dtype int8 and the direct writer")
+    if data is not None and not options["verify"]:
+        raise ConfigError("data checks the file, and no-verify leaves the check out: give one of them")
+    if scale is not None and not any(map(_is_path, (calibration, data))):
+        raise ConfigError("mean, std and channels are for a folder of images: give calibration or data, too")
+    for source in filter(_is_path, (calibration, data)):
+        require_samples(source, scaled=scale is not None)
+    options["keep_nchw_inputs"] = checks.flag("keep_nchw_inputs", options["keep_nchw_inputs"])
+    return scale
 
 
 def open_model(model: ModelLike, input_shapes: Mapping[str, Sequence[int]] | None = None) -> GraphView:
@@ -202,20 +202,18 @@ def _note_on_sizes(view: GraphView, before: Mapping[str, Shape | None]) -> list[
     return [f"sizes that are free in the model are fixed to {sizes}: --input-shapes sets others"] if sizes else []
 
 
-def _check(
-    view: GraphView, draft: Path, ports: tuple[tuple[Port, ...], tuple[Port, ...]], dtype: str, seed: int,
-    samples: Arrays | None,
-) -> Parity:  # fmt: skip
+def _check(view: GraphView, draft: Path, ports: Ports, options: ExportOptions, samples: Arrays | None) -> Parity:
+    bounded = probabilities(view)
     if samples is not None:
         batches = user_batches(view, samples, check_samples(view))
-        return compare(draft, batches, run_reference(view, batches), *ports, probabilities(view))
-    batches = reference_inputs(view, samples=check_samples(view), seed=seed)
-    outputs, bounded = run_reference(view, batches), probabilities(view)
+        return replace(compare(draft, batches, run_reference(view, batches), ports, bounded), inputs="given")
+    batches = reference_inputs(view, samples=check_samples(view), seed=options["seed"])
+    outputs = run_reference(view, batches)
     more: Batches = []
-    if dtype != "int8":  # inputs that excite outputs lie outside of the ranges of int8
+    if options["dtype"] != "int8":  # inputs that excite outputs lie outside of the ranges of int8
         more, more_outputs = exciting_inputs(bounded, batches, outputs, lambda feeds: run_reference(view, feeds))
         outputs += more_outputs
-    return compare(draft, [*batches, *more], outputs, *ports, bounded)
+    return compare(draft, [*batches, *more], outputs, ports, bounded)
 
 
 def _judge(parity: Parity, dtype: str, *, force: bool = False) -> None:

@@ -1,21 +1,24 @@
 """The draft of an export: written by one of the two backends, and quantised."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from onnxfold.errors import ExportError
 from onnxfold.export.fusion import PREPARE
 from onnxfold.export.interpreter import TFLiteInterpreter
-from onnxfold.export.onnx2tf import run_onnx2tf
+from onnxfold.export.onnx2tf import Ports, run_onnx2tf
 from onnxfold.export.parity import check_samples, compare, reference_inputs, run_reference, user_batches
-from onnxfold.export.tflite.convert import Converted, Port, convert
+from onnxfold.export.tflite.convert import Converted, convert
+from onnxfold.export.tflite.half import store_as_float16
 from onnxfold.graph.files.save import to_model
 from onnxfold.graph.nodes import node_key
 from onnxfold.graph.quantized import is_quantized
 from onnxfold.graph.tensors import Array
 from onnxfold.graph.view import GraphView
+from onnxfold.inputs.given_samples import Given
 
 Arrays = dict[str, Array]
 
@@ -70,42 +73,54 @@ class ExportReport:
         return asdict(self)
 
 
+class SampleOptions(TypedDict, total=False):
+    """Options of the samples that an export takes, by name."""
+
+    calibration: Given | None
+    data: Given | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    channels: str
+    force: bool
+
+
+class ExportOptions(SampleOptions, total=False):
+    """Options of an export by name."""
+
+    output_format: str
+    backend: str
+    dtype: str
+    input_shapes: Mapping[str, Sequence[int]] | None
+    keep_nchw_inputs: bool
+    verify: bool
+    seed: int
+
+
 def write_draft(
-    view: GraphView,
-    draft: Path,
-    backend: str,
-    dtype: str,
-    keep_nchw_inputs: bool,
-    seed: int,
-    calibration: Arrays | None = None,
-) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
+    view: GraphView, draft: Path, options: ExportOptions, calibration: Arrays | None = None
+) -> tuple[ExportReport, Ports]:
     """Write a file in TFLite's format, by the writer of this package or by onnx2tf; return what is known of it."""
+    backend, dtype, keep_nchw = options["backend"], options["dtype"], options["keep_nchw_inputs"]
+    note = ""
     if backend != "onnx2tf":
         try:
-            return _write_direct(view, draft, dtype, keep_nchw_inputs, seed, calibration)
+            _require_floats(view)
+            converted = _convert(view, keep_nchw)
+            notes = _store(converted, draft, view, options, calibration)
+            ports = (converted.inputs, converted.outputs)
+            return _report(draft, "direct", dtype, ports, notes, converted.operators), ports
         except ExportError as error:
             if backend != "auto":
                 raise
-            try:
-                ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
-            except ExportError as second:
-                raise ExportError(
-                    f"neither backend can export the model: direct: {error.where_and_why}; onnx2tf: {second.reason}"
-                ) from None
-            note = f"written by onnx2tf, because the direct writer refused: {error.where_and_why}"
-            return _report(draft, "onnx2tf", dtype, {}, ports, [note]), ports
-    ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw_inputs)
-    return _report(draft, "onnx2tf", dtype, {}, ports, []), ports
-
-
-def _write_direct(
-    view: GraphView, draft: Path, dtype: str, keep_nchw_inputs: bool, seed: int, calibration: Arrays | None
-) -> tuple[ExportReport, tuple[tuple[Port, ...], tuple[Port, ...]]]:
-    _require_floats(view)
-    converted = _convert(view, keep_nchw_inputs)
-    ports = (converted.inputs, converted.outputs)
-    notes = _store(converted, draft, dtype, view, seed, calibration)
-    return _report(draft, "direct", dtype, converted.operators, ports, notes), ports
+            note = error.where_and_why
+    try:
+        ports = run_onnx2tf(to_model(view), draft, dtype, keep_nchw)
+    except ExportError as second:
+        if not note:
+            raise
+        raise ExportError(f"neither backend can export the model: direct: {note}; onnx2tf: {second.reason}") from None
+    notes = [f"written by onnx2tf, because the direct writer refused: {note}"] if note else []
+    return _report(draft, "onnx2tf", dtype, ports, notes, {}), ports
 
 
 def _convert(view: GraphView, keep_nchw_inputs: bool) -> Converted:
@@ -140,15 +155,13 @@ def _require_floats(view: GraphView) -> None:
 
 
 def _store(
-    converted: Converted, draft: Path, dtype: str, view: GraphView, seed: int, calibration: Arrays | None
+    converted: Converted, draft: Path, view: GraphView, options: ExportOptions, calibration: Arrays | None
 ) -> list[str]:
     """Write the draft; return what to say of it."""
-    from onnxfold.export.tflite.half import store_as_float16
-
-    if dtype == "float16":
+    if options["dtype"] == "float16":
         store_as_float16(converted.graph)
     draft.write_bytes(converted.to_bytes(view.graph.name))
-    return _quantise(converted, draft, view, seed, calibration) if dtype == "int8" else []
+    return _quantise(converted, draft, view, options["seed"], calibration) if options["dtype"] == "int8" else []
 
 
 def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, calibration: Arrays | None) -> list[str]:
@@ -163,7 +176,7 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
     expected = run_reference(view, probe)
 
     def measure() -> float:
-        snr_db = compare(draft, probe, expected, converted.inputs, converted.outputs).snr_db
+        snr_db = compare(draft, probe, expected, (converted.inputs, converted.outputs)).snr_db
         return math.inf if snr_db is None else snr_db
 
     done = quantize_int8(converted, draft, batches, measure, LEAST_SNR + _MARGIN)
@@ -180,12 +193,7 @@ def _quantise(converted: Converted, draft: Path, view: GraphView, seed: int, cal
 
 
 def _report(
-    draft: Path,
-    backend: str,
-    dtype: str,
-    operators: dict[str, int],
-    ports: tuple[tuple[Port, ...], tuple[Port, ...]],
-    notes: list[str],
+    draft: Path, backend: str, dtype: str, ports: Ports, notes: list[str], operators: dict[str, int]
 ) -> ExportReport:
     inputs, outputs = ({p.name: p.layout.name() for p in side} for side in ports)
     return ExportReport("", backend, dtype, draft.stat().st_size, operators, inputs, outputs, notes=notes)

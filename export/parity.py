@@ -104,12 +104,11 @@ def compare(
     path: Path,
     batches: Batches,
     expected: list[dict[str, Array]],
-    inputs: tuple[Port, ...],
-    outputs: tuple[Port, ...],
+    ports: tuple[tuple[Port, ...], tuple[Port, ...]],
     bounded: frozenset[str] = frozenset(),
 ) -> Parity:
     """Run an exported file on the inputs of :func:`run_reference` and measure the differences."""
-    interpreter = TFLiteInterpreter(path)
+    interpreter, (inputs, outputs) = TFLiteInterpreter(path), ports
     absolute, relative, worst, scale = 0.0, -1.0, "", Scale(1.0, "")
     samples, reached = 0, largest_entries(bounded, expected)
     energies = {port.name: np.zeros(2) for port in outputs}

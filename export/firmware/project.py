@@ -7,16 +7,17 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.devices import DeviceProfile, load_device
 from onnxfold.budget.memory_need import MemoryNeed, misfit
 from onnxfold.config import NOTHING, checks
-from onnxfold.config.checks import known_keywords
+from onnxfold.config.checks import known_keywords, takes_keywords
 from onnxfold.errors import ConfigError, ExportError
 from onnxfold.export.api import export_model, open_model
 from onnxfold.export.c_array import c_identifier, write_c_array
+from onnxfold.export.draft import ExportOptions, SampleOptions
 from onnxfold.export.firmware.generated_c import generate_c
 from onnxfold.export.firmware.interface import Interface, config_h, read_interface, tensors_c
 from onnxfold.export.firmware.tflm_model import RUNTIME, operators_h, read_tflite
@@ -88,7 +89,16 @@ class FirmwareReport:
 
 
 @dataclass(frozen=True)
-class _Model:
+class _Named:
+    """The kind of a project, what its firmware calls the model, and what its folder is called."""
+
+    kind: str
+    model: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class _Content:
     """The files of a model, by name, and what is said of it."""
 
     interface: Interface
@@ -97,9 +107,9 @@ class _Model:
     notes: tuple[str, ...] = ()
 
     @property
-    def runtime(self) -> str:
-        """The runtime that runs the model."""
-        return self.need.runtime
+    def is_tflm(self) -> bool:
+        """Whether TensorFlow Lite Micro runs the model."""
+        return "model_tflm.cpp" in self.files
 
     @property
     def arena_bytes(self) -> int:
@@ -107,23 +117,33 @@ class _Model:
         return self.need.arena_bytes or 0
 
 
+class ProjectOptions(TypedDict, total=False):
+    """Options of a project by name."""
+
+    runtime: str
+    dtype: str
+    name: str
+    input_shapes: Mapping[str, Sequence[int]] | None
+    flash_bytes: int
+    ram_bytes: int
+    samples: SampleOptions
+    verify: bool
+    seed: int
+
+
 @known_keywords
 @blames_broken_files
+@takes_keywords(
+    ProjectOptions, runtime="", dtype="float32", name="", input_shapes=None, flash_bytes=FLASH_BYTES,
+    ram_bytes=RAM_BYTES, samples=NOTHING, verify=True, seed=0,
+)  # fmt: skip
 def write_project(
     model: ModelLike,
     directory: str | Path,
     kind: str,
     *,
-    runtime: str = "",
-    dtype: str = "float32",
-    name: str = "",
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-    flash_bytes: int = FLASH_BYTES,
-    ram_bytes: int = RAM_BYTES,
-    samples: Mapping[str, Any] = NOTHING,
-    verify: bool = True,
-    seed: int = 0,
     within: Callable[[FirmwareReport], AbstractContextManager[Any]] = nullcontext,
+    **options: Unpack[ProjectOptions],
 ) -> FirmwareReport:
     """Write a project that puts a model on a board.
 
@@ -166,29 +186,35 @@ def write_project(
         board has. What its profile says of system and runtime is an estimate: a model that fits without them is
         written, and the report says why it may not fit.
     """
-    runtime = _check_kind(kind, runtime, dtype)
-    verify, seed = checks.flag("verify", verify), checks.seed(seed)
+    dtype = options["dtype"]
+    runtime = _check_kind(kind, options["runtime"], dtype)
+    checking: ExportOptions = {
+        "verify": checks.flag("verify", options["verify"]), "seed": checks.seed(options["seed"]), "dtype": dtype
+    }  # fmt: skip
     target = checks.path("directory", directory)
     check_outputs([Output(target, "the output", is_folder=True)], claims_on([model]))
-    name = name or (Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model")
-    view = open_model(model, input_shapes)
+    unnamed = Path(model).stem if isinstance(model, (str, Path)) else model.graph.name or "model"
+    named = _Named(kind, options["name"] or unnamed, target.name)
+    view = open_model(model, options["input_shapes"])
     fix_to_one_sample(view)
     with new_folder(target) as draft, tempfile.TemporaryDirectory() as work:
-        model_files = (
-            _generated(view, Path(work), name, kind)
+        content = (
+            _generated(view, Path(work), named)
             if runtime == "generated"
-            else _tflm(view, Path(work), name, kind, dtype, {**samples, "verify": verify, "seed": seed})
+            else _tflm(view, Path(work), named, {**options["samples"], **checking})
         )
-        board = _board(kind, flash_bytes, ram_bytes)
+        board = _board(kind, options["flash_bytes"], options["ram_bytes"])
         if kind != "qemu":  # whose linker says it, and by how many bytes
-            _require_room(model_files.need, board, dtype)
-        _WRITERS[kind](draft, target.name, model_files, name, flash_bytes, ram_bytes)
-        written = tuple(sorted(str(p.relative_to(draft)) for p in draft.rglob("*") if p.is_file()))
+            _require_room(content.need, board, dtype)
+        written = _project_files(content, named, board)
+        for file, text in written.items():
+            (draft / file).parent.mkdir(parents=True, exist_ok=True)
+            (draft / file).write_text(text, encoding="utf-8", newline="\n")
         report = FirmwareReport(
-            path=str(target), kind=kind, runtime=model_files.runtime, input_bytes=model_files.interface.input_bytes,
-            output_bytes=model_files.interface.output_bytes, arena_bytes=model_files.arena_bytes,
-            model_bytes=model_files.need.model_bytes, dtype=dtype, misfit=_advice(model_files.need, board, dtype),
-            files=written, notes=model_files.notes,
+            path=str(target), kind=kind, runtime=content.need.runtime, input_bytes=content.interface.input_bytes,
+            output_bytes=content.interface.output_bytes, arena_bytes=content.arena_bytes,
+            model_bytes=content.need.model_bytes, dtype=dtype, misfit=_advice(content.need, board, dtype),
+            files=tuple(sorted(written)), notes=content.notes,
         )  # fmt: skip
         with within(report):
             pass
@@ -259,7 +285,7 @@ def _check_kind(kind: str, runtime: str, dtype: str) -> str:
     return runtime or KINDS[kind]
 
 
-def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:
+def _generated(view: GraphView, work: Path, named: _Named) -> _Content:
     interface = read_interface(view)
     code = generate_c(view, interface, work)
     sources = {"model_generated.c": code.code, "model_generated_data.c": code.data}
@@ -267,26 +293,25 @@ def _generated(view: GraphView, work: Path, name: str, kind: str) -> _Model:
         runtime=code.runtime, model_bytes=count_flash(view), activation_bytes=code.arena_bytes,
         buffer_bytes=interface.input_bytes + interface.output_bytes, basis="the project's arrays; constants, counted",
     )  # fmt: skip
-    return _model(kind, name, interface, need, sources)
+    return _content(named, interface, need, sources)
 
 
-def _tflm(view: GraphView, work: Path, name: str, kind: str, dtype: str, options: Mapping[str, Any]) -> _Model:
+def _tflm(view: GraphView, work: Path, named: _Named, options: ExportOptions) -> _Content:
     path = work / "model.tflite"
-    report = export_model(to_model(view), path, dtype=dtype, **options)
+    report = export_model(to_model(view), path, **options)
     layouts = {**report.inputs, **report.outputs}
     axes_of = {n: axes for n in layouts if (axes := _axes(view, n, layouts[n]))}
     tflm_model = read_tflite(path)
     interface = read_interface(view, axes_of, tflm_model.int8)
     write_c_array(path, work / "model_data.h", name="model_data")
-    library = "#include <Chirale_TensorFlowLite.h>\n" if kind == "arduino" else ""
+    library = "#include <Chirale_TensorFlowLite.h>\n" if named.kind == "arduino" else ""
     sources = {
         "model_data.h": (work / "model_data.h").read_text(),
         "model_operators.h": operators_h(tflm_model.operators),
         "model_tflm_library.h": f"// The header that the library is found by, where it needs one.\n{library}",
         "model_tflm.cpp": _template("tflm/model_tflm.cpp"),
     }
-    model = _model(kind, name, interface, tflm_model.need, sources)
-    return replace(model, notes=tuple(report.notes))
+    return replace(_content(named, interface, tflm_model.need, sources), notes=tuple(report.notes))
 
 
 def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
@@ -295,80 +320,100 @@ def _axes(view: GraphView, name: str, layout: str) -> tuple[int, ...]:
     return tuple(letters.index(c) for c in layout) if sorted(layout) == sorted(letters) else ()
 
 
-def _model(kind: str, name: str, interface: Interface, need: MemoryNeed, files: dict[str, str]) -> _Model:
-    device = _BOARDS.get(kind, "mps2-an386")
-    arena = _ESP_PSRAM if kind == "esp-idf" and need.in_psram(load_device(device)) else ""
+def _content(named: _Named, interface: Interface, need: MemoryNeed, files: dict[str, str]) -> _Content:
+    device = _BOARDS.get(named.kind, "mps2-an386")
+    arena = _ESP_PSRAM if named.kind == "esp-idf" and need.in_psram(load_device(device)) else ""
     common = {
         **{n: _template(f"core/{n}") for n in _CORE},
-        "model_config.h": config_h(interface, name, device, need.runtime, need.arena_bytes or 0, arena),
+        "model_config.h": config_h(interface, named.model, device, need.runtime, need.arena_bytes or 0, arena),
         "model_tensors.c": tensors_c(interface),
     }
-    return _Model(interface, need, {**common, **files})
+    return _Content(interface, need, {**common, **files})
 
 
-def _write_qemu(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
-    board = {n: _template(f"mps2_an386/{n}") for n in ("board.h", "port.c", "startup.c")}
-    _write(draft / "src", {**model.files, **board})
-    top = {n: _template(f"mps2_an386/{n}") for n in ("Makefile", "firmware.ld")}
-    sizes = {"flash_text": _size(flash_bytes), "ram_text": _size(ram_bytes)}
-    _write(draft, {**top, "memory.ld": memory_ld(flash_bytes, ram_bytes)})
-    _write_readme(draft, "mps2_an386", model, name, folder, sizes)
+@dataclass(frozen=True)
+class _Templates:
+    """The files that every project of a kind has."""
+
+    folder: str  # of the templates
+    code: str  # folder of the code in a project
+    sources: tuple[str, ...]  # what lies there beside the model
+    top: tuple[str, ...] = ()
 
 
-def _write_arduino(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
-    if c_identifier(folder) != folder.replace("-", "_"):
-        raise ConfigError(f"'{folder}' cannot be a sketch's name: use letters, digits, '-' and '_'")
-    board = {n: _template(f"arduino/{n}") for n in ("port_arduino.h", "port_arduino.cpp")}
-    _write(draft / "src", {**model.files, **board})
-    tflm = "model_tflm.cpp" in model.files
+_TEMPLATES = {
+    "arduino": _Templates("arduino", "src", ("port_arduino.h", "port_arduino.cpp")),
+    "esp-idf": _Templates(
+        "esp_idf", "main", ("port_esp_idf.c",), ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")
+    ),
+    "qemu": _Templates("mps2_an386", "src", ("board.h", "port.c", "startup.c"), ("Makefile", "firmware.ld")),
+}
+
+
+def _project_files(content: _Content, named: _Named, board: DeviceProfile) -> dict[str, str]:
+    """Return the text of every file of a project."""
+    templates = _TEMPLATES[named.kind]
+    more, facts = _OWN_FILES[named.kind](content, named, board)
+    return {
+        **{f"{templates.code}/{n}": text for n, text in content.files.items()},
+        **{f"{templates.code}/{n}": _template(f"{templates.folder}/{n}") for n in templates.sources},
+        **{n: _template(f"{templates.folder}/{n}") for n in templates.top},
+        **more,
+        "README.md": _readme(_template(f"{templates.folder}/README.md"), content, named, facts),
+    }
+
+
+#: The files that depend on the model, and what the README says of it.
+_OwnFiles = tuple[dict[str, str], dict[str, str]]
+
+
+def _qemu_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
+    sizes = {"flash_text": _size(board.flash_bytes), "ram_text": _size(board.ram_bytes)}
+    return {"memory.ld": memory_ld(board.flash_bytes, board.ram_bytes)}, sizes
+
+
+def _arduino_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
+    if c_identifier(named.folder) != named.folder.replace("-", "_"):
+        raise ConfigError(f"'{named.folder}' cannot be a sketch's name: use letters, digits, '-' and '_'")
     lines = [
         "profiles:", "  nano33ble:", "    fqbn: arduino:mbed_nano:nano33ble", "    platforms:",
         f"      - platform: {_ARDUINO_PLATFORM}",
-        *(["    libraries:", f"      - {_ARDUINO_LIBRARY}"] if tflm else []),
+        *(["    libraries:", f"      - {_ARDUINO_LIBRARY}"] if content.is_tflm else []),
         "default_profile: nano33ble", "",
     ]  # fmt: skip
-    _write(draft, {f"{folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)})
     library = _ARDUINO_LIBRARY.partition(" ")[0]
     texts = {
-        "library_text": f" and the library {library}" if tflm else "",
-        "ide_text": f' and the library "{library}"' if tflm else "",
+        "library_text": f" and the library {library}" if content.is_tflm else "",
+        "ide_text": f' and the library "{library}"' if content.is_tflm else "",
     }
-    _write_readme(draft, "arduino", model, name, folder, texts)
+    return {f"{named.folder}.ino": _template("arduino/sketch.ino"), "sketch.yaml": "\n".join(lines)}, texts
 
 
-def _write_esp_idf(draft: Path, folder: str, model: _Model, name: str, flash_bytes: int, ram_bytes: int) -> None:
-    tflm = "model_tflm.cpp" in model.files
-    requires = "driver esp_timer app_update bootloader_support" + (" esp-tflite-micro" if tflm else "")
-    main = {
-        **model.files,
-        "port_esp_idf.c": _template("esp_idf/port_esp_idf.c"),
-        "CMakeLists.txt": _template("esp_idf/main_CMakeLists.txt").replace("@REQUIRES@", requires),
-    }
-    if tflm:
-        main["idf_component.yml"] = f"dependencies:\n  {_ESP_COMPONENT}\n"
-    _write(draft / "main", main)
-    _write(draft, {n: _template(f"esp_idf/{n}") for n in ("CMakeLists.txt", "partitions.csv", "sdkconfig.defaults")})
-    place = "PSRAM" if model.need.in_psram(load_device(_BOARDS["esp-idf"])) else "internal RAM"
-    _write_readme(draft, "esp_idf", model, name, folder, {"ram_place": place})
+def _esp_idf_files(content: _Content, named: _Named, board: DeviceProfile) -> _OwnFiles:
+    requires = "driver esp_timer app_update bootloader_support" + (" esp-tflite-micro" if content.is_tflm else "")
+    cmake = _template("esp_idf/main_CMakeLists.txt").replace("@REQUIRES@", requires)
+    component = {"main/idf_component.yml": f"dependencies:\n  {_ESP_COMPONENT}\n"} if content.is_tflm else {}
+    place = "PSRAM" if content.need.in_psram(board) else "internal RAM"
+    return {"main/CMakeLists.txt": cmake, **component}, {"ram_place": place}
 
 
-_WRITERS: Mapping[str, Any] = {"arduino": _write_arduino, "esp-idf": _write_esp_idf, "qemu": _write_qemu}
+_OWN_FILES = {"arduino": _arduino_files, "esp-idf": _esp_idf_files, "qemu": _qemu_files}
 
 
-def _write_readme(draft: Path, template: str, model: _Model, name: str, folder: str, more: Mapping[str, str]) -> None:
-    tflm = "model_tflm.cpp" in model.files
-    text = Template(_template(f"{template}/README.md")).substitute(
-        name=printable(name),
-        directory=printable(folder),
-        runtime_text=f"{model.runtime} with the model as a .tflite array" if tflm else f"C code by {model.runtime}",
-        input_bytes=model.interface.input_bytes,
-        output_bytes=model.interface.output_bytes,
-        activation_bytes=model.arena_bytes,
-        activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if tflm else "",
-        **more,
+def _readme(template: str, content: _Content, named: _Named, facts: Mapping[str, str]) -> str:
+    runtime = content.need.runtime
+    text = Template(template).substitute(
+        name=printable(named.model),
+        directory=printable(named.folder),
+        runtime_text=f"{runtime} with the model as a .tflite array" if content.is_tflm else f"C code by {runtime}",
+        input_bytes=content.interface.input_bytes,
+        output_bytes=content.interface.output_bytes,
+        activation_bytes=content.arena_bytes,
+        activation_text=" (estimated: `MODEL_ARENA_BYTES` in `model_config.h`)" if content.is_tflm else "",
+        **facts,
     )
-    notes = "".join(f"- {printable(note)}\n" for note in model.notes)
-    _write(draft, {"README.md": f"{text}\n## Notes\n\n{notes}" if notes else text})
+    notes = "".join(f"- {printable(note)}\n" for note in content.notes)
+    return f"{text}\n## Notes\n\n{notes}" if notes else text
 
 
 def _size(size_bytes: int) -> str:
@@ -377,9 +422,3 @@ def _size(size_bytes: int) -> str:
 
 def _template(name: str) -> str:
     return files("onnxfold.export.firmware").joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
-def _write(folder: Path, contents: Mapping[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in contents.items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
