@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from onnxfold.budget.devices import DeviceProfile, known_devices, load_device
-from onnxfold.budget.memory_need import MemoryNeed
+from onnxfold.budget.memory_need import MemoryNeed, misfit
 from onnxfold.config import checks
 from onnxfold.config.checks import known_keywords, takes_keywords
-from onnxfold.edge_bench.fit import misfit, needs
+from onnxfold.edge_bench.fit import needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.host_runner import HOST, HostRunner

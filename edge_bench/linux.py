@@ -11,20 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import version_converter
 
 from onnxfold.edge_bench.job import relative_error
 from onnxfold.edge_bench.measure_script import INTERPRETERS
-from onnxfold.edge_bench.older_opset import older_twin
 from onnxfold.edge_bench.result import BenchResult
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.tflite_file import TFLiteFile, write_tflite
 from onnxfold.errors import ExportError
 from onnxfold.export.parity import TOLERANCE
 from onnxfold.graph.files.load import load
+from onnxfold.graph.files.save import to_model
 from onnxfold.graph.tensors import Array
 
 SCRIPT = "measure_script.py"
 _OLDER = "model_older_opset.onnx"
+#: What onnxruntime 1.10 reads, the last one for Python 3.6, which a Jetson Nano has.
+OPSET, IR_VERSION = 15, 8
 INSTALL = "pip install onnxruntime, ai-edge-litert or tflite-runtime"
 
 
@@ -148,3 +152,19 @@ def _npz(samples: Sequence[Sequence[Array]]) -> bytes:
 def _unpack(packed: Mapping[str, Any]) -> Array:
     data = base64.b64decode(packed["data"])
     return np.frombuffer(data, np.dtype(packed["dtype"])).reshape(packed["shape"])
+
+
+def older_twin(path: str | Path) -> bytes | None:
+    """Return a model of a newer operator set as one of :data:`OPSET`, None where it is old enough or cannot be."""
+    view = load(path)
+    model = to_model(view)
+    if all(o.version <= OPSET for o in model.opset_import if o.domain in ("", "ai.onnx")):
+        return None
+    try:
+        twin = version_converter.convert_version(model, OPSET)
+        twin.ir_version = min(twin.ir_version, IR_VERSION)
+        onnx.checker.check_model(twin, full_check=True)
+    except Exception:  # the converter raises what it likes for operators that the older set does not have
+        return None
+    content: bytes = twin.SerializeToString()
+    return content

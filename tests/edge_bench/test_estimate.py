@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from onnxfold.budget.devices import known_devices, load_device
-from onnxfold.edge_bench.boards import instruction_counts
-from onnxfold.edge_bench.estimate import estimate_latency
 from onnxfold.edge_bench.runners import estimate_runner
-from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner
+from onnxfold.edge_bench.runners.estimate_runner import EstimateRunner, estimate_latency
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.errors import ExportError
 from tests.edge_bench.jobs import small_job
@@ -63,7 +61,7 @@ def test_instructions_are_counted_once_for_all_devices(tmp_path: Path, monkeypat
         counted.append(job.name)
         return {"Conv": 1_000_000, "other": 10}
 
-    monkeypatch.setattr(instruction_counts, "_count", count)
+    monkeypatch.setattr(estimate_runner, "_count", count)
     job = small_job(tmp_path)
     rows = [row for n in known_devices() for row in EstimateRunner().run(job, load_device(n))]
     assert counted == ["small"]

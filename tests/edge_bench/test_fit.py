@@ -9,9 +9,8 @@ import pytest
 
 from onnxfold.budget.costs.flash import count_flash
 from onnxfold.budget.costs.ram import count_ram
-from onnxfold.edge_bench.boards import arena as arena_module
-from onnxfold.edge_bench.boards.arena import Arena, measure_arena
-from onnxfold.edge_bench.fit import needs
+from onnxfold.edge_bench import fit as arena_module
+from onnxfold.edge_bench.fit import Arena, measure_arena, needs
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.tflite_file import write_tflite
 from onnxfold.export.firmware.tflm_model import read_tflite

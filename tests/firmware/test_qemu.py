@@ -14,12 +14,13 @@ import pytest
 import onnxfold
 from onnxfold.budget.devices import load_device
 from onnxfold.commands.run_demo import bundled_test_images
-from onnxfold.edge_bench.boards import instruction_counts, toolchain
+from onnxfold.edge_bench.boards import toolchain
 from onnxfold.edge_bench.boards.dut import DeviceError, Dut
 from onnxfold.edge_bench.boards.emulator import command, emulate_firmware
 from onnxfold.edge_bench.boards.qemu_build import DoesNotFitError, Firmware, build, project_of
 from onnxfold.edge_bench.job import prepare_job
 from onnxfold.edge_bench.result import BenchResult
+from onnxfold.edge_bench.runners.estimate_runner import count_by_op
 from onnxfold.edge_bench.runners.qemu_runner import QemuRunner
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, FirmwareReport, memory_ld, write_project
@@ -144,7 +145,7 @@ def test_time_goes_on_over_wraps_of_the_clock(dut: Dut) -> None:
 
 
 def test_operators_add_up_to_an_inference(job: BenchJob, row: BenchResult) -> None:
-    counts = instruction_counts.count_by_op(job)
+    counts = count_by_op(job)
     assert set(counts) == {"Conv", "Relu", "MaxPool", "Flatten", "Gemm", "other"}
     assert counts["Conv"] == max(counts.values())
     assert row.instructions is not None

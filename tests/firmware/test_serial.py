@@ -14,9 +14,8 @@ from onnxfold.budget.devices import load_device
 from onnxfold.edge_bench.boards import toolchain
 from onnxfold.edge_bench.boards.dut import Dut
 from onnxfold.edge_bench.boards.dut_job import answers
-from onnxfold.edge_bench.boards.emulator import command
+from onnxfold.edge_bench.boards.emulator import FileStream, command
 from onnxfold.edge_bench.boards.qemu_build import build, project_of
-from onnxfold.edge_bench.boards.terminal_stream import FileStream
 from onnxfold.edge_bench.runners.runner import BenchJob
 from onnxfold.edge_bench.runners.serial_runner import SerialRunner
 from onnxfold.export.firmware.project import FLASH_BYTES, RAM_BYTES, memory_ld
